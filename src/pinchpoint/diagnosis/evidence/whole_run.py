@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable
+from math import sqrt
 
 import msgspec
 
 from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace, called, kind_of, own_frame
+from pinchpoint.analysis.mean.whole_run import imports
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass
@@ -14,6 +16,7 @@ from pinchpoint.trace.durations import duration, in_unit, time_unit
 
 # A part of the run that is told although no step shows it: below it, the steps are the run.
 LEAST_RUN_RATIO = 0.3
+SHARE_SURE = 1.64  # deviates of a share of looks: nine in ten
 FEWEST_LOOKS = 10  # fewer name a place by accident
 _LOADER = "torch/utils/data/dataloader.py"
 _IMPORTING = (": _find_and_load", ": exec_module")  # of importlib
@@ -37,6 +40,13 @@ class Looks:
     def ratio(self) -> float:
         """Their share of all."""
         return self.looks / max(self.of, 1)
+
+    @property
+    def sure_ratios(self) -> tuple[float, float]:
+        """Least and most of their share, as of Laplace: of all looks may be by chance."""
+        share = (self.looks + 1) / (self.of + 2)
+        spread = SHARE_SURE * sqrt(share * (1 - share) / max(self.of, 1))
+        return max(share - spread, 0.0), min(share + spread, 1.0)
 
     @property
     def location(self) -> Location | None:
@@ -84,6 +94,14 @@ def compiles_first(trace: Trace) -> Looks | None:
 
 
 @once_per_trace
+def works_first(trace: Trace) -> int:
+    """Looks before the third step at which the main thread did more than to import."""
+    samples = trace.run.samples if trace.run else None
+    seen = [] if samples is None else _start(samples)
+    return sum(looks for stack, looks in seen if _compiles(stack) or not imports(stack))
+
+
+@once_per_trace
 def compiles_at(trace: Trace) -> Location | None:
     """The line of the program at which its main thread was seen compiling most, in its steps or,
     where none were seen, in the whole run."""
@@ -118,6 +136,26 @@ def computes_at(trace: Trace) -> Looks | None:
     return Looks(most.total(), of, most.most_common(1)[0][0])
 
 
+@once_per_trace
+def waits_for_others(trace: Trace) -> Looks | None:
+    """Looks at the main thread after its cold steps at which it waited for other threads, in one
+    function of the program; ``place`` has its usual line."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None:
+        return None
+    seen: dict[tuple[str, str], Counter[RarePlace]] = {}
+    main = _main(samples)
+    for stack, looks in main:
+        own = own_frame(stack)
+        if own is not None and kind_of(stack) is GapKind.WAIT and not _in_loader(stack, ("",)):
+            at = seen.setdefault((own.file, own.function), Counter())
+            at[RarePlace(own, None)] += looks
+    most = max(seen.values(), key=Counter.total, default=Counter[RarePlace]())
+    if most.total() < FEWEST_LOOKS:
+        return None
+    return Looks(most.total(), sum(n for _, n in main), most.most_common(1)[0][0])
+
+
 def _imports(stack: Stack) -> bool:
     return any("importlib" in frame for frame in stack)
 
@@ -144,48 +182,6 @@ def waits_at(trace: Trace, place: Location | None) -> Location | None:
     if not lines:
         return place
     return msgspec.structs.replace(place, line=lines.most_common(1)[0][0])
-
-
-FEWEST_THREADS = 3  # that do the same: of two, one works half of the time without any lock
-ONE_AT_A_TIME = (0.6, 1.2)  # threads at work at a look, on average, while others wait
-
-
-@dataclass(frozen=True)
-class Turns:
-    """Threads that do the same, of which all but one wait at one line."""
-
-    threads: int
-    waits: Location
-    works_line: int
-
-
-@once_per_trace
-def one_at_a_time(trace: Trace) -> Turns | None:
-    """The function in which threads wait for one of them, as for a lock that it holds at work.
-
-    At the looks one thread on average is at other lines of the function, and one or more are at
-    the line where they wait. The interpreter's lock lets threads wait anywhere, not at one line.
-    """
-    samples = trace.run.samples if trace.run else None
-    if samples is None or samples.looks < FEWEST_LOOKS:
-        return None
-    lines: dict[tuple[str, str], Counter[int]] = {}
-    threads: dict[tuple[str, str], set[int]] = {}
-    for number, thread in enumerate(samples.threads):
-        for stack, looks in () if thread.main else thread.stacks:
-            own = own_frame(samples.spelt(stack))
-            if own is not None:
-                lines.setdefault((own.file, own.function), Counter())[own.line] += looks
-                threads.setdefault((own.file, own.function), set()).add(number)
-    for place, seen in lines.items():
-        (waits, waiting), *rest = seen.most_common()
-        working = sum(looks for _, looks in rest) / samples.looks
-        low, high = ONE_AT_A_TIME
-        many = len(threads[place]) >= FEWEST_THREADS and waiting >= samples.looks
-        if many and low <= working <= high:
-            at = Location(file=place[0], function=place[1], line=waits)
-            return Turns(len(threads[place]), at, rest[0][0])
-    return None
 
 
 def _main(samples: RunSamples) -> Seen:

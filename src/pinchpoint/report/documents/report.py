@@ -13,6 +13,7 @@ from pinchpoint.diagnosis.finding import Finding, Location, NotShown, Unanswered
 from pinchpoint.report.documents.causal import CriticalPathInfo, PieceInfo
 from pinchpoint.report.documents.ladder import LadderInfo
 from pinchpoint.report.documents.roofline import RooflineDocument
+from pinchpoint.report.documents.run import RunInfo
 
 SCHEMA = "pinchpoint.report/1"
 SCHEMA_OF_SEVERAL = "pinchpoint.reports/1"
@@ -255,7 +256,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     serving: ServingInfo | None = None  # null: no rounds of a serving engine are named
     kv_cache: KvCacheInfo | None = None  # null: nothing decodes, as far as is known
     breakdown: tuple[PartOfStep, ...] = ()  # where a step goes
-    verdict: str = ""  # what bounds the step, in one sentence
+    verdict: str = ""  # what bounds the step or the run, in one sentence
     findings: tuple[Finding, ...] = ()  # best first
     together_ns: int | None = None  # the step if all findings were fixed, replayed together
     together_range_ns: tuple[int, int] | None = None  # least and most
@@ -274,6 +275,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ladder: tuple[PieceInfo, ...] = ()  # the pieces worth most; pinchpoint causal has all
     critical_path: CriticalPathInfo | None = None  # null: the recording cannot be replayed
     queue: QueueInfo | None = None  # null: launches and device work are not linked
+    run: RunInfo | None = None  # null: the whole run was not looked at
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from pinchpoint.report.documents.causal import PieceInfo
 from pinchpoint.report.documents.report import PartOfStep, Report
 from pinchpoint.report.quantity import duration
 from pinchpoint.report.words.mean import unexplained_exceptions
+from pinchpoint.report.words.run import closing_of_run
 
 _IDLE_KINDS = frozenset(kind.id for kind in GapKind)
 _SILENT = (
@@ -35,6 +36,8 @@ _NOT_THE_PROGRAM = (GapKind.PROFILER.id, GapKind.START_LATENCY.id)
 
 def closing_sentence(report: Report) -> str | None:
     """What the absence of further findings means; None if no rule looked at a step."""
+    if report.run is not None and report.run.alone:
+        return closing_of_run(report, report.run) if report.findings or report.clear else None
     said = _said(report)
     ends_in_a_command = said is not None and not said.endswith(".")
     return said if said is None or ends_in_a_command else said + _too_short(report)

@@ -8,6 +8,7 @@ from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
 from pinchpoint.report.documents.report import PartOfStep, Report, RoundsInfo, StepsInfo
 from pinchpoint.report.quantity import duration, in_unit, percent, size, span, time_unit
+from pinchpoint.report.words.run import run_sentence
 
 CANNOT_CONCLUDE = "cannot conclude"
 NOT_CORRECTED = "not corrected: "  # and why not
@@ -29,6 +30,9 @@ def source_line(report: Report) -> tuple[str, ...]:
     if any(fact.id == "device-unread" for fact in report.health.facts):
         none = "a device whose activity is not read"
     devices = ", ".join(named) or none
+    if report.run is not None and report.run.alone:
+        sure = f"{report.run.looks:,} looks at its threads, nothing else recorded"
+        return (report.source.path, sure, f"health: {report.health.verdict}")
     if not report.source.events and not named:
         return (report.source.path, report.source.format)
     rank = () if report.source.rank is None else (f"rank {report.source.rank}",)
@@ -56,6 +60,8 @@ def step_sentence(report: Report) -> str | None:
     recording does not tell it closely, the range takes its place, with why.
     """
     steps, base = report.steps, base_ns(report)
+    if report.run is not None and report.run.alone:
+        return run_sentence(report.run)
     if steps.typical_ns is None or not base:
         return None
     if steps.how == "none":
@@ -206,6 +212,8 @@ def gain(report: Report, finding: Finding) -> str:
     What falls into a few steps only leaves the typical one as it is; then its cost is said.
     """
     base = finding.given_step_ns or base_ns(report)
+    if report.run is not None and report.run.alone and finding.consequence:
+        return finding.consequence
     if finding.predicted_step_ns is not None and base and finding.predicted_step_ns < base:
         return change(base, finding.predicted_step_ns, finding.predicted_range_ns)
     if finding.cost_ns_per_step and (base or finding.consequence is None):
@@ -318,6 +326,8 @@ def breakdown_title(report: Report) -> str:
     """What the breakdown is of."""
     clock = "without the profiler" if _parts_are_corrected(report) else "as recorded"
     what = "the time" if report.steps.how == "none" else "a step"
+    if report.run is not None and report.run.alone:
+        return "Where the run goes"
     return f"Where {what} goes, {clock}"
 
 
