@@ -160,7 +160,7 @@ class QuietWatch:
 
     def _record_names(self) -> None:
         """What was just recorded once more, for names and places."""
-        have = any(r.window == "names" for r in self._session.recordings)
+        have = any(r.window == "names" and not r.provisional for r in self._session.recordings)
         if not self._settings.names or have or self._end.is_set() or "torch" not in sys.modules:
             return  # other profilers have no bare kind
         recording = self._record("names")
