@@ -306,9 +306,12 @@ class QuietWatch:
             ranks = sum(chosen(wanted, rank, len(world)) for rank in world)
             self._attempts += 1
             folder = Path(self._settings.folder)
-            begin_together(folder, identity, ranks, self._attempts, self._end)
+            before, seen = self._marks(), self._marks
+            begin_together(
+                folder, identity, ranks, self._attempts, self._end, lambda: seen() != before
+            )
             window.step()
-            self._wait_while_it_fits(seconds)
+            self._wait_while_it_fits(seconds if seen() == before or ranks < 2 else 0.0)
             closed = time.monotonic()
             recording = window.close()
             writing = time.monotonic() - closed
@@ -320,6 +323,10 @@ class QuietWatch:
             return replace(recording, stacks=settings.stacks and not alike)
         finally:
             self._session.quiet_busy = False
+
+    def _marks(self) -> int:
+        """Steps and batches so far: once they come, no rank waits for others."""
+        return self._session.clock.edges + self._session.fetches
 
     def _wait_while_it_fits(self, wanted_s: float) -> None:
         """Until the time is over, the program ends, or it has grown by what --max-size allows."""
