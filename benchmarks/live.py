@@ -5,8 +5,9 @@
     python benchmarks/live.py FOLDER --device cuda        all programs of a folder
     python benchmarks/live.py FOLDER --budget-seconds 540 --out OUT --variants slow fixed
 
-These name the slow function in ``SLOW``, which counts as found where the verdict or the first
-finding names it (``a|b``: either of two spellings), and in ``LAUNCH`` what stands before the script. Another folder has a
+These name the slow function in ``SLOW`` (``a|b``: either of two spellings), which counts as found
+where the verdict or the first finding names it, and in ``LAUNCH`` what stands before the script.
+Another folder has a
 ``truth.jsonl`` in or beside it, with ``case``, ``truth`` and ``variant`` (or
 ``variant_with_cause``). A truth that is the id of a rule is judged by it, "healthy" by no finding;
 of one in words the row says what was found, for a person to judge. Its programs take ``--variant``,
