@@ -270,7 +270,8 @@ class QuietWatch:
         if (kind in BARE) not in self._cost_ratio:
             trial = self._record_for(kind, min(TRIAL_S, seconds))
         fits_s = self._fits_s(kind)
-        if fits_s <= TRIAL_S and (trial is not None or kind == "names"):
+        enough = fits_s <= TRIAL_S or self._session.budget.half_spent
+        if enough and (trial is not None or kind == "names"):
             return trial
         recording = self._record_for(kind, min(seconds, max(fits_s, TRIAL_S)))
         if trial is None or recording is None or _is_one_file(trial, recording):
