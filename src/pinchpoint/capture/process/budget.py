@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from pinchpoint.capture.samples.sampler import OURS, cpu_of
+from pinchpoint.capture.samples.sampler import OURS, times_of
 from pinchpoint.capture.settings import Kind, Settings
 from pinchpoint.capture.windows.recording import Recording, TraceFile
 
@@ -212,5 +212,5 @@ def _cpu_of_others() -> dict[int, int]:
     found = {}
     for ident, thread in list(threading._active.items()):  # type: ignore[attr-defined]
         if ident != me and not thread.name.startswith(OURS):
-            found[ident] = cpu_of(thread.native_id) or 0
+            found[ident] = times_of(thread.native_id)[0] or 0
     return found

@@ -21,6 +21,7 @@ from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stalls import graph_is_captured
 from pinchpoint.capture.samples.whole_run import WholeRun
+from pinchpoint.capture.samples.worker import watch_pools
 from pinchpoint.capture.settings import BARE, BESIDE, Kind, Settings, from_environment, with_names
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.all_threads import watch_captures
@@ -85,6 +86,8 @@ class Program:
             watch = QuietWatch(self.session)
             self.session.end_quiet_watch = watch.end
             watch.start()
+        if self._whole_run is not None:
+            self._whole_run.start()
 
     def finish(self) -> None:
         """The interpreter ends."""
@@ -125,13 +128,12 @@ class Program:
         watched: dict[str, Action] = {"torch": self._on_framework, "jax": self._on_framework}
         if self._whole_run is not None:
             watched["torch.serialization"] = self._whole_run.spans.watch_saves
+            watched["multiprocessing.process"] = lambda module: watch_pools(module, self.folder)
         return watched
 
     def _on_framework(self, module: Any) -> None:
         with contextlib.suppress(OSError):
             (self.folder / PROCESSES / FRAMEWORK_MARK).touch()
-        if self._whole_run is not None:
-            self._whole_run.start()
 
     def _after_fork(self) -> None:
         self.session.forget_in_fork()

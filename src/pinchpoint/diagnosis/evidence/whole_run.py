@@ -6,6 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace, called, kind_of, own_frame
+from pinchpoint.analysis.mean.whole_run import imports
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass
@@ -81,6 +82,14 @@ def compiles_first(trace: Trace) -> Looks | None:
     if samples is None:
         return None
     return _looks(_start(samples), _compiles)
+
+
+@once_per_trace
+def works_first(trace: Trace) -> int:
+    """Looks before the third step at which the main thread did more than to import."""
+    samples = trace.run.samples if trace.run else None
+    seen = [] if samples is None else _start(samples)
+    return sum(looks for stack, looks in seen if _compiles(stack) or not imports(stack))
 
 
 @once_per_trace
