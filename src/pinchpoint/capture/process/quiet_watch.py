@@ -164,7 +164,7 @@ class QuietWatch:
         if not self._settings.names or have or self._end.is_set() or "torch" not in sys.modules:
             return  # other profilers have no bare kind
         recording = self._record("names")
-        if recording is None and not self._names_fit():
+        if recording is None and (self._session.budget.half_spent or not self._names_fit()):
             without = self._session.budget.without_names(f"--seconds {TRIAL_S}")
             self._session.problems.append(without)
         if recording is not None and self._why_rejected(recording) is None:
