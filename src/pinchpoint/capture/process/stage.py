@@ -326,7 +326,9 @@ class Stages:
 
     def _begin_names(self) -> Window | None:
         """The window for names, unless they are there already, or cost too much."""
-        if not self.settings.names or any(r.window == "names" for r in self.recordings):
+        if not self.settings.names or any(
+            r.window == "names" and not r.provisional for r in self.recordings
+        ):
             return None
         if not self.budget.affords_names:
             self.problems.append(self.budget.without_names())
