@@ -27,7 +27,6 @@ Where the work is wanted and can be nowhere else.
 
 import re
 from collections.abc import Iterator
-from math import sqrt
 
 import numpy as np
 
@@ -62,7 +61,6 @@ LEAST_GAIN_RATIO = 0.10
 # Less a step may as well be the Python of a few modules, recorded with stacks.
 LEAST_NS = 500_000
 CALL_NS = 10_000  # of an operator by itself: on CPUs calling one takes 1 to 10 µs, whatever it does
-SHARE_SURE = 1.64  # deviates of a share of looks: nine in ten
 PYTHON_ON_HOST = GapKind.PYTHON.id.replace("idle-", "host-")  # of the accounting, without a device
 MEMORY_FREE_RATIO = 0.5  # of the device's, for what moves there: the rest is the program's
 AGAIN = 2  # steps: loading code, compiling or allocating once is a cold start
@@ -112,10 +110,7 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
         return None
     calling_ns = parts.of_part(PYTHON_ON_HOST) + _called_ns(trace)
     calling = round(min(calling_ns / parts.typical_ns, 1.0) * base_ns)
-    share = (looks.looks + 1) / (looks.of + 2)  # as of Laplace: of all looks may be by chance
-    spread = SHARE_SURE * sqrt(share * (1 - share) / looks.of)
-    ratios = [max(share - spread, 0.0), min(share + spread, 1.0)]
-    low, high = (round(ratio * calling) for ratio in ratios)
+    low, high = (round(ratio * calling) for ratio in looks.sure_ratios)
     if low < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
         return None
     return Found(
