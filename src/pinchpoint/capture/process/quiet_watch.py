@@ -157,14 +157,21 @@ class QuietWatch:
             return
         self._compiles_since = math.inf
         self._keep_early(self._why_empty, "times")
+        if not self._session.recordings:
+            self._dropped = "something was compiled, and nothing else done,"
 
     def _record_names(self) -> None:
         """What was just recorded once more, for names and places."""
-        have = any(r.window == "names" and not r.provisional for r in self._session.recordings)
+        there = [r for r in self._session.recordings if r.window == "names"]
+        have = any(not r.provisional for r in there)
         if not self._settings.names or have or self._end.is_set() or "torch" not in sys.modules:
             return  # other profilers have no bare kind
         recording = self._record("names")
-        if recording is None and (self._session.budget.half_spent or not self._names_fit()):
+        if (
+            recording is None
+            and not there
+            and (self._session.budget.half_spent or not self._names_fit())
+        ):
             without = self._session.budget.without_names(f"--seconds {TRIAL_S}")
             self._session.problems.append(without)
         if recording is not None and self._why_rejected(recording) is None:
