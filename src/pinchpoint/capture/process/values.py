@@ -208,7 +208,8 @@ class ValuesLook:
 
     def _write(self, began_ns: int) -> None:
         session, torch = self._session, sys.modules["torch"]
-        calls = self._calls if any(call.pending for call in self._calls) else self._batches
+        told = any(call.pending for call in self._calls)
+        calls = self._calls if told or not self._batches else self._batches
         pending = [one for call in calls for one in call.pending]
         masks = [one for _, one, _ in self._masks.values()]
         found = read(torch, [*pending, *masks])
