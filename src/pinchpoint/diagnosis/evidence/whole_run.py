@@ -6,6 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace, called, kind_of, own_frame
+from pinchpoint.analysis.mean.whole_run import imports
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass
@@ -84,12 +85,50 @@ def compiles_first(trace: Trace) -> Looks | None:
 
 
 @once_per_trace
+def works_first(trace: Trace) -> int:
+    """Looks before the third step at which the main thread did more than to import."""
+    samples = trace.run.samples if trace.run else None
+    seen = [] if samples is None else _start(samples)
+    return sum(looks for stack, looks in seen if _compiles(stack) or not imports(stack))
+
+
+@once_per_trace
 def compiles_at(trace: Trace) -> Location | None:
     """The line of the program at which its main thread was seen compiling most, in its steps or,
     where none were seen, in the whole run."""
     samples = trace.run.samples if trace.run else None
     found = None if samples is None else _looks(_main(samples), _compiles)
     return None if found is None else found.location
+
+
+@once_per_trace
+def computes_at(trace: Trace) -> Looks | None:
+    """The function of the program at which its main thread was seen computing most, with the looks
+    there, of all at which it neither loaded, waited nor compiled; ``place`` has its usual line.
+
+    None where the run was not sampled, or seen too seldom.
+    """
+    samples = trace.run.samples if trace.run else None
+    if samples is None:
+        return None
+    seen: dict[tuple[str, str], Counter[RarePlace]] = {}
+    for stack, looks in [*_start(samples), *_main(samples)]:
+        own = own_frame(stack)
+        if own is None or _imports(stack) or kind_of(stack) is not GapKind.PYTHON:
+            continue
+        at = seen.setdefault((own.file, own.function), Counter())
+        at[RarePlace(own, None)] += looks
+    if not seen:
+        return None
+    most = max(seen.values(), key=Counter.total)
+    of = sum(map(Counter.total, seen.values()))
+    if most.total() < FEWEST_LOOKS:
+        return None
+    return Looks(most.total(), of, most.most_common(1)[0][0])
+
+
+def _imports(stack: Stack) -> bool:
+    return any("importlib" in frame for frame in stack)
 
 
 def _compiles(stack: Stack) -> bool:
