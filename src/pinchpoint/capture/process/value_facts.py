@@ -49,7 +49,8 @@ class Leaves:
         if len(self.found) >= MOST_LEAVES or depth > MOST_DEPTH:
             return
         if isinstance(value, self.torch.Tensor):
-            if type(value) is self.torch.Tensor and value.layout is self.torch.strided:
+            plain = type(value) is self.torch.Tensor and not value.is_nested
+            if plain and value.layout is self.torch.strided:
                 self.found.append(Leaf(name, value.detach()))
             return
         for key, inside in _items(value):
@@ -71,15 +72,18 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 
 def padding(torch: Any, leaves: Sequence[Leaf]) -> Iterator[Pending]:
     """What the tensors of one call say, the best evidence first: masks, ids, frames."""
+    others = []
     for leaf in leaves:
         if (real := row_mask(torch, leaf)) is not None:
             yield _of_mask(torch, leaf, real)
-    for leaf in leaves:
+        else:
+            others.append(leaf)
+    for leaf in others:
         shape = tuple(leaf.tensor.shape)
         whole = not leaf.tensor.is_floating_point() and leaf.tensor.dtype is not torch.bool
         if len(shape) == 2 and whole and shape[1] >= SHORTEST:
             yield _of_runs(torch, leaf, "ids")
-    for leaf in leaves:
+    for leaf in others:
         shape = tuple(leaf.tensor.shape)
         if len(shape) == 3 and leaf.tensor.is_floating_point() and min(shape[1:]) >= SHORTEST:
             yield _of_runs(torch, leaf, "frames")

@@ -18,6 +18,7 @@ from typing import Any
 
 from pinchpoint.capture.process.policy import compile_count
 from pinchpoint.capture.process.stage import Stage, Stages
+from pinchpoint.capture.process.stalls import graph_is_captured
 from pinchpoint.capture.process.value_facts import (
     Leaves,
     Pending,
@@ -128,10 +129,8 @@ class ValuesLook:
     # What is heard in the step
 
     def _mine(self) -> bool:
-        if not self._active or threading.get_ident() != self._thread:
-            return False
-        cuda = sys.modules["torch"].cuda
-        return not (cuda.is_initialized() and cuda.is_current_stream_capturing())
+        mine = self._active and threading.get_ident() == self._thread
+        return mine and not graph_is_captured()
 
     def _entered(self, model: Any, args: Any, kwargs: Any) -> None:
         if len(self._calls) < MOST_CALLS and self._mine():
