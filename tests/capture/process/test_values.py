@@ -1,6 +1,8 @@
 """What one look at the tensors of a step tells: padding, and masks that a flag would say."""
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -10,6 +12,9 @@ from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.process.values import ValuesLook
 from pinchpoint.capture.settings import Settings
+from pinchpoint.diagnosis.engine import ask
+from pinchpoint.diagnosis.registry import rules
+from pinchpoint.importers import load
 from pinchpoint.importers.run_folder.values import run_values
 from pinchpoint.run_folder.documents import ProcessDocument
 
@@ -213,3 +218,39 @@ def test_what_cannot_be_read_leaves_nothing_and_the_program_goes_on(seen, monkey
         lambda: torch.nn.functional.scaled_dot_product_attention(query, query, query, ltr())
     )
     assert values.attention == ()
+
+
+PROGRAM = """
+import torch
+from torch.nn import functional as F
+torch.set_num_threads(1)
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(99, 16)
+    def forward(self, ids):
+        x = self.embedding(ids)[:, None]
+        causal = torch.ones(1024, 1024, dtype=torch.bool).tril()
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=causal)
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+ids = torch.zeros(2, 1024, dtype=torch.long)
+ids[:, :100] = torch.arange(1, 91).repeat(2)[:100]
+for _ in range(8):
+    model(ids).sum().backward()  # the call
+    optimizer.step()
+"""
+
+
+def test_a_run_names_padding_and_mask_with_their_places(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "pinchpoint", "run", "-o", "out", sys.executable, "train.py"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    trace = load(tmp_path / "out")
+    trace = trace.run.named or trace
+    (mask,) = ask(rules()["dense-attention-mask"], trace).findings
+    (waste,) = ask(rules()["padding-waste"], trace).findings
+    lines = PROGRAM.splitlines()
+    assert "scaled_dot_product_attention" in lines[mask.location.line - 1]
+    assert "# the call" in lines[waste.location.line - 1]
+    assert waste.summary.startswith("10 % of 2 × 1024 positions hold tokens")
