@@ -164,9 +164,7 @@ def _pairs(runs: list[dict[str, object]]) -> list[Pair]:
     return [(arms[i, "A"], arms[i, "B"]) for i in range(len(decoded) // 2)]
 
 
-def _drawn(
-    plan: AbPlan, first: list[Pair], pool: list[list[Pair]], chance: random.Random
-) -> str:
+def _drawn(plan: AbPlan, first: list[Pair], pool: list[list[Pair]], chance: random.Random) -> str:
     """The verdict on one check: whole recorded ones in a row, as far as it needs them."""
     pairs = list(first)
 
