@@ -1,7 +1,12 @@
 from itertools import pairwise
 
-from pinchpoint.capture.process.policy import COOLDOWN_STEPS, MOST_RECORDINGS, WhenSlower
-from pinchpoint.capture.process.step_clock import StepClock
+from pinchpoint.capture.process.policy import (
+    COOLDOWN_STEPS,
+    MOST_RECORDINGS,
+    AtSteadyState,
+    WhenSlower,
+)
+from pinchpoint.capture.process.step_clock import STEADY_STEPS, StepClock
 
 MS = 1_000_000
 
@@ -43,3 +48,9 @@ def test_recordings_keep_their_distance_and_end():
     yes = fed(WhenSlower(), *[10] * 300, *[20] * 6000)
     assert len(yes) == MOST_RECORDINGS
     assert all(b - a >= COOLDOWN_STEPS for a, b in pairwise(yes))
+
+
+def test_two_kinds_of_steps_in_turns_are_steady():
+    yes = fed(AtSteadyState(), 3000, 800, *[95, 9] * 40)
+    assert yes[0] <= 4 * STEADY_STEPS + 2
+    assert fed(AtSteadyState(), *[3000 * 0.95**i for i in range(60)]) == []

@@ -116,13 +116,27 @@ class StepClock:
         return max(sum(self.interval_ns[i] - usual for i in self.disturbed), 0)
 
     def steady(self) -> bool:
-        """Whether steps no longer get faster; noise may make them a little slower."""
-        ordinary = self.undisturbed(FIRST_STEPS)[-2 * STEADY_STEPS :]
+        """Whether steps no longer get faster; noise may make them a little slower.
+
+        The middle of an odd number of steps that alternate is now one kind and now the other, so
+        twice as many steps are steady also where their sums agree.
+        """
+        ordinary = self.undisturbed(FIRST_STEPS)[-4 * STEADY_STEPS :]
         if len(ordinary) < 2 * STEADY_STEPS:
             return False
         times = array("q", (self.interval_ns[i] for i in ordinary))
-        before, recent = median(times[:STEADY_STEPS]), median(times[STEADY_STEPS:])
-        return FASTER_RATIO * before <= recent <= SLOWER_RATIO * before
+        before, recent = (
+            median(times[-2 * STEADY_STEPS : -STEADY_STEPS]),
+            median(times[-STEADY_STEPS:]),
+        )
+        if _no_faster(before, recent):
+            return True
+        enough = len(times) == 4 * STEADY_STEPS
+        return enough and _no_faster(sum(times[: 2 * STEADY_STEPS]), sum(times[2 * STEADY_STEPS :]))
+
+
+def _no_faster(before_ns: int, recent_ns: int) -> bool:
+    return FASTER_RATIO * before_ns <= recent_ns <= SLOWER_RATIO * before_ns
 
 
 def median(times: "array[int]") -> int:
