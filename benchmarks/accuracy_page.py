@@ -241,8 +241,7 @@ what they do (transforms, decoding, many small files) cannot be told apart from 
 their parent, `dataloader-starved`, and says what to record.
 
 Which tokens are padding is in the values of a mask, and no recording has values: `padding-waste`
-finds batches of one length that have a mask for each sequence, else it answers *not checked* and
-says what to log.
+answers *not checked* and says what to log.
 
 The fixed recording of `c19_launch_blocking_env` still names its cause, and its label is doubtful:
 half of its launches return only after their kernel has ended, as in the slow one, and the two
