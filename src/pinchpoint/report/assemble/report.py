@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from pinchpoint.analysis.device.activity import device_activity, each_device
 from pinchpoint.analysis.limits.roofs import spec_of
+from pinchpoint.analysis.mean.what_if import why_not_closer
+from pinchpoint.analysis.mean.whole_run import only_samples
 from pinchpoint.analysis.ranks.accounting import one_of_many
 from pinchpoint.analysis.replay.binding import too_few_operations
 from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
@@ -29,6 +31,14 @@ from pinchpoint.importers.ranks.files import command_for_all_ranks
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
 from pinchpoint.report.assemble.mean import causes_of_kinds, kind_of_steps, mean_fields
+from pinchpoint.report.assemble.run import (
+    run_breakdown,
+    run_health,
+    run_info,
+    run_steps,
+    run_tables,
+    run_verdict,
+)
 from pinchpoint.report.documents.causal import (
     critical_path_info,
     furthest,
@@ -72,6 +82,8 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
     ``health`` says why and how to record again.
     """
     health = _health(trace)
+    if only_samples(trace):
+        return _of_samples(trace, run_health(trace, health), detailed)
     if health.verdict == CANNOT_CONCLUDE:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
         return _facts(trace, health, detailed, verdict=f"Cannot conclude: {why}.")
@@ -96,6 +108,22 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         **said,
     )
     return replace(report, steps=causes_of_kinds(trace, report.steps, program))
+
+
+def _of_samples(trace: Trace, health: Health, detailed: bool) -> Report:
+    """The whole run as one step, where nothing of it was recorded but looks at its threads."""
+    shown: dict[str, Any] = {"steps": run_steps(trace)}
+    if health.verdict != CANNOT_CONCLUDE:
+        said = answers(windows.diagnose(trace), program_of(trace))
+        best = said["findings"][0].id if said["findings"] else None
+        shown |= {
+            "breakdown": run_breakdown(trace),
+            "verdict": run_verdict(trace),
+            "next_command": f"pinchpoint explain {best}" if best else None,
+            **said,
+        }
+    report = _facts(trace, health, detailed)
+    return replace(report, tables=run_tables(trace) | report.tables, **shown)
 
 
 def _queue(trace: Trace) -> QueueInfo | None:
@@ -123,6 +151,7 @@ def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> 
         kv_cache=_kv_cache(trace),
         tables=_sums(trace) | (tables(windows.names_of(trace)) | tables(trace) if detailed else {}),
         roofline=_roofline(trace) if detailed else None,
+        run=run_info(trace),
         **conclusions,
     )
 
@@ -293,6 +322,7 @@ def _steps(trace: Trace) -> StepsInfo:
         ),
         unprofiled_ns_predicted=predicted,
         unprofiled_ns_range=corrected_range_ns(trace) if known else None,
+        unprofiled_not_closer=why_not_closer(trace) if known else None,
         unprofiled_how=_how(timed)
         if predicted is not None
         else unknown and NOT_CORRECTED + unknown,
