@@ -200,4 +200,5 @@ def test_without_stacks_looks_say_who_waits_and_for_a_pool_that_is_sent_much(out
     (finding,) = outcome("host-waits", trace).findings
     assert (finding.location.function, finding.location.line) == ("compute", 53)
     assert "packs and sends their tasks (95 % of the looks at it)" in finding.summary
-    assert finding.saving_ns_per_step[0] < 4e6 < 27e6 < finding.saving_ns_per_step[1]
+    least_ns, most_ns = finding.saving_ns_per_step
+    assert least_ns < 0.1 * most_ns  # what the workers take by themselves is not known
