@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.host.graph_captures import graph_captures
 from pinchpoint.analysis.host.launches import (
     SLOWEST_START_NS,
     Issued,
@@ -25,7 +26,7 @@ from pinchpoint.analysis.steps.repetition import Spans, infer_steps, single_step
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask
-from pinchpoint.trace.intervals import covered_before, flatten
+from pinchpoint.trace.intervals import contains, covered_before, flatten
 
 Times = NDArray[np.int64]
 
@@ -197,7 +198,10 @@ def completions(trace: Trace, start_ns: Times, end_ns: Times) -> tuple[Times, Ma
 
 
 def _lost_work(trace: Trace, start_ns: Times, end_ns: Times) -> Mask:
-    """Spans with clearly more launches without device work than the typical span."""
+    """Spans with clearly more launches without device work than the typical span.
+
+    What is captured as a graph is not launched, and has none.
+    """
     lost = np.zeros(len(start_ns), np.bool_)
     calls = trace.api_calls
     by = issued(trace)
@@ -206,6 +210,7 @@ def _lost_work(trace: Trace, start_ns: Times, end_ns: Times) -> Mask:
     if calls is None or not by.linked.any():
         return lost
     launch = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
+    launch &= ~contains(graph_captures(trace), calls["start_ns"])
     answered = np.zeros(len(calls), np.bool_)
     answered[by.call[by.linked]] = True
     which = np.searchsorted(start_ns, calls["start_ns"], "right") - 1
