@@ -1,17 +1,23 @@
 """Does the gate keep its promise here? Commits that change nothing, and ones that are 10 % slower.
 
-    python benchmarks/gate.py --unchanged 60 --slower 30 --json gate.json
+    python benchmarks/gate.py --unchanged 60 --slower 30 --json gate.json --keep pairs.jsonl
+    python benchmarks/gate.py --resample pairs.jsonl --checks 5000
 
 A repository with a small program gets one commit after the other: most change a comment, some
 make a step 10 % longer. Each is checked as CI would, by ``pinchpoint bench check`` against a
 baseline of the first commit, which is the base by itself. Unchanged ones must not fail (exit 1),
 slower ones must.
 ``cpu`` computes, ``mixed`` computes and waits, half each. The load is told with the result.
+
+Real checks take minutes, and sixty without an alarm only say "below 5 %". ``--resample`` makes many
+of the pairs that real checks measured (``--keep``): it draws one check after the other, takes its
+pairs in their order, as neighbours disturb several in a row, and goes on until the rule decides.
 """
 
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -20,7 +26,16 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
+from pinchpoint.bench.ab import AbPlan, decided
+from pinchpoint.bench.ab.decision import LONG
+from pinchpoint.bench.ab.pairs import Pair
 from pinchpoint.bench.folders import write_atomic
+from pinchpoint.bench.metrics import RunMetrics
+from pinchpoint.bench.run import Arm, RunOptions
+from pinchpoint.cli.programs.bench.ab import seconds
+from pinchpoint.errors import MeasurementInvalid
 
 PROGRAMS = {
     "cpu": "sum(range(int(100_000 * WORK)))",
@@ -65,8 +80,8 @@ class Repository:
         self.git("add", "program.py")
         self.git("commit", "-q", "-m", comment)
 
-    def check(self, *options: str) -> tuple[int, str]:
-        """The exit code of the gate, and why."""
+    def check(self, *options: str) -> tuple[int, str, list[dict[str, object]]]:
+        """The exit code of the gate, why, and the runs of its pairs."""
         gate = [sys.executable, "-m", "pinchpoint", "bench", "check", "--baseline", "../base.json"]
         command = [*gate, *options, *self.options, "--json", "--", sys.executable, "program.py"]
         done = subprocess.run(
@@ -77,8 +92,10 @@ class Repository:
             check=False,
             env=_environment(),
         )
-        said = done.stdout or done.stderr
-        return done.returncode, json.loads(said)["why"] if done.stdout else said.strip()[-200:]
+        if not done.stdout:
+            return done.returncode, done.stderr.strip()[-200:], []
+        said = json.loads(done.stdout)
+        return done.returncode, said["why"], (said["confirmation"] or {}).get("runs", [])
 
 
 def _environment() -> dict[str, str]:
@@ -103,13 +120,60 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
                 break
             repository.commit(SLOWER if kind == "slower" else 1.0, f"{kind} {i}")
             started, load = time.time(), os.getloadavg()[0]
-            code, why = repository.check()
+            code, why, runs = repository.check()
+            if options.keep:
+                with options.keep.open("a") as kept:
+                    kept.write(json.dumps({"kind": kind, "load": load, "runs": runs}) + "\n")
             rows.append({"kind": kind, "code": code, "load": load, "s": time.time() - started})
             took = f"{time.time() - begin:.0f} s, load {load:.1f}"
             print(f"{took}: {kind}: {OUTCOMES.get(code, code)} ({why})", flush=True)
             if options.json:
                 write_atomic(options.json, json.dumps(summary(rows), indent=1).encode() + b"\n")
     return summary(rows)
+
+
+def resampled(options: argparse.Namespace) -> dict[str, object]:
+    """How often the rule of the gate says what, by kind, of checks made of recorded pairs."""
+    found: dict[str, object] = {}
+    rows = [json.loads(line) for line in options.resample.read_text().splitlines()]
+    plan = AbPlan(
+        Arm("A", ()),
+        Arm("B", ()),
+        RunOptions("program"),
+        thresholds={"step_time_ms": 0.05},
+        most_pairs=LONG,
+        budget_s=seconds(options.budget),
+    )
+    for kind in ("unchanged", "slower"):
+        pool = [_pairs(row["runs"]) for row in rows if row["kind"] == kind and row["runs"]]
+        if not pool:
+            continue
+        chance = random.Random(1)
+        verdicts = Counter(_drawn(plan, pool, chance) for _ in range(options.checks))
+        measured = sum(map(len, pool))
+        found[kind] = {"recorded_checks": len(pool), "recorded_pairs": measured} | verdicts
+    return found
+
+
+def _pairs(runs: list[dict[str, object]]) -> list[Pair]:
+    decoded = [msgspec.convert(run, RunMetrics) for run in runs]
+    arms = {(run.pair_index, run.arm): run for run in decoded}
+    return [(arms[i, "A"], arms[i, "B"]) for i in range(len(decoded) // 2)]
+
+
+def _drawn(plan: AbPlan, pool: list[list[Pair]], chance: random.Random) -> str:
+    """The verdict on one check: whole recorded ones in a row, as far as it needs them."""
+    pairs: list[Pair] = []
+
+    def pair(i: int) -> Pair:
+        while len(pairs) <= i:
+            pairs.extend(chance.choice(pool))
+        return pairs[i]
+
+    try:
+        return decided(plan, pair, lambda text: None).verdict
+    except MeasurementInvalid:
+        return "invalid"
 
 
 def summary(rows: list[dict[str, object]]) -> dict[str, object]:
@@ -136,7 +200,11 @@ def main() -> None:
     parser.add_argument("--budget", default="2m", help="of pairs in each check")
     parser.add_argument("--seconds", type=float, help="begin no check after that long")
     parser.add_argument("--json", type=Path)
-    print(json.dumps(measure(parser.parse_args())))
+    parser.add_argument("--keep", type=Path, help="add the runs of each check here, JSON lines")
+    parser.add_argument("--resample", type=Path, help="what --keep wrote: checks of its pairs")
+    parser.add_argument("--checks", type=int, default=5000, help="how many, with --resample")
+    options = parser.parse_args()
+    print(json.dumps(resampled(options) if options.resample else measure(options)))
 
 
 if __name__ == "__main__":

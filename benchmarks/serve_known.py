@@ -4,15 +4,18 @@
 
 The server runs on the loopback, in a process of its own. It answers ``SLOTS`` requests at a time:
 the first text after ``FIRST_MS``, then a chunk every ``GAP_MS``; the others wait in a queue. It
-keeps a log of when each request came in, and when each of its chunks went out. First, percentiles
-of a closed load against that log; then a sweep and a ramp, whose knee must lie below the capacity
-(slots over the time of an answer) and not far below half of it. On a busy machine client and server
-wait for a CPU, and the client says how long (``generator lag``).
+keeps a log of when each request arrived at its socket (by the kernel: the server itself may wait
+for a CPU, and that is its latency), and of when each chunk went out. First, percentiles of a closed
+load against that log; then a sweep and a ramp, whose knee must lie below the capacity (slots over
+the time of an answer) and not far below half of it. The load of the machine is told with it, and
+how late the client was (``generator lag``).
 """
 
 import argparse
 import asyncio
 import json
+import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,38 +24,43 @@ from pathlib import Path
 
 import numpy as np
 
+from pinchpoint.bench.serve.connection import Connection, Stamped, stamping
+
 SLOTS, FIRST_MS, GAP_MS, CHUNKS = 4, 60.0, 10.0, 8
 CAPACITY_PER_S = SLOTS / ((FIRST_MS + (CHUNKS - 1) * GAP_MS) / 1e3)
 
 
-async def answer(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, places: asyncio.Semaphore
-) -> None:
+async def answer(connection: Connection, places: asyncio.Semaphore) -> None:
     """One request: read, wait for a slot, stream. Its times go to standard output."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-    await reader.readexactly(length)
-    times = [time.perf_counter()]
+    read = await connection.read()
+    head, _, body = read.data.partition(b"\r\n\r\n")
+    missing = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]) - len(body)
+    while missing > 0:
+        read = await connection.read()
+        missing -= len(read.data)
+    times = [read.arrived_ns]
     async with places:
-        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        await connection.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
         for i in range(CHUNKS):
             await asyncio.sleep((GAP_MS if i else FIRST_MS) / 1e3)
             event = json.dumps({"choices": [{"text": f"w{i}"}]})
-            times.append(time.perf_counter())
-            writer.write(f"data: {event}\n\n".encode())
-            await writer.drain()
-    writer.write(b"data: [DONE]\n\n")
-    await writer.drain()
-    writer.close()
+            times.append(time.perf_counter_ns())
+            await connection.send(f"data: {event}\n\n".encode())
+    await connection.send(b"data: [DONE]\n\n")
+    connection.close()
     print(json.dumps(times), flush=True)
 
 
 async def serve() -> None:
     """Until it is killed; the first line of the output is the port."""
-    places = asyncio.Semaphore(SLOTS)
-    server = await asyncio.start_server(lambda r, w: answer(r, w, places), "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
+    places, loop, running = asyncio.Semaphore(SLOTS), asyncio.get_running_loop(), set()
+    with stamping(socket.create_server(("127.0.0.1", 0), backlog=1024)) as listening:
+        print(listening.getsockname()[1], flush=True)
+        while True:
+            one, _ = await loop.sock_accept(listening)
+            task = asyncio.create_task(answer(Stamped(one), places))
+            running.add(task)
+            task.add_done_callback(running.discard)
 
 
 def bench(port: int, folder: Path, *options: str) -> dict[str, object]:
@@ -68,7 +76,7 @@ def compared(
     run: dict[str, dict[str, dict[str, float]]], log: list[list[float]]
 ) -> dict[str, float]:
     """What the client says over what the server's log says, less 1."""
-    times = 1e3 * np.array(log)
+    times = np.array(log) / 1e6
     ours = {"ttft": times[:, 1] - times[:, 0], "e2e": times[:, -1] - times[:, 0]}
     off = {}
     for kind, values in ours.items():
@@ -110,18 +118,22 @@ def measured(folder: Path, requests: str) -> dict[str, object]:
     while not log.read_text().endswith("\n"):
         time.sleep(0.05)
     port = int(log.read_text().splitlines()[0])
+    before = os.getloadavg()[0]
     many = ("-n", requests, "--num-warmups", "0")
     closed = bench(port, folder / "closed", "--runs", "1", "--max-concurrency", str(SLOTS), *many)
     lines = [json.loads(line) for line in log.read_text().splitlines()[1:]]
+    load = (before, os.getloadavg()[0])
     off = compared(closed["runs"][0], lines)  # type: ignore[index]
     rates = ",".join(f"{CAPACITY_PER_S * share:.3g}" for share in (0.25, 0.5, 0.7, 0.85, 1.2, 1.6))
     sweep = bench(port, folder / "sweep", "--sweep", rates, *many)
     ramp = bench(port, folder / "ramp", "--ramp", f"1:{2 * CAPACITY_PER_S:.3g}", *many)
     knees = {"sweep": sweep["knee_per_s"], "ramp": ramp["knee_per_s"]}
-    lag = closed["runs"][0]["counters"]["generator_lag_p95_ms"]  # type: ignore[index]
+    counters = closed["runs"][0]["counters"]  # type: ignore[index]
     return {
+        "load": load,
         "client over log, less 1": off,
-        "generator lag, p95 ms": lag,
+        "generator lag, p95 ms": counters["generator_lag_p95_ms"],
+        "first texts read with later ones": counters["first_texts_with_later_ratio"],
         "capacity_per_s": CAPACITY_PER_S,
         "knee_per_s": knees,
     }

@@ -271,11 +271,19 @@ def test_time_without_waiting_for_a_cpu_decides(
     assert (result.verdict, result.decided_by) == (verdict, by)
 
 
-def test_a_budget_ends_before_the_look_that_would_come_later(tmp_path, machine):
-    machine(lambda arm, i: 10.0 * _BUSY[i * 3 % 7])  # seconds; five pairs take about two minutes
+def test_a_budget_is_used_up_and_no_more(tmp_path, machine):
+    machine(lambda arm, i: 10.0 * _BUSY[i * 3 % 7])  # seconds; three pairs take about 70
     result = _ab(tmp_path, most_pairs=40, budget_s=150.0)
-    assert (result.verdict, result.pairs_measured) == ("inconclusive", 5)
+    assert (result.verdict, result.pairs_measured, result.looks) == ("inconclusive", 6, (5, 6))
     assert any(said.startswith("time its steps: pinchpoint.step()") for said in result.advice)
+
+
+def test_few_pairs_decide_where_the_budget_has_time_for_no_more(tmp_path, machine):
+    """44 % beside noise of 15 %: not at the first of four looks, but at the only one there is."""
+    noise = (1.0, 1.1, 1.05, 1.15, 1.0, 0.9, 0.95, 1.1, 1.0, 0.95)
+    machine(lambda arm, i: 5 * noise[(i - 2) % 10] * (1.44 if arm == "B" else 1.0))
+    found = _ab(tmp_path, most_pairs=40, budget_s=60.0)
+    assert (found.verdict, found.pairs_measured, found.looks) == ("regressed", 4, (4,))
 
 
 def test_where_a_device_works_cpu_time_decides_nothing(tmp_path, machine):

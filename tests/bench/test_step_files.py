@@ -106,3 +106,14 @@ def test_waits_for_data_are_a_share_of_the_window(tmp_path):
     assert timed.steps.data_wait_ratio == pytest.approx(0.4)
     assert timed.throughput.value == pytest.approx(1600.0)
     assert timed.throughput.work_unit == "samples"
+
+
+@pytest.mark.parametrize(("busy", "converged"), [(False, False), (True, None)])
+def test_steps_that_grow_are_unsteady_and_where_neighbours_may_be_why_that_is_unknown(
+    tmp_path, busy, converged
+):
+    ends = np.cumsum([0, *np.linspace(10, 40, 60)])
+    _write(tmp_path, series={"mark": _series(ends.tolist())})
+    timed = timed_part(read_inside(tmp_path).steps, TimingRules(busy=busy))
+    assert timed.warmup.converged is converged
+    assert ("warmup.converged" in timed.unknown) == busy

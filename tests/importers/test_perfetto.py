@@ -6,9 +6,8 @@ import pytest
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
-from pinchpoint.importers.files.wire import INTEGER
 from pinchpoint.importers.open import format_of
-from pinchpoint.importers.perfetto.packets import _said_before, _Sequence, read_slices
+from pinchpoint.importers.perfetto.packets import read_slices
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind
 from xplane_messages import varint
 
@@ -160,6 +159,3 @@ def test_a_number_in_place_of_an_event_is_none():
     trace += packet(event(END, HOST), time=5)
     slices = read_slices(trace)
     assert (len(slices), list(slices.end_ns), slices.cut_off) == (1, [5], False)
-    reading = _Sequence()
-    _said_before(trace, (11, 3, INTEGER), reading)
-    assert not reading.seen

@@ -21,6 +21,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns
 from pinchpoint.analysis.steps.steps import steps
@@ -169,8 +170,13 @@ def _located(one: Ranked, named: Trace) -> Ranked:
     rows = np.flatnonzero(np.array([*asked, False], np.bool_)[host["name"]])
     weight = host["duration_ns"][rows]
     place, there = busiest_place(named, rows, weight)
-    if place is None or place.file is None or weight[there].sum() < MOSTLY_RATIO * weight.sum():
+    if place is None or place.file is None:
         return one
+    least, frame = MOSTLY_RATIO * weight.sum(), places(named).frame[rows]
+    if weight[there].sum() < least:  # one line, called by several modules
+        if weight[frame == frame[there[0]]].sum() < least:
+            return one
+        place = msgspec.structs.replace(place, module=None)
     return replace(one, finding=msgspec.structs.replace(one.finding, location=place))
 
 

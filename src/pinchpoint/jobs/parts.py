@@ -133,7 +133,9 @@ def _entry(part: Path, offset: int, record: RankRecord) -> Entry:
     first = unpack(record.summary.steps.start_ns)[:1].tolist() if record.summary else []
     begin = first[0] if first else None
     calls = record.summary.calls.in_all + record.summary.point_to_point if record.summary else 0
-    return Entry(record.path, rank, named, record.label, error, part, offset, world, begin, calls)
+    if named == rank:
+        named = rank  # one number in memory instead of two, in jobs of a hundred thousand
+    return Entry(record.path, rank, named, error, part, offset, world, begin, calls)
 
 
 def _of_one_job(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
@@ -194,7 +196,7 @@ def _ranked(entries: list[Entry]) -> tuple[list[Entry], list[LeftOutFile]]:
     for entry in nameless:
         while number in kept:
             number += 1
-        kept[number] = replace(entry, rank=number, label=entry.label or "rank not known")
+        kept[number] = replace(entry, rank=number)
     return [kept[rank] for rank in sorted(kept)], repeated
 
 

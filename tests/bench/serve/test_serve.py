@@ -73,20 +73,20 @@ def test_each_chunk_has_the_time_of_its_arrival():
 
 
 async def _read_chunk_by_chunk(url, server):
-    """The answer, and when each chunk was let go: only after the one before was stamped."""
-    stamped, released_ns = asyncio.Queue(), []
+    """The answer, and when each chunk was let go: only after the one before had come."""
+    come, released_ns, has_text = asyncio.Queue(), [], client._has_text
 
-    def clock():
-        stamped.put_nowait(None)
-        return time.perf_counter_ns()
+    def looked_at(event):
+        come.put_nowait(None)
+        return has_text(event)
 
     content = body(Prompt("hello"), model="good", max_tokens=9, chat=False, extra={})
-    with mock.patch.object(client, "perf_counter_ns", clock):
+    with mock.patch.object(client, "_has_text", looked_at):
         asking = asyncio.create_task(ask(endpoint(url, {}), content, 20.0))
         for _ in range(3):
-            await stamped.get()  # the request was sent, or the chunk before has come
             released_ns.append(time.perf_counter_ns())
             server.let_one_go()
+            await come.get()
         return await asking, released_ns
 
 
@@ -117,10 +117,11 @@ def test_not_an_address(url):
 
 def _request(meant, first, last, tokens, sent=None):
     chunks = tuple(int(c * MS) for c in np.linspace(first, last, max(2, tokens // 2)))
-    return Request(meant * MS, Answer((sent or meant) * MS, chunks, int(last * MS), tokens))
+    answer = Answer((sent or meant) * MS, chunks, int(last * MS), tokens)
+    return Request(meant * MS, meant * MS, answer)
 
 
-def test_latencies_count_from_the_intended_send():
+def test_latencies_count_from_its_turn():
     found = served([_request(0, 100, 190, 10, sent=40)], {})
     assert found.latency_ms["ttft"].median == 100.0
     assert found.latency_ms["e2e"].median == 190.0
@@ -129,6 +130,22 @@ def test_latencies_count_from_the_intended_send():
     assert found.late_ms == 40.0
     assert found.output_tokens == 10
     assert found.window_s == pytest.approx(0.19)
+
+
+def test_waiting_for_a_cpu_before_it_sends_is_no_latency():
+    """It had waited 5 ns when its turn came, and 25 when the request was sent."""
+
+    async def one(i):
+        return Answer(begun[-1] + 40 * MS, (begun[-1] + 90 * MS,), begun[-1] + 90 * MS, 1, None, 25)
+
+    begun, waited = [], iter([5, 5])
+
+    def waited_ns():
+        begun.append(time.perf_counter_ns())
+        return next(waited)
+
+    found = asyncio.run(run_load(Load(2), one, waited_ns))
+    assert [r.begin_ns - r.meant_ns for r in found] == [20, 20]
 
 
 def test_percentiles_of_few_requests_have_an_open_side():
@@ -150,7 +167,7 @@ def test_goodput_counts_requests_that_meet_every_objective():
 
 
 def test_failures_are_counted_by_reason():
-    bad = Request(0, Answer(0, (), 5 * MS, None, "status 503"))
+    bad = Request(0, 0, Answer(0, (), 5 * MS, None, "status 503"))
     found = served([bad, bad, _request(0, 1, 2, 4)], {})
     assert (found.ok, found.failed, found.errors) == (1, 2, {"status 503": 2})
     assert served([bad], {}).latency_ms["ttft"].count == 0

@@ -62,7 +62,7 @@ def test_a_ramp_saturates_where_more_comes_in_than_goes_out():
     for at in arrivals_s(load):
         meant = round(at * 1e9)
         free_ns = max(free_ns, meant) + 10_000_000
-        requests.append(Request(meant, Answer(meant, (free_ns - 1000, free_ns), free_ns, 2)))
+        requests.append(Request(meant, meant, Answer(meant, (free_ns - 1000, free_ns), free_ns, 2)))
     points = judged(ramp_points(requests, load, {"e2e": 100.0}))
     assert [round(p.rate_per_s) for p in points] == [31, 54, 76, 99, 121, 144, 166, 189]
     assert knee(points) in (points[2].rate_per_s, points[3].rate_per_s)  # near 100 a second

@@ -166,6 +166,39 @@ def test_a_program_of_four_steps_is_told_that_names_cost_too_much(tmp_path, cloc
     assert " ".join(session.problems).count("run --stacks --shapes --steps 1") == told
 
 
+@pytest.mark.parametrize(
+    ("operators", "windows", "kept"),
+    [
+        (200, "trial:0 trial:0 early:3", ("early", 3)),  # the trial goes on in another file
+        (90_000, "trial:0", ("early", 1)),  # a second and a half were nearly written
+    ],
+)
+def test_a_long_step_is_tried_in_part(tmp_path, clock, monkeypatch, operators, windows, kept):
+    (tmp_path / "processes").mkdir()
+    monkeypatch.setattr("pinchpoint.capture.process.starting_over.TorchWindow", DearWindow)
+    session = make(tmp_path, clock, names=True, bounded=True, whole_round=True)
+    made = []
+
+    def make_window(kind):
+        made.append(DearWindow(kind, clock, operators, tmp_path))
+        return made[-1]
+
+    session._make_window = make_window
+    session.budget.calls.count = 1_000
+    run(session, clock, 3000)
+    assert not session.trial_is_long()
+    clock.now += 300 * MS
+    assert session.trial_is_long()
+    made[0].steps = 1  # holds as much as a step, of which it is a tenth
+    session.bound_trial()
+    made[0].steps = 0
+    run(session, clock, 2700, *[3000] * 4)
+    session.finish()
+    assert " ".join(f"{w.kind}:{w.steps + (w.kind == 'early')}" for w in made) == windows
+    assert [(r.window, r.steps) for r in session.recordings] == [kept]
+    assert session.budget.spent_ns < 2_000_000_000
+
+
 def test_early_names_are_kept_where_others_would_cost_too_much(tmp_path):
     for part in ("traces", "names"):
         (tmp_path / part).mkdir()
@@ -306,6 +339,28 @@ def test_replays_of_graphs_are_steps_whatever_stage_calls_of_the_model_left(
     windows = [(r.window, r.steps) for r in session.recordings]
     assert windows == [("times", 6), ("names", 3)]
     assert (session.stage, session.problems) == (Stage.DONE, [])
+
+
+def test_a_window_ends_where_the_steps_that_it_was_opened_for_stop(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    call(session, clock, model(), 4)
+    assert session.stage is Stage.RECORDING
+    session.abandon()
+    assert (session.window, session.stage) == (None, Stage.WAITING)
+    assert [(r.window, r.steps) for r in session.recordings] == [("early", 2)]
+
+
+def test_training_that_comes_after_what_was_recorded_is_recorded(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    call(session, clock, model(), 60)
+    assert session.stage is Stage.DONE
+    run(session, clock, 10, 10)  # an update now and then is no training
+    assert session.steps_by == "module"
+    run(session, clock, 2000, *[100] * 40)
+    assert (session.steps_by, session.clock.edges) == ("optimizer", 41)
+    assert [(r.window, r.steps) for r in session.recordings] == [("times", 6), ("names", 3)]
 
 
 @pytest.mark.parametrize(("captured", "by"), [(True, "graph"), (False, "optimizer")])

@@ -51,13 +51,15 @@ def cpu_pieces(trace: Trace) -> tuple[CpuPiece, ...]:
     needs = np.array([_limit_ns(call) for call in calls])[which]
     took = own.own_ns[rows]
     found = []
-    for name in np.unique(columns[0]).tolist():
-        mine = np.flatnonzero(columns[0] == name)
-        most = int(np.bincount(which[mine], took[mine]).argmax())
+    order = np.argsort(columns[0], kind="stable")
+    ends = np.flatnonzero(np.diff(columns[0][order], append=-1)) + 1
+    for mine in np.split(order, ends[:-1]):
+        parts, part = np.unique(which[mine], return_inverse=True)
+        most = parts[np.bincount(part, took[mine]).argmax()]
         shapes = int(distinct[most][1])
         found.append(
             CpuPiece(
-                trace.names[name],
+                trace.names[columns[0][mine[0]]],
                 rows[mine],
                 round(per_step(trace, int(took[mine].sum()))),
                 per_step(trace, len(mine)),

@@ -18,6 +18,8 @@ from pinchpoint.frozen import dataclass
 
 DEFAULT_THRESHOLD = 0.03  # what ten to twenty pairs see on a typical machine (1.7 % noise)
 MOST_PAIRS = 20  # the last look of decision.py
+FEWEST_PAIRS = 3  # fewer decide nothing
+OVER_BUDGET = 1.25  # times differ from pair to pair by that where other programs run
 
 Notice = Callable[[str], None]
 
@@ -72,12 +74,19 @@ def run_ab(
     """
     for arm in (plan.a, plan.b):
         _warm_up(arm, plan, session, notice)
-    looks = looks_up_to(plan.most_pairs) if plan.stop_early else (plan.most_pairs,)
-    pairs: list[Pair] = []
+    return decided(plan, lambda i: _measure_pair(i, plan, session, notice), notice, warnings)
+
+
+def decided(
+    plan: AbPlan, pair: Callable[[int], Pair], notice: Notice, warnings: Sequence[str] = ()
+) -> AbResult:
+    """The same of pairs as they come: ``pair(i)`` gives the i-th, measured or recorded before."""
+    pairs = [pair(i) for i in range(FEWEST_PAIRS)]
+    looks = _looks(plan, pairs, notice)
     decisions: dict[str, Decision] = {}
     for look in looks:
         while len(good_pairs(pairs)) < look and not _disturbed(pairs, look):
-            pairs.append(_measure_pair(len(pairs), plan, session, notice))
+            pairs.append(pair(len(pairs)))
         decisions = _look(plan, pairs, looks, decisions)
         notice(f"after {len(good_pairs(pairs))} pairs: {_open_or_decided(decisions)}")
         if _disturbed(pairs, look) or _decided(plan, pairs, decisions, looks):
@@ -125,15 +134,28 @@ def _decided(
     return quiet.verdict != "inconclusive"
 
 
+def _looks(plan: AbPlan, pairs: Sequence[Pair], notice: Notice) -> tuple[int, ...]:
+    """After how many pairs it is asked whether they decide. The last look is of as many as the
+    budget has time for, by the first pairs, so that all of the error may be spent until then."""
+    most = max(plan.most_pairs, len(pairs))
+    if plan.budget_s is not None:
+        took_s = max(pair_seconds(pairs), 1e-9)
+        fit = int(plan.budget_s / took_s)
+        most = min(most, max(fit, len(pairs)))
+        over = "" if fit >= len(pairs) else f", and {len(pairs)} are the fewest that can decide"
+        notice(f"a pair takes {took_s:.2g} s: the budget has time for {fit}{over}")
+    return looks_up_to(most) if plan.stop_early else (most,)
+
+
 def _beyond_budget(
     plan: AbPlan, pairs: Sequence[Pair], looks: Sequence[int], look: int
 ) -> str | None:
-    """Why the next look is not waited for."""
+    """Why the next look is not waited for: pairs take longer than the first ones did."""
     later = [other for other in looks if other > look]
     if plan.budget_s is None or not later:
         return None
     then_s = later[0] * pair_seconds(pairs)
-    if then_s <= plan.budget_s:
+    if then_s <= OVER_BUDGET * plan.budget_s:
         return None
     return f"{later[0]} pairs would take {then_s:.0f} s, over the budget of {plan.budget_s:.0f} s"
 

@@ -16,6 +16,7 @@ from pinchpoint.bench.statistics.intervals import (
     quantile_interval,
 )
 from pinchpoint.bench.statistics.series import (
+    WarmUp,
     effective_count,
     find_warm_up,
     lag1_autocorrelation,
@@ -95,6 +96,8 @@ def timed_part(series: StepSeries, rules: TimingRules) -> TimedPart | None:
         unknown["steps.ci_method"] = reasons["median_ci95"]
     if fixed is not None:
         unknown["warmup.converged"] = "the warm-up was set by hand"
+    elif _untold(found, series, rules):
+        unknown["warmup.converged"] = "other programs take the CPUs, and make steps unsteady"
     unknown |= {
         "steps.l2": "a workload keeps its own caches",
         "steps.host_bound_ratio": "needs a profile: pinchpoint run",
@@ -107,12 +110,18 @@ def timed_part(series: StepSeries, rules: TimingRules) -> TimedPart | None:
             policy="steady_state" if fixed is None else "fixed",
             steps=skip,
             duration_s=float(series.step_ms[:skip].sum()) / 1e3,
-            converged=found.converged if fixed is None else None,
+            converged=None if "warmup.converged" in unknown else found.converged,
         ),
         window=_window(series, skip),
         recompiles=int(series.compiled[skip:].sum()),
         unknown=unknown,
     )
+
+
+def _untold(found: WarmUp, series: StepSeries, rules: TimingRules) -> bool:
+    """Whether unsteady steps may be the work of others: a step waits for threads beside its own,
+    whose waiting for a CPU nobody tells. How runs differ is then for the pairs to see."""
+    return rules.busy and series.clock == "host" and not found.converged
 
 
 def _median(values: "NDArray[np.float64] | NDArray[np.int64] | None", skip: int) -> float | None:

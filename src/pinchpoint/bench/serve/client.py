@@ -1,25 +1,31 @@
 """One streaming request over HTTP/1.1, with the time of every chunk. Bounded in every way.
 
-The protocol is h11's (extra ``load``); the connection is our own, one a request, so that nothing
-stands between the arrival of bytes and the reading of the clock.
+The protocol is h11's (extra ``load``); the connection is our own, one a request.
 """
 
 import asyncio
 import json
-import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, closing
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any
 from urllib.parse import urlsplit
 
+from pinchpoint.bench.serve.connection import (
+    Address,
+    Bytes,
+    Connection,
+    addresses,
+    connect,
+    connect_safely,
+)
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.frozen import dataclass
 
 HEADER_LIMIT = 64 << 10  # what servers and proxies accept of us; none sends more back
 BODY_LIMIT = 64 << 20  # a thousand times the longest answers
 LINE_LIMIT = 1 << 20  # an event carries a token, or the whole usage at most
-READ_BYTES = 64 << 10  # one read of a socket seldom has more
 
 
 @dataclass(frozen=True)
@@ -31,17 +37,19 @@ class Endpoint:
     path: str
     tls: bool
     headers: Mapping[str, str]
+    addresses: tuple[Address, ...] = ()  # of the host, where they are known
 
 
 @dataclass(frozen=True)
 class Answer:
     """What came back; times are of the monotonic clock, in ns."""
 
-    sent_ns: int
+    sent_ns: int  # to the connection, once that is open
     chunk_ns: tuple[int, ...]  # chunks with text, in order
     end_ns: int
     tokens: int | None  # as the server counts them
     error: str | None = None
+    waited_ns: int = 0  # for a CPU, by this process, until ``sent_ns``
 
 
 class BadAnswer(Exception):
@@ -72,19 +80,33 @@ def require_http() -> None:
         ) from None
 
 
-async def ask(where: Endpoint, body: Mapping[str, object], timeout_s: float) -> Answer:
-    """Send one request and read its stream to the end; failures are answers with ``error``."""
-    sent_ns = perf_counter_ns()
+async def ask(
+    where: Endpoint,
+    body: Mapping[str, object],
+    timeout_s: float,
+    waited_ns: Callable[[], int] = lambda: 0,
+) -> Answer:
+    """Send one request and read its stream to the end; failures are answers with ``error``.
+
+    ``waited_ns`` tells how long this thread has waited for a CPU so far.
+    """
+    sent_ns, waited_at_ns = perf_counter_ns(), waited_ns()
     chunk_ns: list[int] = []
     tokens: int | None = None
     error: str | None = None
+    end_ns: int | None = None
     try:
         async with asyncio.timeout(timeout_s):
-            async with aclosing(_events(where, json.dumps(body).encode())) as events:
-                async for event in events:
-                    if _has_text(event):
-                        chunk_ns.append(perf_counter_ns())
-                    tokens = _usage(event) or tokens
+            content = _content(where, json.dumps(body).encode())
+            connection = await _connected(where)
+            with closing(connection):
+                sent_ns, waited_at_ns = perf_counter_ns(), waited_ns()
+                await connection.send(content)
+                async with aclosing(_events(connection)) as events:
+                    async for event, end_ns in events:
+                        if _has_text(event):
+                            chunk_ns.append(end_ns)
+                        tokens = _usage(event) or tokens
         if not chunk_ns:
             error = "no text came back"
     except TimeoutError:
@@ -93,55 +115,73 @@ async def ask(where: Endpoint, body: Mapping[str, object], timeout_s: float) -> 
         error = str(problem)[:200]
     except (OSError, ValueError) as problem:
         error = f"{type(problem).__name__}: {problem}"[:200]
-    return Answer(sent_ns, tuple(chunk_ns), perf_counter_ns(), tokens, error)
+    if error or end_ns is None:
+        end_ns = perf_counter_ns()
+    return Answer(sent_ns, tuple(chunk_ns), end_ns, tokens, error, waited_at_ns)
 
 
-async def _events(where: Endpoint, body: bytes) -> AsyncGenerator[dict[str, object], None]:
-    """The stream's JSON objects (server-sent events), to its end or its ``[DONE]``."""
-    context = ssl.create_default_context() if where.tls else None
-    reader, writer = await asyncio.open_connection(where.host, where.port, ssl=context)
+async def located(where: Endpoint) -> Endpoint:
+    """With the addresses of its host; without where it has none, as each request will say."""
     try:
-        async for line in _lines(_pieces(reader, writer, where, body)):
-            if not line.startswith(b"data:"):
-                continue
-            data = line[5:].strip()
-            if data == b"[DONE]":
-                return
-            try:
-                event = json.loads(data)
-            except ValueError:
-                raise BadAnswer("an event that is not JSON") from None
-            if isinstance(event, dict):
-                yield event
-    finally:
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
+        return replace(where, addresses=await addresses(where.host, where.port))
+    except OSError:
+        return where
 
 
-async def _pieces(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, where: Endpoint, body: bytes
-) -> AsyncIterator[bytes]:
-    """Ask, and give the body of the answer as it arrives. Raises BadAnswer."""
+async def _connected(where: Endpoint) -> Connection:
+    if where.tls:
+        return await connect_safely(where.host, where.port)
+    return await connect(where.addresses or await addresses(where.host, where.port))
+
+
+def _content(where: Endpoint, body: bytes) -> bytes:
+    """The request as it is sent. Raises BadAnswer."""
+    import h11
+
+    http = h11.Connection(h11.CLIENT)
+    parts = (_request(where, len(body)), h11.Data(data=body), h11.EndOfMessage())
+    return b"".join(http.send(part) or b"" for part in parts)
+
+
+async def _events(connection: Connection) -> AsyncGenerator[tuple[dict[str, object], int], None]:
+    """The stream's JSON objects (server-sent events), to its end or its ``[DONE]``, and when each
+    arrived."""
+    async for line, arrived_ns in _lines(_pieces(connection)):
+        if not line.startswith(b"data:"):
+            continue
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            return
+        try:
+            event = json.loads(data)
+        except ValueError:
+            raise BadAnswer("an event that is not JSON") from None
+        if isinstance(event, dict):
+            yield event, arrived_ns
+
+
+async def _pieces(connection: Connection) -> AsyncIterator[Bytes]:
+    """The body of the answer as it arrives. Raises BadAnswer."""
     import h11
 
     http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEADER_LIMIT)
-    for part in (_request(where, len(body)), h11.Data(data=body), h11.EndOfMessage()):
-        writer.write(http.send(part) or b"")
-    await writer.drain()
-    total = 0
+    http.send(h11.Request(method="POST", target="/", headers=[("Host", "sent")]))
+    http.send(h11.EndOfMessage())  # nothing else tells it that an answer may come
+    total, arrived_ns = 0, 0
     try:
         while True:
             event = http.next_event()
             if event is h11.NEED_DATA:
-                http.receive_data(await reader.read(READ_BYTES))
+                read = await connection.read()
+                arrived_ns = read.arrived_ns
+                http.receive_data(read.data)
             elif isinstance(event, h11.Response) and event.status_code != 200:
                 raise BadAnswer(f"status {event.status_code}")
             elif isinstance(event, h11.Data):
                 total += len(event.data)
                 if total > BODY_LIMIT:
                     raise BadAnswer("an answer of over 64 MiB")
-                yield bytes(event.data)
+                yield Bytes(bytes(event.data), arrived_ns)
             elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
                 return
     except h11.RemoteProtocolError as problem:
@@ -165,16 +205,18 @@ def _request(where: Endpoint, length: int) -> Any:
         raise BadAnswer(f"not a request: {problem}") from None
 
 
-async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    rest = b""
+async def _lines(pieces: AsyncIterator[Bytes]) -> AsyncIterator[tuple[bytes, int]]:
+    """Each line, and when its end arrived."""
+    rest, arrived_ns = b"", 0
     async for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
+        arrived_ns = piece.arrived_ns
+        *lines, rest = (rest + piece.data).split(b"\n")
         if len(rest) > LINE_LIMIT:
             raise BadAnswer("a line of over 1 MiB")
         for line in lines:
-            yield line.rstrip(b"\r")
+            yield line.rstrip(b"\r"), arrived_ns
     if rest:
-        yield rest
+        yield rest, arrived_ns
 
 
 def _has_text(event: Mapping[str, object]) -> bool:

@@ -16,6 +16,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.replacing import read_bounded
 
 Ask = Callable[[int], Awaitable[Answer]]
+Waited = Callable[[], int]  # ns that this thread has waited for a CPU so far
 MOST_IN_FLIGHT = 1024  # open loop: beyond this the load generator, not the server, is measured
 
 
@@ -37,10 +38,27 @@ class Load:
 
 @dataclass(frozen=True)
 class Request:
-    """One request: when it was meant to be sent, and what came back."""
+    """One request: when it was meant to be sent, when its latency begins, and what came back.
+
+    Latency counts from when its turn was, with opening the connection and waiting for a place among
+    those in flight, and without what this process waited for a CPU before it sent.
+    """
 
     meant_ns: int
+    begin_ns: int
     answer: Answer
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """When a request's turn came, and how long this process had waited for a CPU until then."""
+
+    at_ns: int
+    waited_ns: int
+
+    def request(self, meant_ns: int, answer: Answer) -> Request:
+        own_ns = min(max(answer.waited_ns - self.waited_ns, 0), answer.sent_ns - self.at_ns)
+        return Request(meant_ns, self.at_ns + own_ns, answer)
 
 
 _BEAT_S = 0.005  # how often the generator looks at its own clock: twenty times a usual first token
@@ -73,11 +91,11 @@ class Lag:
         return float(np.percentile(self.late_ms, 95)) if self.late_ms else 0.0
 
 
-async def run_load(load: Load, ask: Ask) -> list[Request]:
+async def run_load(load: Load, ask: Ask, waited_ns: Waited = lambda: 0) -> list[Request]:
     """Send all requests; ``ask(i)`` sends the i-th."""
     if load.rate_per_s is None:
-        return await _closed(load, ask)
-    return await _open(load, ask, arrivals_s(load))
+        return await _closed(load, ask, waited_ns)
+    return await _open(load, ask, arrivals_s(load), waited_ns)
 
 
 def arrivals_s(load: Load) -> Sequence[float]:
@@ -90,30 +108,33 @@ def arrivals_s(load: Load) -> Sequence[float]:
     return times
 
 
-async def _open(load: Load, ask: Ask, arrivals: Sequence[float]) -> list[Request]:
+async def _open(
+    load: Load, ask: Ask, arrivals: Sequence[float], waited_ns: Waited
+) -> list[Request]:
     begin = perf_counter_ns()
     places = asyncio.Semaphore(MOST_IN_FLIGHT)
 
-    async def one(i: int, meant_ns: int) -> Request:
+    async def one(i: int, meant_ns: int, turn: _Turn) -> Request:
         async with places:
-            return Request(meant_ns, await ask(i))
+            return turn.request(meant_ns, await ask(i))
 
     tasks = []
     for i, at in enumerate(arrivals):
         meant = begin + round(at * 1e9)
         await asyncio.sleep(max(0.0, (meant - perf_counter_ns()) / 1e9))
-        tasks.append(asyncio.create_task(one(i, meant)))
+        turn = _Turn(max(meant, perf_counter_ns()), waited_ns())
+        tasks.append(asyncio.create_task(one(i, meant, turn)))
     return list(await asyncio.gather(*tasks))
 
 
-async def _closed(load: Load, ask: Ask) -> list[Request]:
+async def _closed(load: Load, ask: Ask, waited_ns: Waited) -> list[Request]:
     done: list[Request] = []
     numbers = iter(range(load.requests))
 
     async def client() -> None:
         for i in numbers:
-            meant = perf_counter_ns()
-            done.append(Request(meant, await ask(i)))
+            turn = _Turn(perf_counter_ns(), waited_ns())
+            done.append(turn.request(turn.at_ns, await ask(i)))
 
     await asyncio.gather(*(client() for _ in range(min(load.concurrency, load.requests))))
     return done
@@ -163,12 +184,12 @@ def prompts_from(path: Path) -> list[Prompt]:
     return found
 
 
-class _Turn(msgspec.Struct, frozen=True):
+class _Spoken(msgspec.Struct, frozen=True):
     value: str
 
 
 class _Conversation(msgspec.Struct, frozen=True):
-    conversations: list[_Turn] = []
+    conversations: list[_Spoken] = []
 
 
 TOKENS_PER_WORD = 4 / 3  # of English text, by OpenAI's rule of thumb; it bounds, and counts nothing

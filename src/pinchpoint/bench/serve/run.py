@@ -14,18 +14,19 @@ from pinchpoint.bench.metrics import RunMetrics, Summary, Throughput, write_metr
 from pinchpoint.bench.run import Place, params_digest
 from pinchpoint.bench.run.timed import summarize_requests
 from pinchpoint.bench.run.validity import FAILED_REQUESTS_LIMIT
-from pinchpoint.bench.serve.client import Answer, Endpoint, ask
+from pinchpoint.bench.serve.client import Answer, Endpoint, ask, located
+from pinchpoint.bench.serve.connection import STAMPED, cpu_wait
 from pinchpoint.bench.serve.load import Lag, Load, Prompt, Request, body, cycled, run_load
 from pinchpoint.frozen import dataclass
 
 # ------------------------------------------------------------------------------------------------
 # From requests to TTFT, TPOT, ITL, end-to-end latency, and goodput.
 #
-# - TTFT: from the intended send to the first text.
+# - TTFT: from the request's turn (``load.Request.begin_ns``) to the arrival of the first text.
 # - TPOT: (end - first text) / (tokens - 1), one value a request.
 # - ITL: gaps between chunks, pooled over requests. With speculative decoding or chunked streaming
 #   a chunk has several tokens, and ITL is not TPOT; both are given.
-# - e2e: from the intended send to the last text.
+# - e2e: from its turn to the last text.
 # - goodput: requests a second that meet every objective.
 
 
@@ -46,6 +47,7 @@ class Served:
     late_ms: float  # how late the generator sent, 95th percentile
     goodput_req_per_s: float | None
     errors: Mapping[str, int]
+    bunched_ratio: float  # of the answers: their first text came in one read with the next
     lag_ms: float = 0.0  # how late the generator was at anything, for want of a CPU, the same
 
 
@@ -76,6 +78,7 @@ def served(requests: Sequence[Request], objectives_ms: Mapping[str, float]) -> S
         counted_by_server=all(r.answer.tokens is not None for r in good),
         late_ms=float(np.percentile([_late_ms(r) for r in requests], 95)) if requests else 0.0,
         goodput_req_per_s=met / window_s if objectives_ms and window_s > 0 else None,
+        bunched_ratio=sum(map(_bunched, good)) / max(len(good), 1),
         errors={e: errors.count(e) for e in sorted(set(errors))},
     )
 
@@ -86,11 +89,11 @@ def tokens_of(request: Request) -> int:
 
 
 def _ttft_ms(r: Request) -> float:
-    return (r.answer.chunk_ns[0] - r.meant_ns) / 1e6
+    return (r.answer.chunk_ns[0] - r.begin_ns) / 1e6
 
 
 def _e2e_ms(r: Request) -> float:
-    return (r.answer.chunk_ns[-1] - r.meant_ns) / 1e6
+    return (r.answer.chunk_ns[-1] - r.begin_ns) / 1e6
 
 
 def _tpot_ms(r: Request) -> float | None:
@@ -104,6 +107,10 @@ def _tpot_ms(r: Request) -> float | None:
 def _gaps_ms(r: Request) -> Values:
     gaps: Values = np.diff(np.array(r.answer.chunk_ns, np.float64)) / 1e6
     return gaps
+
+
+def _bunched(r: Request) -> bool:
+    return len(set(r.answer.chunk_ns[:2])) < len(r.answer.chunk_ns[:2])
 
 
 def _late_ms(r: Request) -> float:
@@ -185,6 +192,7 @@ def serve_requests(plan: ServePlan, place: Place) -> tuple[RunMetrics, list[Requ
 async def _send(plan: ServePlan) -> tuple[list[Request], float]:
     """The requests, and how late this process was by itself."""
     prompts = cycled(plan.prompts, plan.warmup_requests + plan.load.requests)
+    where, waited_ns = await located(plan.where), cpu_wait()
     warm, timed = prompts[: plan.warmup_requests], prompts[plan.warmup_requests :]
 
     async def one(prompt: Prompt) -> Answer:
@@ -195,12 +203,12 @@ async def _send(plan: ServePlan) -> tuple[list[Request], float]:
             chat=plan.chat,
             extra=dict(plan.extra),
         )
-        return await ask(plan.where, content, plan.timeout_s)
+        return await ask(where, content, plan.timeout_s, waited_ns)
 
     for prompt in warm:
         await one(prompt)
     async with Lag() as lag:
-        return await run_load(plan.load, lambda i: one(timed[i])), lag.p95_ms
+        return await run_load(plan.load, lambda i: one(timed[i]), waited_ns), lag.p95_ms
 
 
 def _keep(path: Path, requests: Sequence[Request]) -> None:
@@ -258,6 +266,8 @@ def _metrics(plan: ServePlan, place: Place, started: str, found: Served) -> RunM
             "tokens_counted_by_server": float(found.counted_by_server),
             "generator_late_p95_ms": found.late_ms,
             "generator_lag_p95_ms": found.lag_ms,
+            "arrivals_stamped": float(STAMPED and not plan.where.tls),
+            "first_texts_with_later_ratio": found.bunched_ratio,
         },
         env_file="env.json" if plan.env_sha256 else None,
         env_sha256=plan.env_sha256,

@@ -35,13 +35,14 @@ from pinchpoint.trace import (
     empty_table,
     table,
 )
+from pinchpoint.trace.arrays import Ints
 from pinchpoint.trace.intervals import NO_ROW, nest, nesting_order
 from pinchpoint.trace.kinds import api_kind, collective_kind, without_version
 
 _STEP = re.compile(r"^(?:ProfilerStep#|train_step_?#?|step[_ #]?)(\d{1,9})$", re.IGNORECASE)
 _TIMES = ("start_ns", "duration_ns")
 _MOST = 1 << 61  # nanoseconds; no clock counts further
-_UNKNOWN = -(1 << 63)  # in a column of 64 bits that may be null
+UNKNOWN = -(1 << 63)  # in a column of 64 bits that may be null
 
 
 class Rows:
@@ -68,14 +69,14 @@ class Rows:
                 value = self._names.id_of(value)
             elif not isinstance(value, int):
                 raise TypeError(f"{column}: {value!r}")
-            elif not _UNKNOWN < value < -_UNKNOWN:
+            elif not UNKNOWN < value < -UNKNOWN:
                 continue
             held = columns.get(column)
             if held is None:
                 held = columns[column] = array("q")
             missed = count - len(held)
             if missed:
-                held.extend([_UNKNOWN] * missed)
+                held.extend([UNKNOWN] * missed)
             held.append(value)
         columns["start_ns"].append(start)
         columns["duration_ns"].append(lasts)
@@ -91,10 +92,20 @@ class Rows:
             if column not in self.columns and all(value is None for value in values):
                 continue
             held = self.columns.setdefault(column, array("q"))
-            held.extend([_UNKNOWN] * (count - len(held)))
-            held.extend([_UNKNOWN if value is None else value for value in values])
+            held.extend([UNKNOWN] * (count - len(held)))
+            held.extend([UNKNOWN if value is None else value for value in values])
         self.columns["start_ns"].extend(start)
         self.columns["duration_ns"].extend(lasts)
+
+    def add_columns(self, start: Ints, lasts: Ints, given: Mapping[str, Ints]) -> None:
+        """As many rows, by column; texts are positions of names, and UNKNOWN is unknown."""
+        count = len(self)
+        for column, values in given.items():
+            held = self.columns.setdefault(column, array("q"))
+            held.extend([UNKNOWN] * (count - len(held)))
+            held.frombytes(values.tobytes())
+        self.columns["start_ns"].frombytes(start.tobytes())
+        self.columns["duration_ns"].frombytes(lasts.tobytes())
 
     def table(self, zero: int) -> Table:
         """All of them in order of their starts, the longest first; times count from ``zero``."""
@@ -107,9 +118,9 @@ class Rows:
         for column, held in self.columns.items():
             if column in made:
                 continue
-            held.extend([_UNKNOWN] * (len(self) - len(held)))
+            held.extend([UNKNOWN] * (len(self) - len(held)))
             values = np.frombuffer(held, np.int64)[order]
-            unknown = values == _UNKNOWN
+            unknown = values == UNKNOWN
             values[unknown] = 0
             made[column] = values.astype(TABLES[self._name][column].dtype)
             if TABLES[self._name][column].nullable:
@@ -177,7 +188,7 @@ class Timeline:
         **more: Any,
     ) -> None:
         """What a device ran; of a kernel the name says whether it is a collective."""
-        told, collective = _of_device(name, kind)
+        told, collective = of_device(name, kind)
         if collective is not None:
             more.setdefault("collective", collective)
         self._add(self.operations, start, lasts, name=name, device=device, kind=told, **more)
@@ -193,7 +204,7 @@ class Timeline:
     ) -> None:
         """Many of them, by column; of ``more`` None is unknown, and texts are those of names."""
         sound = [0 <= s < _MOST and 0 <= d < _MOST for s, d in zip(start, lasts, strict=True)]
-        whats = [_of_device(*of) for of in zip(names, kinds, strict=True)]
+        whats = [of_device(*of) for of in zip(names, kinds, strict=True)]
         given: dict[str, Sequence[Any]] = {
             "name": names,
             "device": devices,
@@ -206,6 +217,14 @@ class Timeline:
             start, lasts = list(compress(start, sound)), list(compress(lasts, sound))
             given = {column: list(compress(v, sound)) for column, v in given.items()}
         self.operations.add_many(start, lasts, given)
+
+    def columns(self, rows: Rows, start: Ints, lasts: Ints, given: Mapping[str, Ints]) -> None:
+        """Many rows of the host, of calls or of devices: see ``Rows.add_columns``."""
+        sound = (start >= 0) & (start < _MOST) & (lasts >= 0) & (lasts < _MOST)
+        self.unusable += int(np.count_nonzero(~sound))
+        if not sound.all():
+            given = {column: values[sound] for column, values in given.items()}
+        rows.add_columns(start[sound], lasts[sound], given)
 
     def _add(self, rows: Rows, start: int, lasts: int, **more: Any) -> None:
         if 0 <= start < _MOST and 0 <= lasts < _MOST:
@@ -280,8 +299,8 @@ class Timeline:
 
 
 @lru_cache(1 << 12)
-def _of_device(name: str, kind: DeviceKind | None) -> tuple[int, str | None]:
-    """Of a kernel the name says whether it is a collective."""
+def of_device(name: str, kind: DeviceKind | None) -> tuple[int, str | None]:
+    """The kind, and which collective; of a kernel the name says whether it is one."""
     collective = collective_kind(name) if kind in (None, DeviceKind.COLLECTIVE) else None
     if kind is None:
         kind = DeviceKind.COLLECTIVE if collective else DeviceKind.KERNEL

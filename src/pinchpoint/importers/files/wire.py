@@ -89,29 +89,40 @@ def parts(data: bytes, at: int, end: int) -> list[Part]:
 
 
 def messages(data: bytes, number: int) -> Iterator[tuple[int, int]]:
-    """Where the messages of one field lie in a message of however many fields.
+    """Where the messages of one field lie, but for empty ones, in one of however many fields.
 
     Raises MalformedMessage behind the last one that is whole.
     """
     at, end = 0, len(data)
     wanted = number << 3 | BYTES
-    while at < end:
-        try:
-            tag, at = _number_at(data, at)
+    try:
+        while at < end:
+            tag, at = data[at], at + 1
+            if tag >= 0x80:
+                tag, at = _long(data, at, tag)
             kind = tag & 7
-            size, start = (0, at) if kind in (FIXED64, FIXED32) else _number_at(data, at)
-        except IndexError:
-            raise MalformedMessage("cut off") from None
-        if kind not in (VARINT, BYTES, FIXED64, FIXED32):
-            raise MalformedMessage(f"wire type {kind}")
-        at = start + {VARINT: 0, BYTES: size, FIXED64: 8, FIXED32: 4}[kind]
-        if at > end:
-            raise MalformedMessage("cut off")
-        if tag == wanted:
-            yield start, at
+            if kind in _FIXED:
+                at += _FIXED[kind]
+            elif kind == BYTES:
+                start = at + 1
+                size = data[at]
+                if size >= 0x80:
+                    size, start = _long(data, start, size)
+                at = start + size
+                if tag == wanted and start < at <= end:
+                    yield start, at
+            elif kind == VARINT:
+                at = number_at(data, at)[1]
+            else:
+                raise MalformedMessage(f"wire type {kind}")
+    except IndexError:
+        at = end + 1
+    if at > end:
+        raise MalformedMessage("cut off")
 
 
-def _number_at(data: bytes, at: int) -> tuple[int, int]:
+def number_at(data: bytes, at: int) -> tuple[int, int]:
+    """A number and where it ends. Raises IndexError where it is cut off."""
     return (data[at], at + 1) if data[at] < 0x80 else _long(data, at + 1, data[at])
 
 

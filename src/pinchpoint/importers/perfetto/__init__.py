@@ -7,13 +7,16 @@ A kernel belongs to the call with its ``corr_id``, else to the one that a flow l
 """
 
 import re
+from array import array
 from collections.abc import Callable
-from functools import cache, lru_cache
+from enum import IntFlag
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from pinchpoint.errors import HostileFile, UnreadableFile
-from pinchpoint.importers.assembly.timeline import Timeline
+from pinchpoint.importers.assembly.timeline import UNKNOWN, Timeline, of_device
 from pinchpoint.importers.files.memory import PERFETTO_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.files.wire import MalformedMessage, fields
@@ -26,6 +29,8 @@ from pinchpoint.importers.perfetto.packets import (
     read_slices,
 )
 from pinchpoint.trace import Device, DeviceKind, HostKind, Source, Trace
+from pinchpoint.trace.arrays import Array, Ints, Rows
+from pinchpoint.trace.kinds import api_kind, without_version
 
 FORMAT = "perfetto"
 FILES = (".pftrace .perfetto-trace .proto", "rocprofv3, rocprof-sys, tracing of Perfetto")
@@ -84,14 +89,8 @@ def read(path: Path) -> Trace:
             f"{path}: a Perfetto trace without a single slice",
             hint="record track events: rocprofv3 --runtime-trace --output-format pftrace",
         )
-    timeline, devices = Timeline(), set[int]()
-    launched_by = _flows(found)
-    lanes: dict[int, _Lane] = {}
-    for row in range(len(found)):
-        lane = lanes.get(found.track[row])
-        if lane is None:
-            lane = lanes[found.track[row]] = _lane(timeline, found, found.track[row])
-        _add(timeline, devices, found, row, lane, launched_by.get(row))
+    timeline = Timeline()
+    devices = _placed(timeline, found)
     facts = [Fact("cut-off")] if found.cut_off else []
     unclosed = found.end_ns.count(NOT_KNOWN)
     facts += [Fact("ranges-unclosed", unclosed)] if unclosed else []
@@ -99,7 +98,7 @@ def read(path: Path) -> Trace:
     categories = {c for text in found.texts.freeze() for c in text.split(",")}
     amd = bool(categories & {"hip_api", "kernel_dispatch", "rocm_hip"})
     source = Source(str(path), FORMAT, path.stat().st_size, found.cut_off)
-    listed = [Device(n, vendor="amd" if amd else None) for n in sorted(devices)]
+    listed = [Device(n, vendor="amd" if amd else None) for n in devices]
     return timeline.trace(source, listed, facts)
 
 
@@ -117,83 +116,167 @@ def _flows(found: Slices) -> dict[int, int]:
     return ends
 
 
+def _placed(timeline: Timeline, found: Slices) -> list[int]:
+    """Every slice with an end as a row of the host, of calls or of a device; the devices' numbers.
+
+    By column: one slice after another takes as long as reading the file.
+    """
+    texts = found.texts.freeze()
+    numbers, track = np.unique(np.frombuffer(found.track, np.uint64), return_inverse=True)
+    lanes = [_lane(found, number) for number in numbers.tolist()]
+    side = _once(_column(found.category), lambda at: _side(texts[at]))
+    is_queue = np.array([lane.is_queue for lane in lanes], np.bool_)[track]
+    on_device = (side & _Side.DEVICE > 0) | (is_queue & (side & (_Side.CALL | _Side.RANGE) == 0))
+    begin, end = _times(found)
+    sound = (end != NOT_KNOWN) & (end >= begin)
+    timeline.unusable += int(np.count_nonzero(~sound & (_column(found.end_ns) != NOT_KNOWN)))
+    every = _Columns(texts, _column(found.name), begin, end - begin, side, _correlations(found))
+    devices = _on_device(timeline, every, lanes, track, np.flatnonzero(sound & on_device))
+    rows = np.flatnonzero(sound & ~on_device)
+    thread = _once(track[rows], lambda at: _thread(timeline, found, int(numbers[at])))
+    _on_host(timeline, every, rows, thread)
+    return devices
+
+
+class _Columns(NamedTuple):
+    """What is told of each slice; ``name`` are positions in ``texts``."""
+
+    texts: tuple[str, ...]
+    name: Ints
+    begin_ns: Ints
+    lasts_ns: Ints
+    side: Ints
+    correlation: Ints
+
+    def text(self, name: int) -> str:
+        """What a slice is called."""
+        return self.texts[name] or "(unnamed)"
+
+
+def _on_device(
+    timeline: Timeline, every: _Columns, lanes: "list[_Lane]", track: Rows, rows: Rows
+) -> list[int]:
+    copies = every.side[rows] & _Side.COPY > 0
+    what = every.name[rows] * 2 + copies  # a kernel and a copy may have one name
+
+    def told(at: int) -> tuple[int, str | None]:
+        name = every.text(at >> 1)
+        copy = at & 1 or name.startswith("Memcpy")
+        return of_device(name, DeviceKind.COPY if copy else None)
+
+    def collective(at: int) -> int:
+        return UNKNOWN if (text := told(at)[1]) is None else timeline.names.id_of(text)
+
+    lane, device = track[rows], np.array([lane.device for lane in lanes], np.int64)
+    given = {
+        "name": _once(what, lambda at: timeline.names.id_of(every.text(at >> 1))),
+        "device": device[lane],
+        "kind": _once(what, lambda at: told(at)[0]),
+        "collective": _once(what, collective),
+        "stream": np.array([lane.stream for lane in lanes], np.int64)[lane],
+        "correlation": every.correlation[rows],
+    }
+    timeline.columns(timeline.operations, every.begin_ns[rows], every.lasts_ns[rows], given)
+    return sorted(set(given["device"].tolist()))
+
+
+def _on_host(timeline: Timeline, every: _Columns, rows: Rows, thread: Ints) -> None:
+    calls, names = every.side[rows] & _Side.CALL > 0, timeline.names
+    own, other = rows[calls], rows[~calls]
+    given = {
+        "name": _once(every.name[own], lambda at: names.id_of(without_version(every.text(at)))),
+        "thread": thread[calls],
+        "kind": _once(every.name[own], lambda at: int(api_kind(without_version(every.text(at))))),
+        "correlation": every.correlation[own],
+    }
+    timeline.columns(timeline.calls, every.begin_ns[own], every.lasts_ns[own], given)
+    kinds = np.where(every.side[other] & _Side.RANGE, HostKind.ANNOTATION, HostKind.OPERATOR)
+    given = {
+        "name": _once(every.name[other], lambda at: names.id_of(every.text(at))),
+        "thread": thread[~calls],
+        "kind": kinds.astype(np.int64),
+    }
+    timeline.columns(timeline.host, every.begin_ns[other], every.lasts_ns[other], given)
+
+
+def _once(values: Array, answer: Callable[[int], int]) -> Ints:
+    """The answer about each value; it is asked once about each, in the order of the values."""
+    distinct, first, at = np.unique(values, return_index=True, return_inverse=True)
+    answers = np.zeros(len(distinct), np.int64)
+    for row in np.argsort(first).tolist():
+        answers[row] = answer(int(distinct[row]))
+    found: Ints = answers[at]
+    return found
+
+
+def _column(held: "array[int]") -> Ints:
+    return np.array(held, np.int64)
+
+
+def _times(found: Slices) -> tuple[Ints, Ints]:
+    """Begins and ends: the device's own where they are noted, else those of the packets."""
+    begin, end = (_noted(found, key) for key in ("begin_ns", "end_ns"))
+    own = (begin > 0) & (end > 0)
+    recorded = _column(found.begin_ns), _column(found.end_ns)
+    return np.where(own, begin, recorded[0]), np.where(own, end, recorded[1])
+
+
+def _correlations(found: Slices) -> Ints:
+    """What a slice says itself, else what a flow says."""
+    known = np.full(len(found), UNKNOWN, np.int64)
+    for row, flow in _flows(found).items():
+        known[row] = flow
+    for key in reversed(CORRELATIONS):
+        noted = _noted(found, key)
+        known = np.where(noted > 0, noted, known)
+    return known
+
+
+def _noted(found: Slices, key: str) -> Ints:
+    """What slices say of a key; NOT_KNOWN where they say nothing."""
+    noted, held = np.full(len(found), NOT_KNOWN, np.int64), found.notes.get(key, ())
+    noted[: len(held)] = held
+    return noted
+
+
 class _Lane(NamedTuple):
     """What slices of a track share."""
 
-    thread: Callable[[], int]
     is_queue: bool
     device: int
     stream: int
 
 
-def _lane(timeline: Timeline, found: Slices, number: int) -> _Lane:
+def _lane(found: Slices, number: int) -> _Lane:
     track = found.tracks.get(number, Track())
     numbers = {kind.upper(): int(n) for kind, n in _NUMBERED.findall(_names(found, track))}
     return _Lane(
-        cache(lambda: _thread(timeline, found, number, track)),
         bool(_QUEUE.search(track.name)),
         next((numbers[k] for k in ("AGENT", "GPU", "DEVICE") if k in numbers), 0),
         numbers.get("QUEUE", numbers.get("STREAM", number % (1 << 31))),
     )
 
 
-def _add(
-    timeline: Timeline,
-    devices: set[int],
-    found: Slices,
-    row: int,
-    lane: _Lane,
-    flow: int | None,
-) -> None:
-    begin, end = found.noted("begin_ns", row), found.noted("end_ns", row)
-    if begin <= 0 or end <= 0:
-        begin, end = found.begin_ns[row], found.end_ns[row]
-    if end == NOT_KNOWN or end < begin:
-        timeline.unusable += found.end_ns[row] != NOT_KNOWN
-        return
-    categories = _sides(found.texts[found.category[row]])
-    correlation = next((c for key in CORRELATIONS if (c := found.noted(key, row)) > 0), flow)
-    name = found.texts[found.name[row]] or "(unnamed)"
-    if categories.on_device or (categories.none and lane.is_queue):
-        devices.add(lane.device)
-        timeline.on_device(
-            name,
-            begin,
-            end - begin,
-            lane.device,
-            kind=DeviceKind.COPY if categories.copy or name.startswith("Memcpy") else None,
-            stream=lane.stream,
-            correlation=correlation,
-        )
-    elif categories.call:
-        timeline.call(name, begin, end - begin, lane.thread(), correlation)
-    else:
-        kind = HostKind.ANNOTATION if categories.range else HostKind.OPERATOR
-        timeline.on_host(name, begin, end - begin, lane.thread(), kind)
-
-
-class _Sides(NamedTuple):
+class _Side(IntFlag):
     """What a slice's categories say that it is."""
 
-    on_device: bool
-    call: bool
-    range: bool
-    copy: bool
-
-    @property
-    def none(self) -> bool:
-        return not (self.call or self.range)
+    DEVICE = 1
+    CALL = 2
+    RANGE = 4
+    COPY = 8
 
 
-@lru_cache(maxsize=1 << 10)
-def _sides(category: str) -> _Sides:
+_SIDES = (
+    (_Side.DEVICE, _ON_DEVICE),
+    (_Side.CALL, _CALLS),
+    (_Side.RANGE, _RANGES),
+    (_Side.COPY, frozenset(("memory_copy", "gpu_memcpy"))),
+)
+
+
+def _side(category: str) -> int:
     categories = set(category.split(","))
-    return _Sides(
-        bool(categories & _ON_DEVICE),
-        bool(categories & _CALLS),
-        bool(categories & _RANGES),
-        bool(categories & {"memory_copy", "gpu_memcpy"}),
-    )
+    return sum(int(side) for side, of in _SIDES if categories & of)
 
 
 def _names(found: Slices, track: Track) -> str:
@@ -205,11 +288,11 @@ def _names(found: Slices, track: Track) -> str:
     return " ".join(reversed(names))
 
 
-def _thread(timeline: Timeline, found: Slices, number: int, track: Track) -> int:
-    process, label = track.process, track.name or None
-    seen = 0
+def _thread(timeline: Timeline, found: Slices, number: int) -> int:
+    held = track = found.tracks.get(number, Track())
+    process, seen = track.process, 0
     while process is None and track.parent in found.tracks and seen < len(found.tracks):
         track, seen = found.tracks[track.parent or 0], seen + 1
         process = track.process
-    thread = found.tracks.get(number, Track()).thread
-    return timeline.thread(process or 0, number if thread is None else thread, label)
+    thread = number if held.thread is None else held.thread
+    return timeline.thread(process or 0, thread, held.name or None)

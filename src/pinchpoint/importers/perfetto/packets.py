@@ -17,6 +17,7 @@ from pinchpoint.importers.files.wire import (
     MalformedMessage,
     Part,
     messages,
+    number_at,
     parts,
     real,
 )
@@ -27,6 +28,7 @@ Value = int | float | str
 _PACKET = 1  # of a trace
 # Fields of a packet.
 _CLOCKS, _TIME, _SEQUENCE, _EVENT, _INTERNED, _FLAGS = 6, 8, 10, 11, 12, 13
+_TIME_FIRST = _TIME << 3  # how a packet begins whose first field is its time
 # The rest of them.
 _CLEARED, _CLOCK, _DEFAULTS, _TRACK = 41, 58, 59, 60
 # Fields of an event.
@@ -44,7 +46,7 @@ _MOST_SEQUENCES = 1 << 12  # a writer is a thread of a process
 _MOST_NAMES = 1 << 18  # of a sequence; a program has some thousands
 _FURTHEST = 1 << 62  # ns; later than any clock
 NOT_KNOWN = -1  # no time, position or number of a call
-_SHORT_BYTES = 40  # of an event with a type, a track and a name
+_SHORT_BYTES = 64  # of a packet with a writer, and an event with a type, a track and names
 _MOST_SEEN = 1 << 10  # different ones that are remembered: a program has some hundred
 _64_BITS = (1 << 64) - 1
 
@@ -78,7 +80,6 @@ class _Sequence:
     clocks: dict[int, _Clock] = field(default_factory=dict)
     clock: int = _DEFAULT_CLOCK
     track: int = 0
-    seen: "dict[bytes, _Event]" = field(default_factory=dict)  # short events, most of them ends
 
 
 class _Event(NamedTuple):
@@ -91,6 +92,9 @@ class _Event(NamedTuple):
     notes: dict[str, int]
     flows: tuple[int, ...]
     flow_ends: tuple[int, ...]
+
+
+_NOTHING = _Event(0, 0, "", "", {}, (), ())
 
 
 @dataclass
@@ -130,6 +134,8 @@ class _Reading:
     sequences: dict[int, _Sequence] = field(default_factory=dict)
     open_on: dict[int, int] = field(default_factory=dict)  # the last slice begun on a track
     below: "array[int]" = field(default_factory=lambda: array("q"))  # the one begun before it
+    # What short packets said, behind their times; until anything is told that they may refer to.
+    seen: "dict[bytes | None, tuple[_Event, _Sequence, int]]" = field(default_factory=dict)
 
 
 def read_slices(data: bytes) -> Slices:
@@ -147,26 +153,52 @@ def read_slices(data: bytes) -> Slices:
 
 
 def _packet(reading: _Reading, start: int, end: int) -> None:
-    data = reading.data
-    held = {part[0]: part for part in parts(data, start, end)}
+    """Most packets say what one before them said, at another time, which stands first."""
+    data, at, time = reading.data, start, None
+    if at < end and data[at] == _TIME_FIRST:
+        time, at = _first(data, start + 1, end)
+    short = data[at:end] if end - at <= _SHORT_BYTES else None
+    known = reading.seen.get(short)
+    if known is not None:
+        event, sequence, clock = known
+        _event(reading, event, 0 if time is None else _time(time, clock, sequence))
+        return
+    held = {part[0]: part for part in parts(data, at, end)}
+    if _TIME in held:
+        time, short = _number(held[_TIME]), None
     number = _integer(held, _SEQUENCE)
-    sequence = reading.sequences.get(number)
-    if sequence is None or _integer(held, _FLAGS) & 1 or _integer(held, _CLEARED):
-        clocks = {} if sequence is None else sequence.clocks
-        sequence = reading.sequences[number] = _Sequence(clocks=clocks)
+    found = reading.sequences.get(number)
+    cleared = found is None or _integer(held, _FLAGS) & 1 or _integer(held, _CLEARED)
+    if found is None or cleared:
+        sequence = _Sequence(clocks={} if found is None else found.clocks)
+        reading.sequences[number] = sequence
         _bounded(reading.sequences, _MOST_SEQUENCES, "writers")
-    if _EVENT in held:
-        # What an event refers to may stand in its own packet.
-        if _DEFAULTS in held or _INTERNED in held or _CLOCKS in held or _TRACK in held:
-            _told(reading, held, sequence)
-            sequence.seen.clear()
-        time_ns = _time(held, sequence) if _TIME in held else 0
-        _event(reading, _said_before(data, held[_EVENT], sequence), time_ns)
     else:
+        sequence = found
+    # What an event refers to may stand in its own packet.
+    told = _DEFAULTS in held or _INTERNED in held or _CLOCKS in held or _TRACK in held
+    if told:
         _told(reading, held, sequence)
-        sequence.seen.clear()
-        if _TIME in held:
-            _time(held, sequence)
+    if told or cleared:
+        reading.seen.clear()
+        short = None
+    clock = _integer(held, _CLOCK) or sequence.clock
+    time_ns = 0 if time is None else _time(time, clock, sequence)
+    event = _said(data, held[_EVENT], sequence) if _EVENT in held else _NOTHING
+    _event(reading, event, time_ns)
+    if short is not None and len(reading.seen) < _MOST_SEEN:
+        reading.seen[short] = event, sequence, clock
+
+
+def _first(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The number that a packet begins with, and where it ends."""
+    try:
+        number, at = number_at(data, at)
+    except IndexError:
+        at = end + 1
+    if at > end:
+        raise MalformedMessage("cut off")
+    return number, at
 
 
 def _told(reading: _Reading, held: dict[int, Part], sequence: _Sequence) -> None:
@@ -230,11 +262,9 @@ def _clocks(data: bytes, message: Part, sequence: _Sequence) -> None:
             sequence.clocks[number] = clock
 
 
-def _time(held: dict[int, Part], sequence: _Sequence) -> int:
-    at = _number(held[_TIME])
-    if not sequence.clocks:
-        return at
-    clock = sequence.clocks.get(_integer(held, _CLOCK) or sequence.clock)
+def _time(at: int, number: int, sequence: _Sequence) -> int:
+    """A time by the clock of this number; nanoseconds since boot."""
+    clock = sequence.clocks.get(number)
     if clock is None:
         return at
     if clock.incremental:
@@ -267,19 +297,6 @@ def _track(data: bytes, message: Part) -> tuple[int, Track]:
         process_name=_text(data, process[6]) if 6 in process else "",
         thread=_number(thread[2]) if 2 in thread else None,
     )
-
-
-def _said_before(data: bytes, message: Part, sequence: _Sequence) -> _Event:
-    """The same bytes say the same until names are told: most ends, and begins without notes."""
-    if message[2] == INTEGER or message[2] - message[1] > _SHORT_BYTES:
-        return _said(data, message, sequence)
-    raw = data[message[1] : message[2]]
-    known = sequence.seen.get(raw)
-    if known is None:
-        known = _said(data, message, sequence)
-        if len(sequence.seen) < _MOST_SEEN:
-            sequence.seen[raw] = known
-    return known
 
 
 def _said(data: bytes, message: Part, sequence: _Sequence) -> _Event:

@@ -46,7 +46,16 @@ from pinchpoint.run_folder.layout import (
     TRACES,
 )
 from pinchpoint.run_folder.metrics import MetricsDocument, cores_taken
-from pinchpoint.trace import DeviceSetting, LoaderWorker, Names, RunFacts, Table, Trace, table
+from pinchpoint.trace import (
+    DeviceSetting,
+    LoaderWorker,
+    Names,
+    RunFacts,
+    Source,
+    Table,
+    Trace,
+    table,
+)
 
 # ------------------------------------------------------------------------------------------------
 # From the documents of a run folder to the facts that analyses read.
@@ -185,6 +194,8 @@ def read(path: Path) -> Trace:
         trace = load(reports[-1])
     elif snapshot := _snapshot(path, process.document):
         trace = load(snapshot)
+    elif run_samples(path, process.document) is not None:
+        trace = Trace(Source(str(path), "samples", recorder="pinchpoint"), ())
     else:
         raise UnreadableFile(f"{path}: {_why_nothing(found)}", hint="pinchpoint run --help")
     for report in sorted((path / NCU).glob("*.ncu-rep*"))[-1:]:

@@ -42,6 +42,7 @@ def as_recorded(report: Report) -> Report:
             report.steps,
             unprofiled_ns_predicted=None,
             unprofiled_ns_range=None,
+            unprofiled_not_closer=None,
             unprofiled_how=None,
             base_ns=recorded,
         ),

@@ -71,7 +71,6 @@ class Entry:
     path: str
     rank: int | None  # as the recording itself says, or else as its name says
     named: int | None  # as its name says
-    label: str
     error: str | None
     part: Path
     offset: int

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pinchpoint.diagnosis.evidence.run_places import in_run
 from pinchpoint.frozen import dataclass
 from pinchpoint.report.blocks import Ladder
 from pinchpoint.report.documents.clock import Clock, has_two_clocks, on_clock
@@ -95,7 +96,10 @@ def _drawn(svg: str, of: Sequence[object]) -> "Markup | None":
 
 
 def _step(report: Report) -> tuple[str, str, str]:
-    return (wording.step_sentence(report) or "").partition(duration(wording.base_ns(report) or 0))
+    base_ns = wording.base_ns(report) or 0
+    alone = report.run is not None and report.run.alone
+    figure = in_run(base_ns, base_ns) if alone else duration(base_ns)
+    return (wording.step_sentence(report) or "").partition(figure)
 
 
 def _parts(report: Report, unit: str) -> tuple[Part, ...]:

@@ -106,6 +106,9 @@ _GROUPS = (
 )
 
 
+_GROUPS_OF_A_RUN = (("host", "it works"), ("idle", "it waits, or has no core"))
+
+
 def render(report: Report) -> str:
     """The whole page as text."""
     return template("report.html").render(shown(clean(report)), interactive=False, marked=())
@@ -121,16 +124,15 @@ def shown(safe: Report) -> dict[str, object]:
         "about_memory": "",
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
         "spread": wording.spread_sentence(safe),
-        "serving": wording.serving_sentence(safe),
+        "serving": (wording.serving_sentence(safe), wording.kv_cache_sentence(safe)),
         "clocks": on,
         "switch": [(clock.id, clock.label) for clock in on],
         "steps_strip": steps_svg(safe.steps),
         "steps_legend": legend(safe.steps),
         "steps_scale": scale(safe.steps),
-        "in_time": any(r.kind == "finding" for r in safe.fix_ladder.rungs)
-        if safe.fix_ladder
-        else False,
-        "groups": [g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
+        "first_label": _first_label(safe),
+        "in_time": _in_time(safe),
+        "groups": [g for g in _groups(safe) if any(p.group == g[0] for p in safe.breakdown)],
         "parts": on[0].parts,
         "unit": on[0].unit,
         "closing": on[0].closing,
@@ -155,6 +157,28 @@ def _on_clocks(safe: Report) -> dict[str, list[tuple[str, ShownTable]]]:
         else [("unprofiled", shown_table(table)), ("recorded", shown_table(other[id_]))]
         for id_, table in safe.tables.items()
     }
+
+
+def _groups(report: Report) -> tuple[tuple[str, str], ...]:
+    return _GROUPS_OF_A_RUN if _is_of_a_run(report) else _GROUPS
+
+
+def _is_of_a_run(report: Report) -> bool:
+    """Whether nothing was recorded but looks at the whole run."""
+    return report.run is not None and report.run.alone
+
+
+def _in_time(report: Report) -> bool:
+    """Whether findings are about the time of what is judged."""
+    rungs = report.fix_ladder.rungs if report.fix_ladder else ()
+    return _is_of_a_run(report) or any(r.kind == "finding" for r in rungs)
+
+
+def _first_label(report: Report) -> str:
+    """What stands before the first finding: a bound is a place to look at, and no promise."""
+    if _is_of_a_run(report):
+        return "Look at this first"
+    return "Change this first" if _in_time(report) else "Found, not about the step's time:"
 
 
 def _causal(report: Report) -> dict[str, object]:

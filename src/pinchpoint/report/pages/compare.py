@@ -64,8 +64,8 @@ def _name(path: str) -> str:
 def _headline(found: ProfileComparison) -> str:
     if found.a_step_ns is None or found.b_step_ns is None or found.change_ns is None:
         return "a side has no step: nothing to compare"
-    text = f"As recorded, a step takes {duration(found.a_step_ns)} in A"
-    text += f" and {duration(found.b_step_ns)} in B"
+    text = "The run took" if found.a.whole_run else "As recorded, a step takes"
+    text += f" {duration(found.a_step_ns)} in A and {duration(found.b_step_ns)} in B"
     if found.change_ratio is not None:
         text += f" ({relative(found.a_step_ns, found.b_step_ns)})"
     text += _sureness(found) + _unprofiled(found)
@@ -80,6 +80,8 @@ def _headline(found: ProfileComparison) -> str:
 
 
 def _sureness(found: ProfileComparison) -> str:
+    if found.a.whole_run:
+        return ", of one run each"
     if found.sure is False:
         return ", which is within what steps differ by themselves"
     return ", from too few steps to tell from chance" if found.sure is None else ""
@@ -115,6 +117,8 @@ def _parts(found: ProfileComparison) -> Table:
     total = ("step", *(_time(t) for t in (found.a_step_ns, found.b_step_ns)))
     change = "-" if found.change_ns is None else _marked(found.change_ns, found.sure)
     title = "where the step goes, as recorded"
+    if found.a.whole_run:
+        title, total = "where the run goes, by looks at its main thread", ("run", *total[1:])
     return table(title, ("", "A", "B", "change  "), (*rows, (*total, change)))
 
 
@@ -176,18 +180,22 @@ def _what(found: ProfileComparison, r: ChangedRow) -> str:
 
 def _causes(found: ProfileComparison) -> tuple[Text, ...]:
     return tuple(
-        Text(_cause(c), label=c.id if c.rests_on != "piece" else "unnamed") for c in found.causes
+        Text(
+            _cause(c, whole_run=found.a.whole_run),
+            label=c.id if c.rests_on != "piece" else "unnamed",
+        )
+        for c in found.causes
     )
 
 
-def _cause(c: CauseOfChange) -> str:
+def _cause(c: CauseOfChange, *, whole_run: bool = False) -> str:
     text = c.summary
     if c.possible:
         text += f": {' or '.join(c.possible)}"
     if c.where and c.where not in c.summary:
         text += f", at {c.where}"
     if c.change_ns is not None:
-        text += f" ({_signed(c.change_ns)} of the step"
+        text += f" ({_signed(c.change_ns)} of the {'run' if whole_run else 'step'}"
         gains = [
             f"a fix gains {duration(ns)} in {side}"
             for side, ns in (("A", c.a_saving_ns), ("B", c.b_saving_ns))

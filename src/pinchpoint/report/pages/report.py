@@ -55,6 +55,7 @@ def _head(report: Report) -> Iterator[Block]:
         wording.step_sentence(report),
         wording.spread_sentence(report),
         wording.serving_sentence(report),
+        wording.kv_cache_sentence(report),
     )
     for sentence in (*timed, *mean_sentences(report)):
         if sentence:

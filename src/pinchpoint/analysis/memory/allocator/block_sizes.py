@@ -219,7 +219,7 @@ class _Layout:
     """
 
     def __init__(self, rules: Rules) -> None:
-        self.blocks = _blocks(rules)
+        self.blocks = made(rules)
         self._owners: dict[int, int] = {}
 
     def begin(self, ranges: list[Range], addresses: list[int], size: list[int]) -> None:
@@ -247,7 +247,8 @@ class _Layout:
         return 2 * owner + held.small
 
 
-def _blocks(rules: Rules) -> "Blocks":
+def made(rules: Rules) -> "Blocks":
+    """No blocks yet; the compiled form where there is one."""
     if compiled is None:
         return Blocks(rules)
     limits = (MIN_BLOCK_BYTES, LARGE_REMAINDER_BYTES, MOST_SEARCHED)
