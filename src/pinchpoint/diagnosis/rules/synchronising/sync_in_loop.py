@@ -52,5 +52,6 @@ def check(trace: Trace) -> Iterator[Found]:
         changes=reads.dropped,
         location=reads.place,
         fix=_FIX_OF_A_CALL if len(reads.for_values) else _FIX,
-        hint="total += loss.detach()  # in a sum of losses; total.item() where it is logged",
+        hint="# a sum of losses, for example:\n"
+        "total += loss.detach()  # total.item() when it is logged",
     )
