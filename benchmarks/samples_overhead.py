@@ -1,6 +1,6 @@
 """What looks at a program's threads cost it: the same work with and without them, in turns.
 
-    python benchmarks/samples_overhead.py [PAIRS]
+    python benchmarks/samples_overhead.py [PAIRS [python_loop|products|threads]]
 
 The sampler of ``pinchpoint run`` looks at a loop of Python, at products of matrices, at a program
 of eight threads. Each pair does the same work once with looks and once without, in an order that
@@ -26,24 +26,22 @@ NORMAL_95 = 1.96
 
 
 def python_loop() -> None:
-    """About a second of bytecode."""
+    """A third of a second of bytecode."""
     total = 0
-    for i in range(12_000_000):
+    for i in range(4_000_000):
         total += i % 7
 
 
 def products() -> None:
-    """About a second of products, which give the lock up."""
+    """A third of a second of products, which give the lock up."""
     matrix = np.ones((500, 500))
-    for _ in range(100):
+    for _ in range(33):
         matrix = matrix @ matrix / 500
 
 
 def threads() -> None:
-    """About a second of bytecode in eight threads."""
-    parts = [
-        threading.Thread(target=lambda: sum(i % 7 for i in range(1_500_000))) for _ in range(8)
-    ]
+    """A third of a second of bytecode in eight threads."""
+    parts = [threading.Thread(target=lambda: sum(i % 7 for i in range(500_000))) for _ in range(8)]
     for part in parts:
         part.start()
     for part in parts:
@@ -53,12 +51,13 @@ def threads() -> None:
 def on_cores_s(work: Callable[[], None], *, looks: bool) -> float:
     """Time of the process on cores for the work."""
     sampler = Sampler(lambda: False)
-    began = time.process_time()
     if looks:
         sampler.start()
+    began = time.process_time()
     work()
+    took = time.process_time() - began
     sampler.end()
-    return time.process_time() - began
+    return took
 
 
 def differences(work: Callable[[], None], pairs: int) -> list[float]:
@@ -73,16 +72,15 @@ def differences(work: Callable[[], None], pairs: int) -> list[float]:
 
 def main() -> int:
     """Print one line a kind of work; returns the exit code."""
-    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 25
-    for work in (python_loop, products, threads):
-        work()
-        found = differences(work, pairs)
+    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 101
+    kinds = {work.__name__: work for work in (python_loop, products, threads)}
+    for name in sys.argv[2:] or kinds:
+        kinds[name]()
+        found = differences(kinds[name], pairs)
         reach = NORMAL_95 * pairs**0.5 / 2
-        low, high = int(pairs / 2 - reach), min(int(pairs / 2 + reach) + 1, pairs - 1)
+        low, high = max(int(pairs / 2 - reach), 0), min(int(pairs / 2 + reach) + 1, pairs - 1)
         middle = found[pairs // 2]
-        print(
-            f"{work.__name__}: {middle:+.2%} ({found[low]:+.2%} to {found[high]:+.2%})", flush=True
-        )
+        print(f"{name}: {middle:+.2%} ({found[low]:+.2%} to {found[high]:+.2%})", flush=True)
     return 0
 
 
