@@ -183,14 +183,14 @@ def _located(one: Ranked, named: Trace) -> Ranked:
 def _scaled(named: Ranked, ratio: float, base_ns: int | None) -> Ranked:
     """A finding of the window for names alone, in times of the bare one.
 
-    Its rows are of another recording, and so are left out.
+    Its rows and times are of another recording, and so are left out.
     """
     cost_ns = named.finding.cost_ns_per_step
     where = Evidence("found in the window with stacks and shapes; its times were scaled", ratio, "")
     finding: Found = msgspec.structs.replace(
         named.finding,
         cost_ns_per_step=None if cost_ns is None else round(cost_ns * ratio),
-        evidence=(*named.finding.evidence, where),
+        evidence=(*(msgspec.structs.replace(e, at_ns=None) for e in named.finding.evidence), where),
         confidence="medium" if named.finding.confidence == "high" else named.finding.confidence,
         changes=(),
         rows=(),

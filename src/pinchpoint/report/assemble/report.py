@@ -8,6 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pinchpoint.analysis.device.activity import device_activity, each_device
+from pinchpoint.analysis.limits.roofs import spec_of
 from pinchpoint.analysis.mean.what_if import why_not_closer
 from pinchpoint.analysis.mean.whole_run import only_samples
 from pinchpoint.analysis.ranks.accounting import one_of_many
@@ -19,6 +20,7 @@ from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.queue_over_time import queue_over_time
+from pinchpoint.analysis.work.kv_cache import kv_cache
 from pinchpoint.analysis.work.serving import serving
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.commands import program_of
@@ -49,6 +51,7 @@ from pinchpoint.report.documents.report import (
     DeviceInfo,
     Health,
     HealthFact,
+    KvCacheInfo,
     OneDeviceInfo,
     PartOfStep,
     ProcessInfo,
@@ -145,6 +148,7 @@ def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> 
         devices=tuple(OneDeviceInfo(**asdict(device)) for device in each_device(trace)),
         processes=tuple(_process(part) for part in processes(trace)),
         serving=_serving(trace),
+        kv_cache=_kv_cache(trace),
         tables=_sums(trace) | (tables(windows.names_of(trace)) | tables(trace) if detailed else {}),
         roofline=_roofline(trace) if detailed else None,
         run=run_info(trace),
@@ -182,6 +186,17 @@ def _serving(trace: Trace) -> ServingInfo | None:
         between_ns=found.between_ns,
         rounds=tuple(RoundInfo(**asdict(one)) for one in found.rounds[:_MOST_ROUNDS]),
     )
+
+
+def _kv_cache(trace: Trace) -> KvCacheInfo | None:
+    found = kv_cache(trace)
+    if found is None:
+        return None
+    spec = spec_of(trace)
+    least = None
+    if found.read_bytes is not None and spec is not None and spec.memory_bytes_per_s:
+        least = round(found.read_bytes / spec.memory_bytes_per_s * 1e9)
+    return KvCacheInfo(**asdict(found), least_ns=least)
 
 
 _MOST_POINTS = 60  # of the roofline, in a report about everything

@@ -188,6 +188,17 @@ class ServingInfo(msgspec.Struct, frozen=True, kw_only=True):
     rounds: tuple[RoundInfo, ...] = ()  # in order, the first thousand
 
 
+class KvCacheInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys and values that one decode round (a step, without an engine) reads from the cache."""
+
+    rounds: int  # of which it is known; the figures are their medians
+    positions: float | None = None  # of the cache, of all requests of a round together
+    position_bytes: int | None = None  # of keys and values of all layers
+    read_bytes: int | None = None  # at most: layers with a window read less
+    least_ns: int | None = None  # to read them at the memory bandwidth of the data sheet
+    why: str | None = None  # why it is not known
+
+
 class PartOfStep(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the breakdown; the parts of a list add up to the step exactly.
 
@@ -243,6 +254,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[OneDeviceInfo, ...] = ()  # that did something, by number
     processes: tuple[ProcessInfo, ...] = ()  # empty for a single one
     serving: ServingInfo | None = None  # null: no rounds of a serving engine are named
+    kv_cache: KvCacheInfo | None = None  # null: nothing decodes, as far as is known
     breakdown: tuple[PartOfStep, ...] = ()  # where a step goes
     verdict: str = ""  # what bounds the step or the run, in one sentence
     findings: tuple[Finding, ...] = ()  # best first
@@ -273,6 +285,13 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
     reports: tuple[Report, ...]  # in the order of the files
     job: msgspec.Raw | None = None  # pinchpoint.ranks/1, where they are ranks of one job
     jobs: tuple[msgspec.Raw, ...] = ()  # all of them, where a folder holds several
+
+
+def finding_key(until: Sequence[Finding]) -> str:
+    """What tells the last of these apart, for anchors: its id, of the second of one id ``id-2``."""
+    id_ = until[-1].id
+    nth = sum(finding.id == id_ for finding in until)
+    return id_ if nth == 1 else f"{id_}-{nth}"
 
 
 def encode(report: Report) -> bytes:

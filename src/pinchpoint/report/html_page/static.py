@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.clean import clean
+from pinchpoint.report.documents.clock import as_recorded
 from pinchpoint.report.documents.report import Report, ResultTable
 from pinchpoint.report.html import template
 from pinchpoint.report.html_page.clocks import clocks
 from pinchpoint.report.pages.causal import path_sentence, queue_sentence
 from pinchpoint.report.pages.report import finding_block
 from pinchpoint.report.plain import middle_cut
-from pinchpoint.report.svg.causal import PATH_KINDS, ladder_svg, path_svg, queue_svg
+from pinchpoint.report.svg.causal import PATH_KINDS, queue_svg
 from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.report.svg.steps import legend, scale, steps_svg
 from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value, titled
@@ -70,7 +71,7 @@ def shown_table(table: ResultTable) -> ShownTable:
     heads = tuple(
         Head(
             table.columns[i].label,
-            "" if table.columns[i].unit == "count" else table.columns[i].unit,
+            table.columns[i].unit,
             "number" if of_numbers[i] else _wrapping(table, i),
             hidden=i == full,
         )
@@ -123,7 +124,7 @@ def shown(safe: Report) -> dict[str, object]:
         "about_memory": "",
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
         "spread": wording.spread_sentence(safe),
-        "serving": wording.serving_sentence(safe),
+        "serving": (wording.serving_sentence(safe), wording.kv_cache_sentence(safe)),
         "clocks": on,
         "switch": [(clock.id, clock.label) for clock in on],
         "steps_strip": steps_svg(safe.steps),
@@ -140,10 +141,21 @@ def shown(safe: Report) -> dict[str, object]:
             for number, finding in enumerate(safe.findings, 1)
         ],
         "not_checked": wording.not_checked_grouped(safe),
-        "tables": [shown_table(table) for table in safe.tables.values()],
+        "on_clocks": _on_clocks(safe),
         "arithmetic": _arithmetic(safe),
         "roofline": _roofline(safe),
         **_causal(safe),
+    }
+
+
+def _on_clocks(safe: Report) -> dict[str, list[tuple[str, ShownTable]]]:
+    """Of each table by its id: on which clocks, empty for all, and what it says there."""
+    other = as_recorded(safe).tables
+    return {
+        id_: [("", shown_table(table))]
+        if other[id_] == table
+        else [("unprofiled", shown_table(table)), ("recorded", shown_table(other[id_]))]
+        for id_, table in safe.tables.items()
     }
 
 
@@ -175,8 +187,8 @@ def _causal(report: Report) -> dict[str, object]:
 
     path, base = report.critical_path, wording.base_ns(report)
     return {
-        "ladder": Markup(ladder_svg(base, report.ladder)) if report.ladder and base else None,
-        "path": None if path is None else Markup(path_svg(path.stretches)),
+        "ladder": bool(report.ladder and base),
+        "path": path is not None,
         "queue": None if report.queue is None else Markup(queue_svg(report.queue)),
         "queue_sentence": queue_sentence(report.queue),
         "path_sentence": "" if path is None else path_sentence(path),

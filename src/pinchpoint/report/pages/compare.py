@@ -17,7 +17,7 @@ from pinchpoint.report.pages.result import (
     range_of,
     table,
 )
-from pinchpoint.report.quantity import duration, number
+from pinchpoint.report.quantity import duration, relative
 from pinchpoint.report.words.fix import fix_sentence, fixed_words
 
 ROWS = 15  # changes on a screen; the document has all
@@ -30,6 +30,7 @@ def profiles_page(found: ProfileComparison) -> ResultPage:
     return ResultPage(
         title=f"{_name(found.a.path)} (A) against {_name(found.b.path)} (B)",
         headline=_headline(found),
+        headline_answers="how slow, why",
         answer=_answer(found),
         ladder=None if found.fix is None else fix_ladder(found.fix),
         reasons=_causes(found),
@@ -66,7 +67,7 @@ def _headline(found: ProfileComparison) -> str:
     text = "The run took" if found.a.whole_run else "As recorded, a step takes"
     text += f" {duration(found.a_step_ns)} in A and {duration(found.b_step_ns)} in B"
     if found.change_ratio is not None:
-        text += f" ({_compared(found.a_step_ns, found.b_step_ns)})"
+        text += f" ({relative(found.a_step_ns, found.b_step_ns)})"
     text += _sureness(found) + _unprofiled(found)
     if found.causes:
         first = found.causes[0]
@@ -76,13 +77,6 @@ def _headline(found: ProfileComparison) -> str:
     elif found.parts and found.parts[0].change_ns:
         text += f"; most of it: {found.parts[0].label} {_signed(found.parts[0].change_ns)}"
     return text
-
-
-def _compared(a_ns: int, b_ns: int) -> str:
-    """``+12.3 %``; from twice as long on, how many times."""
-    if max(a_ns, b_ns) < 2 * min(a_ns, b_ns) or not min(a_ns, b_ns):
-        return f"{100 * (b_ns / a_ns - 1):+.1f} %"
-    return f"B {number(b_ns / a_ns)} ×" if b_ns > a_ns else f"A {number(a_ns / b_ns)} ×"
 
 
 def _sureness(found: ProfileComparison) -> str:
@@ -106,7 +100,7 @@ def _unprofiled(found: ProfileComparison) -> str:
 
 
 def _both(a_ns: int, b_ns: int) -> str:
-    return f"{duration(a_ns)} and {duration(b_ns)} ({_compared(a_ns, b_ns)})"
+    return f"{duration(a_ns)} and {duration(b_ns)} ({relative(a_ns, b_ns)})"
 
 
 def _signed(ns: int) -> str:

@@ -155,6 +155,24 @@ def serving_sentence(report: Report) -> str | None:
     return said
 
 
+def kv_cache_sentence(report: Report) -> str | None:
+    """What one decode round reads from the cache of keys and values; None where nothing is known.
+
+    ``kv_cache.why`` of the document says what would tell.
+    """
+    found = report.kv_cache
+    if found is None or found.positions is None:
+        return None
+    each = "round" if report.serving is not None else "step"
+    held = f"{found.positions:,.0f} position{'s' if found.positions != 1 else ''} of the KV cache"
+    if found.read_bytes is None:
+        return f"A decode {each} meets {held}; their size is not known"
+    said = f"A decode {each} reads {held}, at most {size(found.read_bytes)}"
+    if found.least_ns is not None:
+        said += f": {duration(found.least_ns)} at full memory bandwidth"
+    return said
+
+
 def _rounds(kind: RoundsInfo) -> str:
     said = f"{kind.count} {kind.kind} round{'s' if kind.count != 1 else ''}"
     said += f" of {kind.requests:g} request{'s' if kind.requests != 1 else ''}"
