@@ -1,5 +1,4 @@
-"""Worker processes of the program get less done than they could: one of them does most, they are
-started anew, or what they are sent takes longer than what they compute.
+"""Worker processes get less done than they could: uneven tasks, short lives, or much to send.
 
 ## What it looks for
 Processes that the program started with `multiprocessing` and waits for, looked at one by one: how
