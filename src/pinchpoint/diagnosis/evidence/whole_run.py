@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from math import sqrt
 
 import msgspec
 
@@ -15,6 +16,7 @@ from pinchpoint.trace.durations import duration, in_unit, time_unit
 
 # A part of the run that is told although no step shows it: below it, the steps are the run.
 LEAST_RUN_RATIO = 0.3
+SHARE_SURE = 1.64  # deviates of a share of looks: nine in ten
 FEWEST_LOOKS = 10  # fewer name a place by accident
 _LOADER = "torch/utils/data/dataloader.py"
 _IMPORTING = (": _find_and_load", ": exec_module")  # of importlib
@@ -38,6 +40,13 @@ class Looks:
     def ratio(self) -> float:
         """Their share of all."""
         return self.looks / max(self.of, 1)
+
+    @property
+    def sure_ratios(self) -> tuple[float, float]:
+        """Least and most of their share, as of Laplace: of all looks may be by chance."""
+        share = (self.looks + 1) / (self.of + 2)
+        spread = SHARE_SURE * sqrt(share * (1 - share) / max(self.of, 1))
+        return max(share - spread, 0.0), min(share + spread, 1.0)
 
     @property
     def location(self) -> Location | None:
@@ -125,6 +134,26 @@ def computes_at(trace: Trace) -> Looks | None:
     if most.total() < FEWEST_LOOKS:
         return None
     return Looks(most.total(), of, most.most_common(1)[0][0])
+
+
+@once_per_trace
+def waits_for_others(trace: Trace) -> Looks | None:
+    """Looks at the main thread after its cold steps at which it waited for other threads, in one
+    function of the program; ``place`` has its usual line."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None:
+        return None
+    seen: dict[tuple[str, str], Counter[RarePlace]] = {}
+    main = _main(samples)
+    for stack, looks in main:
+        own = own_frame(stack)
+        if own is not None and kind_of(stack) is GapKind.WAIT and not _in_loader(stack, ("",)):
+            at = seen.setdefault((own.file, own.function), Counter())
+            at[RarePlace(own, None)] += looks
+    most = max(seen.values(), key=Counter.total, default=Counter[RarePlace]())
+    if most.total() < FEWEST_LOOKS:
+        return None
+    return Looks(most.total(), sum(n for _, n in main), most.most_common(1)[0][0])
 
 
 def _imports(stack: Stack) -> bool:

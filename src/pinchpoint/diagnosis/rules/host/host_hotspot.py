@@ -26,7 +26,6 @@ Where the work is wanted and can be nowhere else.
 
 import re
 from collections.abc import Iterator
-from math import sqrt
 
 import numpy as np
 
@@ -60,7 +59,6 @@ RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, advice=NO_HINT)
 LEAST_GAIN_RATIO = 0.10
 # Less a step may as well be the Python of a few modules, recorded with stacks.
 LEAST_NS = 500_000
-SHARE_SURE = 1.64  # deviates of a share of looks: nine in ten
 PYTHON_ON_HOST = GapKind.PYTHON.id.replace("idle-", "host-")  # of the accounting, without a device
 MEMORY_FREE_RATIO = 0.5  # of the device's, for what moves there: the rest is the program's
 AGAIN = 2  # steps: loading code, compiling or allocating once is a cold start
@@ -109,10 +107,7 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
     if looks is None or _has_more(trace) or not parts.typical_ns:
         return None
     python_ratio = parts.of_part(PYTHON_ON_HOST) / parts.typical_ns
-    share = (looks.looks + 1) / (looks.of + 2)  # as of Laplace: of all looks may be by chance
-    spread = SHARE_SURE * sqrt(share * (1 - share) / looks.of)
-    ratios = [max(share - spread, 0.0), min(share + spread, 1.0)]
-    low, high = (round(ratio * python_ratio * base_ns) for ratio in ratios)
+    low, high = (round(ratio * python_ratio * base_ns) for ratio in looks.sure_ratios)
     if low < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
         return None
     return Found(
