@@ -1,11 +1,13 @@
 """What looks at a program's threads cost it: the same work with and without them, in turns.
 
-    python benchmarks/samples_overhead.py [PAIRS]
+    python benchmarks/samples_overhead.py [PAIRS [python_loop|products|threads]]
 
 The sampler of ``pinchpoint run`` looks at a loop of Python, at products of matrices, at a program
 of eight threads. Each pair does the same work once with looks and once without, in an order that
 changes; counted is the process's time on cores, which other programs on the machine change least.
-Prints the median difference, and between what it lies with 95 % confidence (order statistics).
+Prints by how much it is longer with looks, as a share of the time that the work took: as many looks
+are taken a second whether the program has a core all the time or not. The median of all pairs, and
+between what it lies with 95 % confidence (order statistics); then the same of the time on cores.
 """
 
 import os
@@ -26,63 +28,69 @@ NORMAL_95 = 1.96
 
 
 def python_loop() -> None:
-    """About a second of bytecode."""
+    """A third of a second of bytecode."""
     total = 0
-    for i in range(12_000_000):
+    for i in range(4_000_000):
         total += i % 7
 
 
 def products() -> None:
-    """About a second of products, which give the lock up."""
+    """A third of a second of products, which give the lock up."""
     matrix = np.ones((500, 500))
-    for _ in range(100):
+    for _ in range(33):
         matrix = matrix @ matrix / 500
 
 
 def threads() -> None:
-    """About a second of bytecode in eight threads."""
-    parts = [
-        threading.Thread(target=lambda: sum(i % 7 for i in range(1_500_000))) for _ in range(8)
-    ]
+    """A third of a second of bytecode in eight threads."""
+    parts = [threading.Thread(target=lambda: sum(i % 7 for i in range(500_000))) for _ in range(8)]
     for part in parts:
         part.start()
     for part in parts:
         part.join()
 
 
-def on_cores_s(work: Callable[[], None], *, looks: bool) -> float:
-    """Time of the process on cores for the work."""
+def took(work: Callable[[], None], *, looks: bool) -> tuple[float, float]:
+    """Seconds of the process on cores for the work, and of the clock."""
     sampler = Sampler(lambda: False)
-    began = time.process_time()
     if looks:
         sampler.start()
+    began = time.process_time(), time.perf_counter()
     work()
+    ended = time.process_time(), time.perf_counter()
     sampler.end()
-    return time.process_time() - began
+    return ended[0] - began[0], ended[1] - began[1]
 
 
-def differences(work: Callable[[], None], pairs: int) -> list[float]:
-    """By how much looks make it longer, pair by pair."""
-    found = []
+def differences(work: Callable[[], None], pairs: int) -> tuple[list[float], list[float]]:
+    """What looks add to the time on cores: of the time of the clock, and of that itself."""
+    of_clock, of_cores = [], []
     for pair in range(pairs):
         first = bool(pair % 2)
-        times = {looks: on_cores_s(work, looks=looks) for looks in (first, not first)}
-        found.append(times[True] / times[False] - 1)
-    return sorted(found)
+        times = {looks: took(work, looks=looks) for looks in (first, not first)}
+        more = times[True][0] - times[False][0]
+        of_clock.append(more / times[True][1])
+        of_cores.append(more / times[False][0])
+    return sorted(of_clock), sorted(of_cores)
+
+
+def said(found: list[float]) -> str:
+    """The median and its interval."""
+    reach = NORMAL_95 * len(found) ** 0.5 / 2
+    low = max(int(len(found) / 2 - reach), 0)
+    high = min(int(len(found) / 2 + reach) + 1, len(found) - 1)
+    return f"{found[len(found) // 2]:+.2%} ({found[low]:+.2%} to {found[high]:+.2%})"
 
 
 def main() -> int:
     """Print one line a kind of work; returns the exit code."""
-    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 25
-    for work in (python_loop, products, threads):
-        work()
-        found = differences(work, pairs)
-        reach = NORMAL_95 * pairs**0.5 / 2
-        low, high = int(pairs / 2 - reach), min(int(pairs / 2 + reach) + 1, pairs - 1)
-        middle = found[pairs // 2]
-        print(
-            f"{work.__name__}: {middle:+.2%} ({found[low]:+.2%} to {found[high]:+.2%})", flush=True
-        )
+    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 101
+    kinds = {work.__name__: work for work in (python_loop, products, threads)}
+    for name in sys.argv[2:] or kinds:
+        kinds[name]()
+        of_clock, of_cores = differences(kinds[name], pairs)
+        print(f"{name}: {said(of_clock)}; of the time on cores {said(of_cores)}", flush=True)
+    print(f"load: {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores")
     return 0
 
 

@@ -11,7 +11,7 @@ from pinchpoint.analysis.replay import Change
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.registry import ask, rules
+from pinchpoint.diagnosis.registry import ask, is_about, rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Outcome
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
@@ -49,8 +49,8 @@ class Diagnosis:
 
 
 def run_rules(trace: Trace) -> tuple[Outcome, ...]:
-    """The answer of every rule, in order of id."""
-    return tuple(ask(known, trace) for known in rules().values())
+    """The answer of every rule that is about such a recording, in order of id."""
+    return tuple(ask(known, trace) for known in rules().values() if is_about(known.rule, trace))
 
 
 @once_per_trace

@@ -130,6 +130,14 @@ _ON_A_DEVICE = {"device_ops", "api_calls", "kernel_counters"}
 RECORD_FOR = dict.fromkeys(("device_ops", "api_calls", "host_ops"), CPU_AND_DEVICE)
 
 
+def is_about(rule: Rule, trace: Trace) -> bool:
+    """Whether a rule about whole runs has one to look at; others are about every recording."""
+    if rule.looks_at not in ("run", "run alone"):
+        return True
+    sampled = trace.run is not None and trace.run.samples is not None
+    return sampled and only_samples(trace) == (rule.looks_at == "run alone")
+
+
 def ask(known: Known, trace: Trace) -> Outcome:
     """One rule's answer; a rule that breaks costs only its own answer."""
     framework = framework_of(trace)

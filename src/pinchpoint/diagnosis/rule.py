@@ -78,7 +78,9 @@ class Rule:
     needs: tuple[str, ...]  # tables of the trace without which there is nothing to judge
     record: Record  # what to record, where a need is met and yet not enough
     about: About = About.TIME
-    looks_at: Literal["trace", "job"] = "trace"  # job: it has ``check_job``, which decides
+    # job: it has ``check_job``, which decides; run: asked only where the whole run was looked at;
+    # run alone: only where nothing else of it was recorded.
+    looks_at: Literal["trace", "job", "run", "run alone"] = "trace"
     parent: str | None = None  # id of the more general cause, which yields when this one is found
     generic: bool = False  # it fits nearly every slow host; specific causes are told before it
     periodic: bool = False  # it may show in some steps only, and the mean step tells

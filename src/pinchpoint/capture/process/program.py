@@ -133,8 +133,11 @@ class Program:
         watched: dict[str, Action] = {"torch": self._on_framework, "jax": self._on_framework}
         if self._whole_run is not None:
             watched["torch.serialization"] = self._whole_run.spans.watch_saves
-            watched["multiprocessing.process"] = lambda module: watch_pools(module, self.folder)
+            watched["multiprocessing.process"] = self._on_multiprocessing
         return watched
+
+    def _on_multiprocessing(self, module: Any) -> None:
+        watch_pools(module, self.folder, lambda: os.getpid() == self.pid)
 
     def _on_framework(self, module: Any) -> None:
         with contextlib.suppress(OSError):

@@ -80,9 +80,11 @@ class WholeRun:
         """Write what is known so far, if there is anything."""
         session = self._session
         worked = session.clock.edges or session.recordings
-        if not worked and (self.sampler.looks < FEWEST_LOOKS or _is_helper()):
+        if not worked and self.sampler.looks < FEWEST_LOOKS:
             return
-        path = Path(session.settings.folder) / SAMPLES / f"{session.identity.stem}.json"
+        helps = not worked and _is_helper()
+        name = f"child.{os.getpid()}" if helps else session.identity.stem
+        path = Path(session.settings.folder) / SAMPLES / f"{name}.json"
         with contextlib.suppress(Exception):  # the user's program comes first
             path.parent.mkdir(exist_ok=True)
             write_json(path, self._document())
@@ -124,6 +126,7 @@ class WholeRun:
             "schema": SAMPLES_SCHEMA,
             "rank": self._session.identity.rank,
             "pid": os.getpid(),
+            "parent": os.getppid() if _is_helper() else None,
             "started": os.getppid() == self._session.settings.launcher_pid,
             "cost_ns": self.cost_ns,
             **spelt,
@@ -166,7 +169,7 @@ def _event(event: dict[str, Any], rows: dict[int, int], thread: int | None) -> d
 
 
 def _is_helper() -> bool:
-    """A process that multiprocessing started: it is looked at in another way."""
+    """A process that multiprocessing started."""
     processes = sys.modules.get("multiprocessing.process")
     return processes is not None and processes.parent_process() is not None
 

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +67,18 @@ class WorkerSamples:
             write_json(self._path, document)
 
 
-def watch_pools(module: Any, folder: Path) -> None:
-    """Look at every process that ``multiprocessing`` starts, forked or not."""
+def watch_pools(module: Any, folder: Path, looked_at: Callable[[], bool]) -> None:
+    """Look at every process that ``multiprocessing`` forks.
+
+    ``looked_at``: whether this process is by itself, as one is that was started anew.
+    """
     process = module.BaseProcess
     bootstrap = process._bootstrap
 
     @functools.wraps(bootstrap)
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if str(getattr(self._target, "__module__", "")).startswith(_LOADER):
+        of_a_loader = str(getattr(self._target, "__module__", "")).startswith(_LOADER)
+        if of_a_loader or looked_at():
             return bootstrap(self, *args, **kwargs)
         samples = None
         with contextlib.suppress(Exception):  # the user's program comes first

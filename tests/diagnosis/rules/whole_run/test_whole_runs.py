@@ -1,5 +1,7 @@
 """Causes of runs of which nothing was recorded but looks at their threads."""
 
+from dataclasses import replace
+
 import pytest
 
 from looked_at_runs import (
@@ -13,10 +15,15 @@ from looked_at_runs import (
     thread,
     waiting,
 )
+from pinchpoint.diagnosis.engine import run_rules
 from pinchpoint.report import diagnose
 from pinchpoint.report.words.closing import closing_sentence
+from pinchpoint.report.words.mean import mean_sentences
 from pinchpoint.report.words.report import gain, step_sentence
-from pinchpoint.trace.run_samples import Garbage
+from pinchpoint.trace import RunCourse
+from pinchpoint.trace.run_samples import CacheUse, Garbage
+from sampled_runs import sampled
+from sampled_runs import samples as run_of_steps
 
 WAITS_FOR_POOL = spent(("multiprocessing/pool.py(3): get", "work.py(7): main"), 20, on_core=0.0)
 WAITS_FOR_THREADS = spent(("threading.py(9): wait", "work.py(7): main"), 20, on_core=0.0, held=1.0)
@@ -147,6 +154,43 @@ def test_few_looks_conclude_nothing_or_little(looks, verdict):
     assert report.health.verdict == verdict
     assert f"{looks} looks at its main thread" in report.health.facts[0].detail
     assert bool(report.findings) == (verdict == "limited")
+
+
+def test_a_cache_that_misses_is_told_with_its_function_and_one_that_hits_is_not():
+    seen = thread(computing(5, "build", 15), in_numpy(9, "fit", 5))
+    trace = looked_at(seen)
+    for hits, misses, found in ((3, 900, "cache-misses"), (900, 200, "run-hotspot")):
+        cache = CacheUse("work.py", 4, "build", hits, misses, most=128, held=128)
+        samples = replace(trace.run.samples, caches=(cache,))
+        assert first(replace(trace, run=replace(trace.run, samples=samples))) == (found, "build")
+
+
+def test_what_passes_before_and_after_the_steps_is_said_with_its_places():
+    prepared = thread(spent(IMPORTING, 2), computing(5, "prepare", 28))
+    samples = replace(
+        run_of_steps(every=0),
+        before=prepared,
+        threads=(thread(computing(95, "train", 3)),),
+        after=((0, 10_000_000),),
+        after_ns=10 * SECOND_NS,
+    )
+    trace = sampled(samples)
+    course = RunCourse(45 * SECOND_NS, before_ns=30 * SECOND_NS)
+    report = diagnose(replace(trace, run=replace(trace.run, course=course)))
+    assert report.findings[0].id == "run-phases"
+    assert report.findings[0].location.function == "prepare"
+    assert gain(report, report.findings[0]) == "at most 28.0 of 45.0 s"
+    said = " ".join(mean_sentences(report))
+    assert "Its steps are 5.00 of the run's 45.0 s" in said
+    assert "30.0 s before the third step (28.0 in prepare (work.py:5))" in said
+    assert "10.0 s after the last one" in said
+    assert "run-hotspot" not in {f.id for f in report.findings} | set(report.clear)
+
+
+def test_recordings_without_a_run_are_not_asked_about_one():
+    asked = {o.id for o in run_rules(sampled(run_of_steps()))}
+    assert "run-phases" in asked
+    assert "run-waits" not in asked
 
 
 def test_a_run_whose_torch_was_not_recorded_says_so_of_its_causes():

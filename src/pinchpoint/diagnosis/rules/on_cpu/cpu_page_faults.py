@@ -72,8 +72,8 @@ LEAST_RUN_RATIO = 0.1  # of a run, in the kernel for page faults
 # A fault clears 2 MB where the system gives huge pages, 0.2 ms at 10 GB/s.
 MOST_HUGE_FAULT_NS = 300_000
 COPY_BYTES_PER_NS = 2.0  # of a read or write, at least, by way of the kernel
-FEW_FAULTS = 20_000  # a start with NumPy takes 13,000
-LEAST_KERNEL_RATIO = 0.05  # of the run, in the kernel: a start takes a tenth of a second there
+LEAST_KERNEL_RATIO = 0.25  # of the time on cores: other programs have a few percent
+LEAST_KERNEL_NS = 300_000_000  # a start with NumPy, pandas and SciPy takes half of it
 
 
 def check_run(trace: Trace) -> Iterator[Found]:
@@ -87,8 +87,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
     faults_ns = min(usage.page_faults * MOST_HUGE_FAULT_NS, usage.kernel_ns - copied_ns)
     works_ns = sum(account.ways.get(way, 0) for way in (Way.INTERPRETER, Way.OUTSIDE, Way.NO_CORE))
     most = round(works_ns * faults_ns / cpu_ns)
-    little = usage.kernel_ns < LEAST_KERNEL_RATIO * account.total_ns
-    if usage.page_faults < FEW_FAULTS or little or most < LEAST_RUN_RATIO * account.total_ns:
+    little = faults_ns < max(LEAST_KERNEL_RATIO * cpu_ns, LEAST_KERNEL_NS)
+    if little or most < LEAST_RUN_RATIO * account.total_ns:
         return
     outside = [p for p in account.places if p.ways.get(Way.OUTSIDE, 0) and p.at is not None]
     at = max(outside, key=lambda p: p.ways[Way.OUTSIDE]).at if outside else None

@@ -24,16 +24,17 @@ from collections.abc import Iterator
 import msgspec
 
 from pinchpoint.analysis.mean.crew import crew
-from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, Way, only_samples
+from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, Way
 from pinchpoint.diagnosis.evidence.run_places import account_of, found_at, location_of, of_the_run
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
-from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
 
 RULE = Rule(
     needs=(),
     record=Record("a whole run: pinchpoint run python train.py"),
+    looks_at="run alone",
     residual=True,
 )
 
@@ -44,8 +45,6 @@ NAMED_RATIO = 1 / 3  # a named cause goes first if it wins a third as much, as i
 
 def check(trace: Trace) -> Iterator[Found]:
     """The functions that hold the interpreter most, one of which there may be two."""
-    if not only_samples(trace):
-        raise NotChecked("the recording shows where its time goes")
     team = crew(trace)
     places = account_of(trace).places if team is None else team.places
     who = "" if team is None else f" in {team.name}"

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from pinchpoint.analysis.mean.outside import Phase, phases
-from pinchpoint.analysis.mean.whole_run import RunPlace, only_samples
+from pinchpoint.analysis.mean.whole_run import RunPlace
 from pinchpoint.diagnosis.evidence.run_places import (
     account_of,
     found_at,
@@ -35,7 +35,11 @@ from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace
 
-RULE = Rule(needs=(), record=Record("a whole run: pinchpoint run python train.py"))
+RULE = Rule(
+    needs=(),
+    record=Record("a whole run: pinchpoint run python train.py"),
+    looks_at="run",
+)
 
 LEAST_RATIO = 0.25  # of the run, surely, at one place
 FIRST_RATIO = 0.5  # of the run, outside of the steps: then that is what to look at first
@@ -44,7 +48,7 @@ FIRST_RATIO = 0.5  # of the run, outside of the steps: then that is what to look
 def check(trace: Trace) -> Iterator[Found]:
     """Places outside of the steps, most time first."""
     outside, account = phases(trace), account_of(trace)
-    if only_samples(trace) or not outside or not account.total_ns:
+    if not outside or not account.total_ns:
         raise NotChecked("the run outside of its steps was not looked at")
     first = sum(phase.ns for phase in outside) >= FIRST_RATIO * account.total_ns
     for phase in outside:

@@ -1,5 +1,4 @@
-"""Worker processes of the program get less done than they could: one of them does most, they are
-started anew, or what they are sent takes longer than what they compute.
+"""Worker processes get less done than they could: uneven tasks, short lives, or much to send.
 
 ## What it looks for
 Processes that the program started with `multiprocessing` and waits for, looked at one by one: how
@@ -21,7 +20,7 @@ Where there is one task more than workers, and nothing to divide.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.mean.crew import Crew, crew
-from pinchpoint.analysis.mean.whole_run import NS_PER_US, only_samples
+from pinchpoint.analysis.mean.whole_run import NS_PER_US
 from pinchpoint.diagnosis.evidence.run_places import (
     SURE_RATIO,
     account_of,
@@ -31,12 +30,16 @@ from pinchpoint.diagnosis.evidence.run_places import (
 )
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
-from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import RunSamples, Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.run_samples import Spent
 
-RULE = Rule(needs=(), record=Record("a whole run: pinchpoint run python train.py"))
+RULE = Rule(
+    needs=(),
+    record=Record("a whole run: pinchpoint run python train.py"),
+    looks_at="run alone",
+)
 
 UNEVEN_RATIO = 2.0  # the busiest worker's time on a core to the mean one's
 BUSIEST_RATIO = 0.5  # of the wait, that the busiest worker works: then it is what is waited for
@@ -47,9 +50,7 @@ SHORT_S, MANY_RATIO = 1.0, 4.0  # workers that live shorter; so many times the c
 def check(trace: Trace) -> Iterator[Found]:
     """What keeps worker processes from their work."""
     samples = trace.run.samples if trace.run else None
-    if samples is None or not only_samples(trace):
-        raise NotChecked("the worker processes of the run were not looked at")
-    if len(samples.children) < 2:
+    if samples is None or len(samples.children) < 2:
         return
     yield from _moving(trace, samples)
     yield from _restarted(trace, samples)
