@@ -5,7 +5,8 @@
 Each file is diagnosed in a process of its own, as a user would. Files may come from anywhere and
 are looked at only. A refusal counts as one if it is two lines, the second of which says what to do;
 anything else that ends in an error is a *crash*. Memory is the most that the process held, and in
-times of what the file unpacks to, less what an empty run of the command holds.
+times of what the file unpacks to, less what an empty run of the command holds (of files that
+unpack to 20 MB and more: below, the program itself is most of it).
 """
 
 import argparse
@@ -25,6 +26,9 @@ from typing import Any
 from pinchpoint.importers.files.packed import head_of
 
 MOST_SECONDS = 600  # of one file
+# The modules that a diagnosis needs beside an empty run take 10 to 40 MB: below this a ratio says
+# nothing of the file.
+LEAST_RATED_MB = 20
 LONGEST_SHOWN = 70  # characters of what was said
 MAGIC_BYTES = 8  # more than any packing begins with
 SKIPPED = (".md", ".txt", ".toml")  # notes beside the files
@@ -85,7 +89,8 @@ def _row(file: Path, folder: Path, empty_mb: float) -> Row:
     )
     seconds = time.monotonic() - begun
     unpacked_mb = _unpacked_bytes(file) / 1e6
-    ratio = max(memory_mb - empty_mb, 0) / unpacked_mb if unpacked_mb > 1 else None
+    rated = unpacked_mb >= LEAST_RATED_MB
+    ratio = max(memory_mb - empty_mb, 0) / unpacked_mb if rated else None
     common = (str(file.relative_to(folder)), seconds, memory_mb, ratio)
     if code == 0:
         return _read(*common, json.loads(output))

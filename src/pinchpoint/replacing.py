@@ -8,7 +8,6 @@ replaced at all.
 import errno
 import os
 import re
-import secrets
 import shutil
 import stat
 import tempfile
@@ -121,7 +120,7 @@ def replacing(path: Path, *, lasting: bool = False) -> Iterator[Path]:
     if old is not None and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     _sweep(target.parent, f"{_BEGINS}*.tmp")
-    beside = target.with_name(f"{_BEGINS}{secrets.token_hex(8)}.tmp")
+    beside = target.with_name(f"{_BEGINS}{os.urandom(8).hex()}.tmp")
     try:
         beside.open("xb").close()
     except OSError as error:

@@ -11,7 +11,6 @@ status says ``running`` was cut; readers say so.
 
 import json
 import os
-import secrets
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -51,7 +50,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def new_id() -> str:
     """A sortable identifier: 48 bits of time and 80 random bits, as ULIDs have them."""
-    number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    number = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 
 
@@ -167,4 +166,4 @@ def _started(pid: int) -> float | None:
 
 
 def _token() -> str:
-    return secrets.token_hex(3)
+    return os.urandom(3).hex()

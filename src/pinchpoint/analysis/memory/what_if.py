@@ -105,6 +105,8 @@ def _curve(history: History, wanted: Mask) -> Ints:
     blocks, count = history.blocks, len(history.replay)
     delta = np.zeros(count + 2, np.int64)
     rows = np.flatnonzero(wanted)
+    if not len(rows):
+        return delta[1 : count + 1]
     np.add.at(delta, blocks.birth[rows] + 1, blocks.requested[rows])
     np.add.at(delta, blocks.death[rows] + 1, -blocks.requested[rows])
     return np.cumsum(delta)[1 : count + 1]

@@ -20,6 +20,7 @@ from pinchpoint.capture.process.quiet_watch import QuietWatch
 from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stalls import graph_is_captured
+from pinchpoint.capture.process.values import ValuesLook
 from pinchpoint.capture.samples.whole_run import WholeRun
 from pinchpoint.capture.samples.worker import watch_pools
 from pinchpoint.capture.settings import BARE, BESIDE, Kind, Settings, from_environment, with_names
@@ -78,6 +79,10 @@ class Program:
         self._take_back.append(lambda: self._ignore_models())
         for module, action in self._actions().items():
             self._take_back.append(after_import(module, action, self._hook_failed))
+        if self.settings.names:
+            look = ValuesLook(self.session)
+            look.start()
+            self._take_back.append(look.stop)
         marked.append(self._marked)
         self._take_back.append(lambda: marked.remove(self._marked))
         atexit.register(self.finish)

@@ -89,6 +89,8 @@ class Stages:
         self.end_quiet_watch: Callable[[], None] = lambda: None
         self.stepped: Callable[[], None] = lambda: None  # told after each step, before our part
         self.foresight: Foresight | None = None
+        # Of single steps that are in no window: told at each edge before one is opened, and after.
+        self.look_ends = self.look_begins = self.stepped
         self.budget = Budget(settings)
         self._kind: Kind = "times"
         self._asked: Kind = "times"  # what was made for it, which may hold less
@@ -152,6 +154,7 @@ class Stages:
         intervals = self.clock.edge()
         self.budget.step_took(self.clock.interval_ns)
         self.stepped()
+        self.look_ends()
         if self.quiet_busy:
             self.clock.disturb()
             return
@@ -172,6 +175,7 @@ class Stages:
                 self._maybe_record_more(intervals)
         if self.stage in (Stage.DRAINING, Stage.RECORDING, Stage.RECOVERING):
             self.clock.disturb()
+        self.look_begins()
 
     def _maybe_prime(self, intervals: int) -> None:
         if self._agreement.due(self.clock.edges, self.policy.ready(self.clock)):

@@ -21,7 +21,7 @@ try:
 except ImportError:  # not compiled
     _runs = None
 
-MAX_RUN = 8192  # events handed over at once
+MAX_RUN = 1 << 14  # events handed over at once: about what one read of the file holds
 MAX_REMEMBERED = 1 << 20  # memo entries looked at; bounds memory
 
 _REFERENCE = rb"(?:h.|j.{4})"

@@ -18,6 +18,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.importers.open import load
 from pinchpoint.importers.run_folder.course import run_course
 from pinchpoint.importers.run_folder.samples import run_samples
+from pinchpoint.importers.run_folder.values import run_values
 from pinchpoint.importers.telemetry._samples import health_table
 from pinchpoint.importers.telemetry.log import collect
 from pinchpoint.run_folder.documents import (
@@ -211,7 +212,8 @@ def read(path: Path) -> Trace:
         found.metrics.document,
     )
     rare = None if own.rare is None else f"{NAMES}/{own.rare.file}"
-    facts = replace(facts, samples=run_samples(path, own), rare_recording=rare)
+    values = run_values(path, own)
+    facts = replace(facts, samples=run_samples(path, own), rare_recording=rare, values=values)
     return replace(
         trace,
         source=replace(trace.source, path=str(path), format=f"{FORMAT} ({trace.source.format})"),

@@ -13,6 +13,7 @@ from pinchpoint.analysis.memory.allocator.block_sizes import (
     Rules,
     rules,
 )
+from pinchpoint.analysis.memory.allocator.lives import CODES, plain_paired
 from pinchpoint.analysis.memory.allocator.replay import replay
 from pinchpoint.analysis.memory.history import histories
 
@@ -170,3 +171,17 @@ def test_blocks_know_their_events_and_stacks():
     assert blocks.death.tolist() == [4, 5]
     assert history.signs.location(history.stack_of(0)).line == 12
     assert history.signs.operation(history.stack_of(0)) == "nn.linear"
+
+
+def test_events_are_paired_compiled_and_plain_alike():
+    compiled = pytest.importorskip("pinchpoint.analysis.memory.allocator._blocks")
+    random = np.random.default_rng(5)
+    for events in (0, 1, 20_000):  # also doubled, out of order, of actions that are no block's
+        action = random.integers(0, 6, events).astype(np.uint8)
+        address = random.integers(1, 9_000, events).astype(np.uint64) << np.uint64(9)
+        columns, both = [], (plain_paired, compiled.paired)
+        for paired in both:
+            *rows, doubled = paired(action, address, CODES)
+            order = np.lexsort((*reversed(rows), np.max(rows[1:4], axis=0)))
+            columns.append([doubled, *(values[order].tolist() for values in rows)])
+        assert columns[0] == columns[1]

@@ -1,5 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""The compiled form of ``Blocks`` in ``block_sizes.py``; tests hold the two together."""
+"""The compiled forms of ``Blocks`` in ``block_sizes.py`` and of ``paired`` in ``lives.py``.
+
+Tests hold each to its plain form.
+"""
 
 import numpy as np
 
@@ -181,3 +184,78 @@ cdef class Blocks:
         if small or self.expandable:
             return rest >= self.least
         return (self.max_split < 0 or rounded < self.max_split) and rest > self.large
+
+
+cdef struct Last:
+    uint64_t address
+    int64_t run  # the last one at this address; 0 where nobody has taken this place
+
+
+cdef Py_ssize_t place_of(Last* places, Py_ssize_t size, uint64_t address) noexcept nogil:
+    """Where an address is, or would be."""
+    cdef uint64_t hashed = (address >> 9) * <uint64_t>0x9E3779B97F4A7C15
+    cdef Py_ssize_t at = <Py_ssize_t>((hashed ^ address) >> 20 & <uint64_t>(size - 1))
+    while places[at].run and places[at].address != address:
+        at = (at + 1) & (size - 1)
+    return at
+
+
+cdef Last* larger(Last* places, Py_ssize_t size) noexcept nogil:
+    """The same places in twice the room; NULL where there is no memory."""
+    cdef Last* found = <Last*>calloc(2 * size, sizeof(Last))
+    cdef Py_ssize_t i
+    if found != NULL:
+        for i in range(size):
+            if places[i].run:
+                found[place_of(found, 2 * size, places[i].address)] = places[i]
+    return found
+
+
+def paired(const uint8_t[::1] action, const uint64_t[::1] address, codes):
+    """See ``lives.py``; ``codes``: those of an allocation, of a request to free it, of its end."""
+    cdef uint8_t alloc, request, end
+    alloc, request, end = codes
+    cdef Py_ssize_t row, at, size = 1 << 12, used = 0
+    cdef int64_t run, runs = 0, doubled = 0, events = action.shape[0]
+    cdef Last* places = <Last*>calloc(size, sizeof(Last))
+    cdef Last* more
+    if places == NULL:
+        raise MemoryError
+    of_run = np.empty(events, np.uint64)
+    columns = np.empty((4, events), np.int64)  # pages that are not reached cost nothing
+    cdef uint64_t[::1] where = of_run
+    cdef int64_t[::1] born = columns[0], asked = columns[1], done = columns[2], next_ = columns[3]
+    try:
+        with nogil:
+            for row in range(events):
+                if action[row] != alloc and action[row] != request and action[row] != end:
+                    continue
+                if 2 * (used + 1) > size:
+                    more = larger(places, size)
+                    if more == NULL:
+                        with gil:
+                            raise MemoryError
+                    free(places)
+                    places, size = more, 2 * size
+                at = place_of(places, size, address[row])
+                run = places[at].run - 1
+                if run < 0 or action[row] == alloc:
+                    if run >= 0:
+                        next_[run] = row
+                    used += run < 0
+                    run = runs
+                    runs += 1
+                    where[run] = address[row]
+                    born[run] = row if action[row] == alloc else -1
+                    asked[run] = done[run] = next_[run] = -1
+                    places[at].address, places[at].run = address[row], runs
+                if action[row] == request:
+                    doubled += asked[run] >= 0
+                    asked[run] = row
+                elif action[row] == end:
+                    doubled += done[run] >= 0
+                    done[run] = row
+    finally:
+        free(places)
+    return of_run[:runs], columns[0, :runs], columns[1, :runs], columns[2, :runs], \
+        columns[3, :runs], doubled

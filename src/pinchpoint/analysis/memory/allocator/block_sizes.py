@@ -154,9 +154,9 @@ def _stretches(events: Table) -> Iterator[tuple[Rows, int | None]]:
 
 
 def _rounded(requested: Ints, rules: Rules) -> Ints:
-    distinct, inverse = np.unique(requested, return_inverse=True)
+    distinct = np.unique(requested)  # hashes; with the inverse it would sort them all
     each: Ints = np.array([rules.rounded(size) for size in distinct.tolist()], np.int64)
-    return each[inverse]
+    return each[np.searchsorted(distinct, requested)]
 
 
 def _sizes_before(

@@ -3,7 +3,9 @@
 Everything is vectorised over events: ten million events take seconds.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -61,8 +63,11 @@ def lives(events: Table, snapshot: MemorySnapshot, device: int) -> Lives:
     paired = _pair(events)
     kept = _kept(paired, snapshot, device) if snapshot.complete else _no_rows()
     joined = _join(paired, kept, snapshot, events)
-    order = np.lexsort((joined.address, joined.birth))
-    return _take(joined, order)
+    before = np.flatnonzero(joined.birth == BEFORE)
+    after = np.flatnonzero(joined.birth != BEFORE)
+    before = before[np.argsort(joined.address[before], kind="stable")]
+    after = after[np.argsort(joined.birth[after], kind="stable")]  # no two are born at one event
+    return _take(joined, np.concatenate((before, after)))
 
 
 def _take(all_lives: Lives, rows: Ints) -> Lives:
@@ -86,33 +91,55 @@ class _Paired:
     anomalies: int
 
 
+CODES = (
+    AllocatorAction.ALLOC,
+    AllocatorAction.FREE_REQUESTED,
+    AllocatorAction.FREE_COMPLETED,
+)
+Pairs = tuple[NDArray[np.uint64], Ints, Ints, Ints, Ints, int]
+paired: Callable[[Any, Any, Sequence[int]], Pairs]
+
+
 def _pair(events: Table) -> _Paired:
-    action = events["action"]
-    rows = np.flatnonzero(action <= AllocatorAction.FREE_COMPLETED)
-    address = events["address"][rows]
-    order = np.argsort(address, kind="stable")
-    rows, address = rows[order], address[order]
-    kind = action[rows]
+    """In any order of the blocks."""
+    address, alloc, requested, completed, successor, doubled = paired(
+        np.ascontiguousarray(events["action"]), np.ascontiguousarray(events["address"]), CODES
+    )
+    unfinished = int(((completed < 0) & (successor >= 0)).sum())
+    return _Paired(address, alloc, requested, completed, successor, doubled + unfinished)
+
+
+def plain_paired(action: Any, address: Any, codes: Sequence[int]) -> Pairs:
+    """What ``_Paired`` has, by address, and how many events say again what another has said.
+
+    ``codes`` are those of an allocation, of a request to free it, and of its end.
+    """
+    rows = np.flatnonzero(np.isin(action, codes))
+    order = np.argsort(address[rows], kind="stable")
+    rows = rows[order]
+    address, kind = address[rows], action[rows]
     if not len(rows):
         none = np.zeros(0, np.int64)
-        return _Paired(address, none, none, none, none, 0)
-    is_alloc = kind == AllocatorAction.ALLOC
+        return address, none, none, none, none, 0
+    is_alloc, wanted, done = (kind == code for code in codes)
     first = np.append(True, address[1:] != address[:-1])
     run = np.cumsum(first | is_alloc) - 1
     count = int(run[-1]) + 1
     alloc, requested, completed = (np.full(count, -1, np.int64) for _ in range(3))
     alloc[run[is_alloc]] = rows[is_alloc]
-    wanted = kind == AllocatorAction.FREE_REQUESTED
     requested[run[wanted]] = rows[wanted]
-    done = kind == AllocatorAction.FREE_COMPLETED
     completed[run[done]] = rows[done]
-    starts = np.flatnonzero(first | is_alloc)
-    run_address = address[starts]
-    follows = np.append(run_address[1:] == run_address[:-1], False)
+    of_run = address[np.flatnonzero(first | is_alloc)]
+    follows = np.append(of_run[1:] == of_run[:-1], False)
     successor = np.where(follows, np.append(alloc[1:], -1), -1)
     doubled = int(wanted.sum() - (requested >= 0).sum() + done.sum() - (completed >= 0).sum())
-    unfinished = int(((completed < 0) & (successor >= 0)).sum())
-    return _Paired(run_address, alloc, requested, completed, successor, doubled + unfinished)
+    return of_run, alloc, requested, completed, successor, doubled
+
+
+try:
+    paired = import_module("pinchpoint.analysis.memory.allocator._blocks").paired
+except ImportError:  # installed without a compiler
+    paired = plain_paired
 
 
 def _kept(paired: _Paired, snapshot: MemorySnapshot, device: int) -> Ints:

@@ -141,6 +141,8 @@ def _curves(blocks: Lives, found: Sizes, events: int) -> tuple[Ints, Ints, Ints,
 def curve(birth: Ints, death: Ints, weight: Ints, events: int) -> Ints:
     """Sum of the weights of what is alive; shape ``(events + 1,)``, value 0 is before event 0."""
     change = np.zeros(events + 2, np.int64)
+    if not weight.any():
+        return change[:-1]
     np.add.at(change, birth + 1, weight)
     np.add.at(change, np.maximum(death + 1, birth + 1), -weight)
     total: Ints = np.cumsum(change)[:-1]

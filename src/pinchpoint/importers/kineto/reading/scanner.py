@@ -116,7 +116,7 @@ ScannerName = Literal["native", "plain"]
 
 # Large enough that work by block costs nothing; for the plain scanner small, since text that is
 # not strict JSON makes it read the whole block slowly.
-BLOCK_BYTES: dict[ScannerName, int] = {"native": 4 << 20, "plain": 256 << 10}
+BLOCK_BYTES: dict[ScannerName, int] = {"native": 2 << 20, "plain": 256 << 10}
 
 
 def available() -> ScannerName:
