@@ -125,12 +125,13 @@ class QuietWatch:
         self._answer_requests()
 
     def _record_early(self, began: float | None) -> None:
-        """Once, and not where an optimizer is to step: a session records its first steps."""
+        """Once, and neither where an optimizer is to step, whose first steps a session records, nor
+        in a job, whose ranks would wait for each other while they start."""
         wanted = self._settings.names and self._settings.after_s is None and not self._early
         if not wanted or began is None or time.monotonic() - began < EARLY_AFTER_S:
             return
         self._early = True
-        if not self._will_step():
+        if not self._will_step() and self._session.identity.world_size == 1:
             self._keep_early(self._why_rejected)
 
     def _keep_early(self, why_not: Callable[[Recording], str | None], kind: Kind = "early") -> None:
