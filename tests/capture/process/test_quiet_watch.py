@@ -158,6 +158,15 @@ def test_what_compiles_and_compiles_is_recorded_until_something_better_is(watch,
     assert kept(watch) == (["1.json.gz"] if ends else ["0.json.gz"])
 
 
+def test_a_program_that_does_nothing_but_compile_is_told_so(watch, monkeypatch):
+    monkeypatch.setattr(quiet_watch, "COMPILES_ON_S", 0.0)
+    monkeypatch.setattr(policy.CompileWatch, "busy", lambda _: True)
+    session = watch((0, 3))
+    assert (session.recordings, kept(watch)) == ([], [])
+    (problem,) = session.problems
+    assert "something was compiled, and nothing else done" in problem
+
+
 def test_a_given_time_is_kept_to_whatever_is_compiled(watch, compile_count):
     def compile_more():
         compile_count[0] += 1

@@ -199,19 +199,24 @@ def test_a_long_step_is_tried_in_part(tmp_path, clock, monkeypatch, operators, w
     assert session.budget.spent_ns < 2_000_000_000
 
 
-def test_early_names_are_kept_where_others_would_cost_too_much(tmp_path):
+@pytest.mark.parametrize("follow", [False, True])
+def test_early_names_are_kept_until_others_come(tmp_path, follow):
     for part in ("traces", "names"):
         (tmp_path / part).mkdir()
-    for name in ("early.gz", "times.gz"):
-        (tmp_path / "traces" / name).write_text("")
-    early, times = (
-        Recording(TraceFile(f"{kind}.gz", 1, 0, 9), None, 0, 1, 1, kind, kind == "early")
-        for kind in ("early", "times")
+    for name in ("traces/early.gz", "traces/times.gz", "names/names.gz"):
+        (tmp_path / name).write_text("")
+    early, times, names = (
+        Recording(TraceFile(f"{kind}.gz", 1, 0, 9), None, 0, 1, 1, kind, kind != "times")
+        for kind in ("early", "times", "names")
     )
     kept = [early]
-    assert keep_best(kept, times, whole=True, folder=tmp_path, names_follow=False)
+    assert keep_best(kept, times, whole=True, folder=tmp_path, names_follow=follow)
     assert [(r.window, r.file.name) for r in kept] == [("times", "times.gz"), ("names", "early.gz")]
     assert (tmp_path / "names" / "early.gz").exists()
+    if follow:
+        assert keep_best(kept, names, whole=True, folder=tmp_path)
+        assert [r.file.name for r in kept] == ["times.gz", "names.gz"]
+        assert [p.name for p in (tmp_path / "names").iterdir()] == ["names.gz"]
 
 
 def test_calls_are_counted_in_one_step_without_disturbing_other_profilers():

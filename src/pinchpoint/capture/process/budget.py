@@ -70,7 +70,7 @@ class Budget:
         if not self.bounded or self._bare_ns is None or kind in ("trial", "rare"):
             return wanted, kind
         if kind == "times":
-            one = self.spent_ns <= TOTAL_NS / 2 and self._bare_ns <= TOTAL_NS
+            one = not self.half_spent and self._bare_ns <= TOTAL_NS
             fit = max(int(PARTS_NS[kind] / max(self._bare_ns, 1)), int(one))
             return min(wanted, fit) if self._settings.whole_round else wanted, kind
         left_ns = self.left_ns(kind)
@@ -90,6 +90,11 @@ class Budget:
             return self._named_ns
         calls_ns = (self.calls.count or 0) * self._event_ns if stacks else 0.0
         return NAMES_RATIO * (self._bare_ns or 0.0) + calls_ns
+
+    @property
+    def half_spent(self) -> bool:
+        """Whether what there is has to do: another as dear one would not fit."""
+        return self.spent_ns > TOTAL_NS / 2
 
     @property
     def affords_names(self) -> bool:

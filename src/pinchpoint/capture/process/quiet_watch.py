@@ -157,14 +157,21 @@ class QuietWatch:
             return
         self._compiles_since = math.inf
         self._keep_early(self._why_empty, "times")
+        if not self._session.recordings:
+            self._dropped = "something was compiled, and nothing else done,"
 
     def _record_names(self) -> None:
         """What was just recorded once more, for names and places."""
-        have = any(r.window == "names" for r in self._session.recordings)
+        there = [r for r in self._session.recordings if r.window == "names"]
+        have = any(not r.provisional for r in there)
         if not self._settings.names or have or self._end.is_set() or "torch" not in sys.modules:
             return  # other profilers have no bare kind
         recording = self._record("names")
-        if recording is None and not self._names_fit():
+        if (
+            recording is None
+            and not there
+            and (self._session.budget.half_spent or not self._names_fit())
+        ):
             without = self._session.budget.without_names(f"--seconds {TRIAL_S}")
             self._session.problems.append(without)
         if recording is not None and self._why_rejected(recording) is None:
@@ -270,7 +277,8 @@ class QuietWatch:
         if (kind in BARE) not in self._cost_ratio:
             trial = self._record_for(kind, min(TRIAL_S, seconds))
         fits_s = self._fits_s(kind)
-        if fits_s <= TRIAL_S and (trial is not None or kind == "names"):
+        enough = fits_s <= TRIAL_S or self._session.budget.half_spent
+        if enough and (trial is not None or kind == "names"):
             return trial
         recording = self._record_for(kind, min(seconds, max(fits_s, TRIAL_S)))
         if trial is None or recording is None or _is_one_file(trial, recording):
@@ -306,9 +314,12 @@ class QuietWatch:
             ranks = sum(chosen(wanted, rank, len(world)) for rank in world)
             self._attempts += 1
             folder = Path(self._settings.folder)
-            begin_together(folder, identity, ranks, self._attempts, self._end)
+            before, seen = self._marks(), self._marks
+            begin_together(
+                folder, identity, ranks, self._attempts, self._end, lambda: seen() != before
+            )
             window.step()
-            self._wait_while_it_fits(seconds)
+            self._wait_while_it_fits(seconds if seen() == before or ranks < 2 else 0.0)
             closed = time.monotonic()
             recording = window.close()
             writing = time.monotonic() - closed
@@ -320,6 +331,10 @@ class QuietWatch:
             return replace(recording, stacks=settings.stacks and not alike)
         finally:
             self._session.quiet_busy = False
+
+    def _marks(self) -> int:
+        """Steps and batches so far: once they come, no rank waits for others."""
+        return self._session.clock.edges + self._session.fetches
 
     def _wait_while_it_fits(self, wanted_s: float) -> None:
         """Until the time is over, the program ends, or it has grown by what --max-size allows."""

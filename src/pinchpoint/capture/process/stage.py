@@ -330,9 +330,12 @@ class Stages:
 
     def _begin_names(self) -> Window | None:
         """The window for names, unless they are there already, or cost too much."""
-        if not self.settings.names or any(r.window == "names" for r in self.recordings):
+        there = [r for r in self.recordings if r.window == "names"]
+        if not self.settings.names or any(not r.provisional for r in there):
             return None
         if not self.budget.affords_names:
+            if there:
+                return None  # with stacks, which another one would not have
             self.problems.append(self.budget.without_names())
         return self._begin("names")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pinchpoint.capture.process.step_clock import StepClock, median
+from pinchpoint.capture.windows.all_threads import captures_under_way
 
 STALLED_S = 10.0  # warm-up before a loop that no hook sees, or a pause
 WARM_UP_S = 2.0  # the same where there were few steps
@@ -52,7 +53,7 @@ def in_main_thread(act: Callable[[], None]) -> None:
 
     def call(_: object) -> int:
         try:
-            if not taken.is_set() and not graph_is_captured():
+            if not (taken.is_set() or graph_is_captured() or captures_under_way()):
                 taken.set()
                 quiet()
         except BaseException as error:  # from here it would be a SystemError to the program
