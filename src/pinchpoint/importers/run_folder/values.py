@@ -9,6 +9,8 @@ from pinchpoint.run_folder.layout import VALUES
 from pinchpoint.run_folder.values import AttentionNote, BatchNote, TensorNote, ValuesDocument
 from pinchpoint.trace.run_values import AttentionMask, Padding, RunValues
 
+_OF_PADDING = ("mask", "ids", "frames")
+
 
 def run_values(folder: Path, process: ProcessDocument) -> RunValues | None:
     """The look at the values of this process; None without one."""
@@ -30,10 +32,10 @@ def run_values(folder: Path, process: ProcessDocument) -> RunValues | None:
 
 def _padding(batch: BatchNote) -> Iterator[Padding]:
     """What the best evidence says. A mask that contradicts the ids is no mask of padding."""
-    told = [t for t in batch.tensors if t.real_ratio is not None and t.lengths and t.width]
+    told = [t for t in batch.tensors if t.evidence in _OF_PADDING and t.lengths and t.width]
     by_values = next((t for t in told if t.evidence == "ids"), None)
     best = next((t for t in told if by_values is None or not _inverted(t, by_values)), None)
-    if best is None or best.real_ratio is None or best.mean_length is None:
+    if best is None or best.real_ratio is None or best.mean_length is None or not best.rows:
         return
     yield Padding(
         batch.place,

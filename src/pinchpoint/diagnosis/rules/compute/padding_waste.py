@@ -18,7 +18,8 @@ into one row, with an attention that knows their borders (variable-length kernel
 The range is from the first of these to the last.
 
 ## When to ignore it
-Where other batches are full: one step was looked at.
+Where other batches are full: one step was looked at. Where one width is wanted: a CUDA graph or a
+compiled program for each width costs more than padding; a few widths are enough.
 """
 
 from collections.abc import Iterator
@@ -118,11 +119,7 @@ def _found(trace: Trace, padding: Padding) -> Found | None:
             if longest < width
             else "Put rows of like length into one batch, or pack them"
         ),
-        hint=(
-            'batch = tokenizer(texts, padding="longest")  # not max_length; texts sorted by length'
-            if longest < width
-            else "order = sorted(range(len(data)), key=lambda i: len(data[i]))"
-        ),
+        hint=_HINTS[padding.evidence] if longest < width else _SORTED,
         confidence=_CONFIDENCE[padding.evidence],
     )
 
@@ -132,6 +129,9 @@ _BY = {
     "ids": "one value that rows of {} share at their ends",
     "frames": "frames of {} that are all alike at the ends of rows",
 }
+_TEXT = 'batch = tokenizer(texts, padding="longest")  # not max_length; texts sorted by length'
+_HINTS = {"mask": _TEXT, "ids": _TEXT, "frames": "batch = batch[:, : lengths.max()]"}
+_SORTED = "order = sorted(range(len(data)), key=lambda i: len(data[i]))"
 # Only a mask says what is not to be read; silence at the end of a recording looks like padding.
 _CONFIDENCE: dict[str, Literal["high", "medium", "low"]] = {
     "mask": "high",
