@@ -21,6 +21,7 @@ FINE = re.compile(
     r"|mpl|mozilla public|cnri|hpnd|unlicense)",
     re.IGNORECASE,
 )
+_SAYS_NOTHING = ("unknown", "dual license")  # fields of packages whose classifiers say it
 _LONGEST = 60  # what is longer is the text of a licence, whose first line names it
 
 
@@ -82,7 +83,8 @@ def licence(found: Distribution) -> str:
         if text.startswith("License ::") and not text.endswith("approved")
     ]
     said = str(about.get("License-Expression") or about.get("License") or "").strip()
-    if said and len(said) <= _LONGEST and "\n" not in said:
+    told = said.lower() not in _SAYS_NOTHING or not classified
+    if said and told and len(said) <= _LONGEST and "\n" not in said:
         return said
     return " AND ".join(classified) or said[:_LONGEST]
 

@@ -32,6 +32,10 @@ class Figures:
     still_named: int
     unprofiled_median: float | None
     unprofiled_p90: float | None
+    numbers: int  # of these, steps that are said as a number and not only as a range
+    numbers_median: float | None
+    numbers_p90: float | None
+    only_ranges: Ranges  # the others
     gain_median: float | None
     gain_p90: float | None
     unprofiled_ranges: Ranges
@@ -48,7 +52,9 @@ def figures(rows: list[Row]) -> Figures:
     healthy = [r for r in rows if r.variant == "healthy"]
     fixed = [r for r in rows if r.variant in ("fixed", "without")]
     planted = {r.case: r.truth for r in rows if r.variant == "slow"}
-    corrected = [r.corrected_error for r in rows if r.stable and r.corrected_error is not None]
+    stable = [r for r in rows if r.stable and r.corrected_error is not None]
+    corrected = [r.corrected_error or 0.0 for r in stable]
+    numbers = [r.corrected_error or 0.0 for r in stable if not r.only_a_range]
     said = list(gains(rows))
     errors = [g.error for g in said]
     return Figures(
@@ -63,6 +69,10 @@ def figures(rows: list[Row]) -> Figures:
         still_named=sum(bool(set(planted.get(r.case, ())) & set(r.found)) for r in fixed),
         unprofiled_median=_quantile(corrected, 0.5),
         unprofiled_p90=_quantile(corrected, 0.9),
+        numbers=len(numbers),
+        numbers_median=_quantile(numbers, 0.5),
+        numbers_p90=_quantile(numbers, 0.9),
+        only_ranges=covered(list(corrections(r for r in stable if r.only_a_range))),
         gain_median=_quantile(errors, 0.5),
         gain_p90=_quantile(errors, 0.9),
         unprofiled_ranges=covered(list(corrections(rows))),
@@ -95,6 +105,11 @@ def summary(rows: list[Row]) -> list[tuple[str, str]]:
         ("fixed runs that still name the planted cause", f"{f.still_named} of {f.fixed}"),
         ("step without the profiler, median error", percent(f.unprofiled_median)),
         ("step without the profiler, 90th percentile", percent(f.unprofiled_p90)),
+        (
+            f"the same where it is said as a number ({f.numbers}), median and 90th percentile",
+            f"{percent(f.numbers_median)}, {percent(f.numbers_p90)}",
+        ),
+        ("measured step in it where only a range is said", held(f.only_ranges)),
         ("step after the fix, median error", percent(f.gain_median)),
         ("step after the fix, 90th percentile", percent(f.gain_p90)),
         ("measured step without the profiler in its range", held(f.unprofiled_ranges)),

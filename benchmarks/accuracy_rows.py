@@ -12,7 +12,7 @@ from typing import Any
 
 import pinchpoint as pp
 from pinchpoint.analysis.mean.mean_step import made_with_exceptions
-from pinchpoint.analysis.mean.what_if import step_base_ns, step_range_ns
+from pinchpoint.analysis.mean.what_if import step_base_ns, step_range_ns, why_not_closer
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.analysis.replay.ranges import Made
 from pinchpoint.diagnosis.engine import diagnose, parents
@@ -48,6 +48,7 @@ class Row:
     confidence: str | None = None  # of the first finding
     first: Prediction | None = None  # of the first finding
     made: Made | None = None  # what the corrected step's range was made from
+    only_a_range: bool = False  # the step without the profiler is said as a range, with why
     below_bound: int = 0  # predictions shorter than the least that the step can be
     also: tuple[str, ...] = ()  # answers that are accepted as right
     half: tuple[str, ...] = ()  # and as half right
@@ -164,6 +165,7 @@ def judged(trace: Trace, truth: dict[str, Any]) -> Row:
         confidence=said.found[0].finding.confidence if said.found else None,
         first=predicted[0] if predicted else None,
         made=made_with_exceptions(trace),
+        only_a_range=why_not_closer(trace) is not None,
         below_bound=sum(p is not None and p.step_ns < (p.bound_ns or 0) for p in predicted),
         not_checked=tuple(o.id for o in said.outcomes if o.answer == "not checked"),
         crashed=tuple(f"{o.id}: {o.why}" for o in said.outcomes if o.answer == "crashed"),

@@ -10,11 +10,13 @@ slower ones must.
 ``cpu`` computes, ``mixed`` computes and waits, half each. The load is told with the result.
 
 Real checks take minutes, and sixty without an alarm only say "below 5 %". ``--resample`` makes many
-of the pairs that real checks measured (``--keep``): it draws one check after the other, takes its
-pairs in their order, as neighbours disturb several in a row, and goes on until the rule decides.
+of the pairs that real checks measured (``--keep``): each begins with a recorded check, whose pairs
+it takes in their order, as neighbours disturb several in a row, and goes on with others, drawn by
+chance, until the rule decides. ``--checks 0`` judges each recorded one once.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -149,7 +151,8 @@ def resampled(options: argparse.Namespace) -> dict[str, object]:
         if not pool:
             continue
         chance = random.Random(1)
-        verdicts = Counter(_drawn(plan, pool, chance) for _ in range(options.checks))
+        begins = itertools.islice(itertools.cycle(pool), options.checks or len(pool))
+        verdicts = Counter(_drawn(plan, first, pool, chance) for first in begins)
         measured = sum(map(len, pool))
         found[kind] = {"recorded_checks": len(pool), "recorded_pairs": measured} | verdicts
     return found
@@ -161,9 +164,9 @@ def _pairs(runs: list[dict[str, object]]) -> list[Pair]:
     return [(arms[i, "A"], arms[i, "B"]) for i in range(len(decoded) // 2)]
 
 
-def _drawn(plan: AbPlan, pool: list[list[Pair]], chance: random.Random) -> str:
+def _drawn(plan: AbPlan, first: list[Pair], pool: list[list[Pair]], chance: random.Random) -> str:
     """The verdict on one check: whole recorded ones in a row, as far as it needs them."""
-    pairs: list[Pair] = []
+    pairs = list(first)
 
     def pair(i: int) -> Pair:
         while len(pairs) <= i:

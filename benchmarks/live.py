@@ -5,8 +5,9 @@
     python benchmarks/live.py FOLDER --device cuda        all programs of a folder
     python benchmarks/live.py FOLDER --budget-seconds 540 --out OUT --variants slow fixed
 
-These name the slow function in ``SLOW``, which counts as found where the verdict or the first
-finding names it, and in ``LAUNCH`` what stands before the script. Another folder has a
+These name the slow function in ``SLOW`` (``a|b``: either of two spellings), which counts as found
+where the verdict or the first finding names it, and in ``LAUNCH`` what stands before the script.
+Another folder has a
 ``truth.jsonl`` in or beside it, with ``case``, ``truth`` and ``variant`` (or
 ``variant_with_cause``). A truth that is the id of a rule is judged by it, "healthy" by no finding;
 of one in words the row says what was found, for a person to judge. Its programs take ``--variant``,
@@ -132,7 +133,9 @@ def run(program: Program, home: Path) -> tuple[int | None, float]:
 def read(program: Program, home: Path, code: int | None, seconds: float) -> Result:
     """Diagnose the folder as a user would, and judge the answer."""
     folder = home / program.name
-    command = [sys.executable, "-m", "pinchpoint", "diagnose", str(folder), "--json"]
+    several = len(list((folder / "processes").glob("rank*.json"))) > 1
+    what = "ranks" if several else "diagnose"  # as `run` itself says after the program
+    command = [sys.executable, "-m", "pinchpoint", what, str(folder), "--json"]
     report = _report(command)
     found = report["findings"][:3]
     said = f"{report['verdict']} " + " ".join(f"{_place(f)} {f['summary']}" for f in found[:1])
@@ -196,7 +199,7 @@ def _costs(folder: Path) -> tuple[float | None, float | None]:
 def _right(program: Program, ids: list[str], said: str, *, recorded: bool) -> str:
     """Whether the cause came first, among the first three, or not at all."""
     if program.by_place:
-        return "yes" if program.truth in said else "no"
+        return "yes" if any(place in said for place in program.truth.split("|")) else "no"
     if program.truth == "healthy":
         return ("no" if ids else "yes") if recorded else "unrecorded"
     if " " in program.truth:

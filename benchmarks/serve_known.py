@@ -1,6 +1,6 @@
 """Does ``bench serve`` see what a server does? A server whose latencies and capacity are known.
 
-    python benchmarks/serve_known.py [--requests 400] [--json serve.json]
+    python benchmarks/serve_known.py [--requests 400] [--closed-only] [--json serve.json]
 
 The server runs on the loopback, in a process of its own. It answers ``SLOTS`` requests at a time:
 the first text after ``FIRST_MS``, then a chunk every ``GAP_MS``; the others wait in a queue. It
@@ -92,6 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--closed-only", action="store_true", help="no sweep and no ramp")
     parser.add_argument("--serve", action="store_true", help="be the server")
     options = parser.parse_args()
     if options.serve:
@@ -104,7 +105,7 @@ def main() -> None:
         subprocess.Popen(command, stdout=log) as server,
     ):
         try:
-            found = measured(Path(parent), str(options.requests))
+            found = measured(Path(parent), str(options.requests), knees=not options.closed_only)
         finally:
             server.terminate()
     print(json.dumps(found, indent=1))
@@ -112,7 +113,7 @@ def main() -> None:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def measured(folder: Path, requests: str) -> dict[str, object]:
+def measured(folder: Path, requests: str, *, knees: bool) -> dict[str, object]:
     """Latency against the log, then where it saturates."""
     log = folder / "log"
     while not log.read_text().endswith("\n"):
@@ -124,19 +125,23 @@ def measured(folder: Path, requests: str) -> dict[str, object]:
     lines = [json.loads(line) for line in log.read_text().splitlines()[1:]]
     load = (before, os.getloadavg()[0])
     off = compared(closed["runs"][0], lines)  # type: ignore[index]
-    rates = ",".join(f"{CAPACITY_PER_S * share:.3g}" for share in (0.25, 0.5, 0.7, 0.85, 1.2, 1.6))
-    sweep = bench(port, folder / "sweep", "--sweep", rates, *many)
-    ramp = bench(port, folder / "ramp", "--ramp", f"1:{2 * CAPACITY_PER_S:.3g}", *many)
-    knees = {"sweep": sweep["knee_per_s"], "ramp": ramp["knee_per_s"]}
     counters = closed["runs"][0]["counters"]  # type: ignore[index]
-    return {
+    found = {
         "load": load,
         "client over log, less 1": off,
         "generator lag, p95 ms": counters["generator_lag_p95_ms"],
         "first texts read with later ones": counters["first_texts_with_later_ratio"],
-        "capacity_per_s": CAPACITY_PER_S,
-        "knee_per_s": knees,
     }
+    return found | (saturating(port, folder, many) if knees else {})
+
+
+def saturating(port: int, folder: Path, many: tuple[str, ...]) -> dict[str, object]:
+    """The knee, by a sweep and by a ramp."""
+    rates = ",".join(f"{CAPACITY_PER_S * share:.3g}" for share in (0.25, 0.5, 0.7, 0.85, 1.2, 1.6))
+    sweep = bench(port, folder / "sweep", "--sweep", rates, *many)
+    ramp = bench(port, folder / "ramp", "--ramp", f"1:{2 * CAPACITY_PER_S:.3g}", *many)
+    knees = {"sweep": sweep["knee_per_s"], "ramp": ramp["knee_per_s"]}
+    return {"capacity_per_s": CAPACITY_PER_S, "knee_per_s": knees}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ class NoRepeats(LogitsProcessor):
         return scores
 
 
-prompt = torch.randint(0, 512, (2, 16))
+prompt = torch.randint(0, 512, (2, 128))
 for _ in range(int(sys.argv[1]) // 10):
     model.generate(
         prompt, max_new_tokens=64, do_sample=False, pad_token_id=0,

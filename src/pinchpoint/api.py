@@ -135,12 +135,14 @@ def report(recording: Recording, output: str | Path = "report.html") -> Path:
 
     Raises UsageError where that would replace a recording.
     """
+    from pinchpoint.jobs.full_page import full_page, job_in
     from pinchpoint.replacing import check_free, replacing
-    from pinchpoint.report.html_page.interactive import render
 
     trace, path = _loaded(recording), Path(output)
-    content = render(trace, diagnose(trace)).encode("utf-8", "replace")
     inputs = () if isinstance(recording, Trace) else (Path(recording),)
+    file = inputs[0] if inputs else Path(str(trace.source.path))
+    page = full_page(file, trace, diagnose(trace), job_in(file))
+    content = page.encode("utf-8", "replace")
     check_free(path, content, inputs=inputs, is_recording=_is_recording)
     with replacing(path) as beside:
         beside.write_bytes(content)

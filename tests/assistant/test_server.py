@@ -51,6 +51,7 @@ def test_a_conversation_from_the_list_to_a_finding(tmp_path):
         ("explain_rule", {"rule": "sync-in-loop"}),
         ("diagnose", {"file": "../../etc/passwd"}),
         ("show_finding", {"file": "a.json.gz", "finding": "nonsense"}),
+        ("diagnose", {"file": "a.json.gz", "max_chars": 600}),
     )
     names = {tool.name for tool in tools}
     assert names == {
@@ -64,9 +65,10 @@ def test_a_conversation_from_the_list_to_a_finding(tmp_path):
     assert len(said(answers[1])) <= 6000
     assert report["findings"][0]["id"] == json.loads(said(answers[2]))["id"]
     assert "## How to fix it" in said(answers[3])
-    assert [answer.is_error for answer in answers] == [False] * 4 + [True] * 2
+    assert [answer.is_error for answer in answers] == [False] * 4 + [True] * 3
     assert "no name of a recording" in said(answers[4])
     assert "Next: findings: " in said(answers[5])
+    assert "Next: max_chars=" in said(answers[6])
 
 
 def test_without_the_package_the_hint_installs_it(monkeypatch, capsys):

@@ -108,3 +108,20 @@ for i in range(60):
         w = step(w, x)
         w.block_until_ready()
 """
+
+WITHOUT_TORCH = """
+import multiprocessing
+import time
+
+
+def rest():
+    time.sleep(1.5)
+
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("fork").Process(target=rest)
+    child.start()
+    rest()
+    child.join()
+    print("done")
+"""

@@ -206,13 +206,17 @@ def test_a_folder_in_use_is_not_written_over(tmp_path, capfd):
     assert "already holds something else" in capfd.readouterr().err
 
 
-def test_a_program_without_torch_is_told_what_was_missed(tmp_path, capfd, monkeypatch):
+def test_a_program_without_torch_is_answered_by_looks_at_it(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.py").write_text("print('hello')")
+    (tmp_path / "s.py").write_text(scripts.WITHOUT_TORCH)
     assert main(["run", "-o", "out", "s.py"]) == 0
     out, err = capfd.readouterr()
-    assert out == "hello\n"
-    assert "imported neither torch nor jax" in err
+    assert out == "done\n"
+    assert "nothing else recorded" in err
+    report = pp.diagnose(tmp_path / "out")
+    assert report.run.alone
+    assert "rest" in [place.location.function for place in report.run.places if place.location]
+    assert (report.run.processes, report.crashed) == (2, ())
 
 
 def test_an_interpreter_without_torch_is_named_with_the_way_out(tmp_path, capfd, monkeypatch):

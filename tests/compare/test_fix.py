@@ -38,7 +38,15 @@ def test_the_sentence_is_the_one_that_people_want():
     assert said == "predicted 8.64 ms, measured 8.57 (8.51 to 8.63): it worked"
 
 
-@pytest.mark.parametrize(("measured", "end"), [(10.0, "20.0 % faster"), (15.0, "20.0 % slower")])
+@pytest.mark.parametrize(
+    ("measured", "end"),
+    [
+        (10.0, "20.0 % faster"),
+        (15.0, "20.0 % slower"),
+        (5.0, "2.50 × as fast"),
+        (177.5, "14.2 × as long"),
+    ],
+)
 def test_without_a_prediction_the_change_is_said(measured, end):
     assert fix_sentence(outcome(measured, None, None)).endswith(end)
 

@@ -6,6 +6,9 @@ from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.ladder import Effort, effort_of, in_order, ladder
+from pinchpoint.report import diagnose
+from pinchpoint.report.pages.report import report_page
+from pinchpoint.report.terminal import Look, render
 from program import Program
 
 BASE = 1000
@@ -106,3 +109,24 @@ def test_a_line_that_no_finding_explains_stands_on_the_ladder():
     assert (left.id, left.on_host, left.sure_ns) == ("prepare (data.py:9)", True, 0)
     assert left.base_ns - left.step_ns == pytest.approx(6_000_000, rel=0.05)
     assert ladder(trace, Diagnosis((), None, ()), host=False).unexplained is None
+
+
+def test_without_any_finding_the_heaviest_pieces_stand_with_what_they_are_worth():
+    p = Program()
+    for _ in p.steps(6):
+        for operator, us in (("aten::mm", 6_000), ("aten::add", 3_000), ("aten::relu", 300)):
+            with p.frame("model.py(20): head"), p.row(operator):
+                p.kernel(f"{operator[6:]}_kernel", us)
+    trace = p.trace()
+    found = ladder(trace, Diagnosis((), None, ()))
+    assert [rung.id for rung in found.heaviest] == ["aten::mm", "aten::add"]  # head is the step
+    worth = [rung.base_ns - rung.step_ns for rung in found.heaviest]
+    assert worth == pytest.approx([6_000_000, 3_000_000], rel=0.05)
+    assert all(rung.free and not rung.sure_ns for rung in found.heaviest)
+    assert ladder(trace, Diagnosis((ranked("layout-nchw", 500, 590),), None, ())).heaviest == ()
+    report = diagnose(trace)
+    assert report.findings == ()
+    said = render(report_page(report), Look(width=100))
+    assert "The step without each of its pieces" in said
+    assert "aten::mm" in said
+    assert "No rule knows what to change" in said

@@ -73,15 +73,22 @@ def test_each_resource_has_its_sentence(trace, monkeypatch, bound, begins, says)
     assert sentence.endswith(".")
 
 
-def test_a_recording_without_a_device():
+@pytest.mark.parametrize(
+    ("operator", "kind"),
+    [
+        ("aten::mm", "matrix products"),
+        ("aten::convolution_backward", "convolution"),
+        ("aten::native_batch_norm", "normalisation"),
+    ],
+)
+def test_a_recording_without_a_device(operator, kind):
     b = TraceBuilder()
     for i in range(4):
         b.step(i, i * 100, 100)
-        b.op("aten::mm", i * 100, 90)
+        b.op(operator, i * 100, 90)
     said = verdict(b.trace(device_ops=None, api_calls=None))
     assert said == (
-        "No device activity was recorded."
-        " On the host most of the step: operators: matrix products (90 %)."
+        f"No device activity was recorded. On the host most of the step: operators: {kind} (90 %)."
     )
 
 

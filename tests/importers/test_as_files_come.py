@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import marshal
 import tarfile
 import zipfile
 from functools import partial
@@ -230,6 +231,22 @@ STRANGERS = {
         b'{"$schema": "https://www.speedscope.app/file-format-schema.json", "profiles": []}',
         "a speedscope profile",
         "pinchpoint run",
+    ),
+    "firefox": (
+        b'{"meta":{"categories":[{"name":"User"}],"interval":1.0,"processType":0},"threads":[]}',
+        "a Firefox profile (samply)",
+        "pinchpoint run",
+    ),
+    "cprofile": (
+        marshal.dumps({("model.py", 3, "forward"): (1, 1, 0.5, 0.5, {})}),
+        "statistics of Python's cProfile",
+        "pinchpoint run",
+    ),
+    "perf": (b"PERFILE2h\0\0\0\0\0\0\0", "a recording of Linux perf", "pinchpoint run"),
+    "values": (
+        b"\x18" + b"\0" * 7 + b"abcd\t12345678\x1a\rbrain.Event:2efgh",
+        "TensorBoard's log of values",
+        ".xplane.pb",
     ),
     "7z": (b"7z\xbc\xaf\x27\x1c" + b"\0" * 99, "a 7z archive", "7z x"),
     "lz4": (b"\x04\x22\x4d\x18" + b"\0" * 99, "packed with LZ4", "lz4 -d"),

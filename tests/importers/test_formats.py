@@ -55,7 +55,10 @@ def nsys(folder):
         "StringIds": strings("gemm", "cudaLaunchKernel_v7000"),
         "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(1_500, 2_500, 9)],
         "CUPTI_ACTIVITY_KIND_RUNTIME": [call(1_000, 1_200, 9, 1)],
-        "NVTX_EVENTS": [nvtx(500, 3_000, "forward")],
+        "NVTX_EVENTS": [
+            nvtx(500, 3_000, "forward"),
+            *(nvtx(n * 4_000 + 400, n * 4_000 + 3_900, f"step {n}") for n in (0, 1)),
+        ],
         "GPU_METRICS": [{"timestamp": 900, "typeId": 1, "metricId": 2, "value": 50}],
         "TARGET_INFO_GPU_METRICS": [
             {"typeId": 1, "metricId": 2, "metricName": "SM Active [Throughput %]"}

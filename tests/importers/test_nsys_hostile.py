@@ -132,9 +132,18 @@ def test_another_program_holds_a_lock(tmp_path):
         connection.close()
 
 
-def test_another_kind_of_database(tmp_path):
-    with pytest.raises(UnreadableFile, match="no export of Nsight Systems"):
-        pp.load(write(tmp_path / "other.sqlite", {"cookies": [{"host": "x", "value": "y"}]}))
+@pytest.mark.parametrize(
+    ("tables", "what"),
+    [
+        (("cookies",), "of cookies, but no export of Nsight Systems"),
+        (("StringTable", "CUPTI_ACTIVITY_KIND_DEVICE"), "a database of nvprof"),
+        (("op_nodes", "kernel_iteration_stats"), "a database of DLProf"),
+    ],
+)
+def test_another_kind_of_database(tmp_path, tables, what):
+    row = [{"host": "x", "value": "y"}]
+    with pytest.raises(UnreadableFile, match=what):
+        pp.load(write(tmp_path / "other.sqlite", dict.fromkeys(tables, row)))
 
 
 def test_a_gzip_that_unpacks_to_far_too_much(tmp_path):

@@ -35,10 +35,10 @@ def edited(rule_id, text, line, workers=None):
             "pair = (loss.item(), norm(g).item())",
             ["pair = (loss.detach(), norm(g).detach())"],
         ),
-        (
-            'print(f"loss {loss.item():.3f}")',
-            ["if step % 50 == 0:", '    print(f"loss {loss.item():.3f}")'],
-        ),
+        ("losses.append(float(loss))", ["losses.append(loss.detach())"]),
+        ("mean = 0.9 * mean + 0.1 * float(x.item())", ["mean = 0.9 * mean + 0.1 * x.detach()"]),
+        ("seen.append((a * b).item())", ["seen.append((a * b).detach())"]),
+        ("return {'loss': loss.item()}", ["return {'loss': loss.detach()}"]),
         ("assert x.max().item() < 100", ["torch._assert_async(x.max() < 100)"]),
     ],
 )
@@ -46,15 +46,26 @@ def test_a_read_of_a_device_value(line, after):
     assert edited("sync-in-loop", line, 1) == after
 
 
-def test_a_check_that_only_complains_is_made_now_and_then():
-    text = """
-    if x.max().item() > 100:
-        raise ValueError("exploded")
-    """
-    assert edited("sync-in-loop", text, 1) == [
-        "if step % 50 == 0 and x.max().item() > 100:",
-        '    raise ValueError("exploded")',
-    ]
+@pytest.mark.parametrize(
+    ("loop", "counts"),
+    [
+        ("for i in range(9):", "i"),
+        ("for n, (x, y) in enumerate(loader):", "n"),
+        ("for batch in loader:\n    step += 1", "step"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("print(f'{loss.item()}')", "if {} % 50 == 0:\n        print(f'{loss.item()}')"),
+        ("if x.max().item() > 9: raise E", "if {} % 50 == 0 and x.max().item() > 9: raise E"),
+        ("if torch.isnan(x).any(): log(x)", "if {} % 50 == 0 and torch.isnan(x).any(): log(x)"),
+    ],
+)
+def test_what_is_told_is_told_now_and_then_by_what_counts_the_steps(loop, counts, line, after):
+    text = f"{loop}\n    for p in parameters:\n        p.f()\n    loss.backward()\n    {line}\n"
+    whole = "\n".join(edited("sync-in-loop", text, len(text.splitlines())))
+    assert whole.endswith(f"    {after.replace('{}', counts, 1)}")
 
 
 def test_a_choice_of_one_value_is_made_on_the_device():
@@ -70,6 +81,9 @@ def test_a_choice_of_one_value_is_made_on_the_device():
         "    x = torch.where(x.max() > 100, x / 2, x)",
         "    return x",
     ]
+    assert edited("sync-in-loop", "if (x > 9).any():\n    x = x / 2", 1) == [
+        "x = torch.where((x > 9).any(), x / 2, x)"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +92,16 @@ def test_a_choice_of_one_value_is_made_on_the_device():
         ("sync-in-loop", "if x.max().item() > 100:\n    x = x / 2\n    y = 1\n", 1),  # two values
         ("sync-in-loop", "while loss.item() > 1:\n    step()\n", 1),
         ("sync-in-loop", "x = y + 1\n", 1),  # no read there
+        ("sync-in-loop", "print(loss.item())\n", 1),  # nothing counts the steps
+        ("sync-in-loop", "def f(x):\n    if x.any():\n        raise E\n", 2),  # nor here
+        ("sync-in-loop", "best = min(best, loss.item())\n", 1),  # min reads again
+        ("sync-in-loop", "row = table[index.item()]\n", 1),  # so does an index
+        ("sync-in-loop", "for t in x.tolist():\n    f(t)\n", 1),
+        ("sync-in-loop", "ids = x.tolist()\n", 1),
+        ("sync-in-loop", "x = math.sqrt(v.item())\n", 1),
+        ("sync-in-loop", "d = e.item()\nwhile d > 1:\n    d = e.item()\n", 3),  # the loop reads
+        ("sync-in-loop", "m = loss.item()\nprint(m)\n", 1),  # the read would only move
+        ("sync-in-loop", "if a.item() > 1 and b.item() > 2:\n    x = y\n", 1),
         ("heavy-logging", "row = dumps(counts.tolist())\n", 1),  # counts may be no tensor
         ("recompiles", "x.item()\n", 1),  # no edit is known
         ("empty-cache-in-loop", "x = torch.cuda.empty_cache() or 3\n", 1),

@@ -2,10 +2,12 @@
 
 import os
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from builders import TraceBuilder
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
 from pinchpoint.report.html_page import interactive
@@ -89,6 +91,10 @@ def test_a_click_on_a_finding_leads_to_where_it_happens(opened):
     selected = opened.page.evaluate("pinchpointTimeline.start[pinchpointTimeline.selected]")
     start, end = opened.window()
     assert start < selected < end
+    opened.page.click("text=typical step")
+    begin, last = opened.window()
+    assert begin <= selected < last  # the first place that is shown is in a typical step
+    opened.page.go_back()
     opened.page.click("[data-do=next]")
     assert opened.page.inner_text("#found") != said
     assert opened.page.inner_text("#selected dd >> nth=-1").split()[0] in ("host_ops", "api_calls")
@@ -96,8 +102,10 @@ def test_a_click_on_a_finding_leads_to_where_it_happens(opened):
 
 def test_every_place_of_a_finding_has_a_row_of_its_own(opened):
     rows = "pinchpointTimeline.findings.map(mark => [mark.key, mark.count])"
-    assert opened.page.evaluate(rows)[0] == ["finding sync-in-loop", 160]
-    opened.page.click("#canvas", position={"x": 700, "y": 30})
+    shown = opened.page.evaluate(rows)
+    assert [key for key, _ in shown[:2]] == ["finding launch-bound", "finding sync-in-loop"]
+    assert shown[1][1] == 160
+    opened.page.click("#canvas", position={"x": 700, "y": 45})  # the second row
     assert opened.page.inner_text("#found").startswith("2 · sync-in-loop: ")
     opened.page.press("#canvas", "Escape")
     assert opened.page.inner_text("#found") == ""
@@ -126,7 +134,7 @@ def test_the_first_screen_says_what_bounds_the_step_and_what_to_change(
     assert "The host bounds this step" in said
     assert "Change this first" in said
     assert "torch.compile(model" in said  # the fix, as code
-    assert "0.55 to 1.66" in said  # how sure
+    assert "0.54 to 1.71" in said  # how sure
     assert "did it work?" in said
     for part in (".first", ".ladder >> nth=0")[: 1 if width < 800 else 2]:
         box = opened.page.locator(part).bounding_box()
@@ -142,6 +150,9 @@ def test_one_switch_puts_the_whole_page_on_another_clock(opened):
     said = opened.page.inner_text("main")
     assert "The step after each change, as recorded" in said
     assert "Where a step goes, as recorded" in said
+    assert "What each piece is worth, as recorded" in said
+    assert "Pieces of a step, as recorded" in said
+    assert ", without the profiler\n" not in said
     assert "7.06 → 2.16 ms a step" in said
     assert "3.76 → 1.16 ms a step" not in said
     opened.page.focus("#clock-recorded")
@@ -242,6 +253,28 @@ def test_a_view_is_an_address_to_share_and_back_returns(opened, browser, report_
     opened.page.wait_for_function(window, arg=whole)
 
 
+@pytest.mark.parametrize(("height", "shown"), [(600, False), (1500, True)])
+def test_counters_leave_room_to_the_lanes_and_open_together(browser, tmp_path, height, shown):
+    builder = TraceBuilder()
+    builder.op("step", 0, 1000)
+    for name, at in product("abcdef", (0, 500, 999)):
+        builder.add("counters", name=name, time_ns=at, value=float(at), device=None)
+    trace, file = builder.trace(), tmp_path / "report.html"
+    file.write_text(interactive.render(trace, diagnose(trace)), "utf-8")
+    opened = Opened(browser, file, viewport={"width": 360, "height": height})
+    opened.page.click("[data-do=large]")
+    opened.page.click(f"text={'▾' if shown else '▸'} 6 counters")
+    opened.page.wait_for_url(re.compile(f"counters={int(not shown)}"))
+    other = Opened(browser, Path(file), viewport={"width": 360, "height": height})
+    other.page.goto(opened.page.url)
+    other.page.reload()
+    other.page.wait_for_selector("#timeline[data-ready]")
+    assert other.page.evaluate("pinchpointTimeline.countersShown") is not shown
+    assert opened.complaints == other.complaints == []
+    opened.page.close()
+    other.page.close()
+
+
 def test_lanes_collapse_and_stay_at_the_top_and_the_window_is_filled(opened):
     lane = "pinchpointTimeline.lanes[1]"
     opened.page.click("[data-do=large]")
@@ -338,7 +371,7 @@ def test_a_table_is_copied_as_csv_as_it_is_filtered(opened):
     opened.page.click("#table-kernels .tabletools button")
     opened.page.wait_for_function("window.copied !== undefined")
     head, *rows = opened.page.evaluate("window.copied").splitlines()
-    assert head.startswith("kernel,total (ns),share (ratio),calls,")
+    assert head.startswith("kernel,total (ns),share (ratio),calls (count),")
     assert len(rows) == opened.page.locator("#table-kernels tbody tr:visible").count() > 0
     assert all("gemm" in row for row in rows)
     assert int(rows[0].split(",")[1]) > 1000  # nanoseconds, not what is shown of them

@@ -1,20 +1,26 @@
 """Runs in order of time: what changed, what was predicted, and what is kept of them."""
 
+import shutil
+from html import unescape
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from pinchpoint.cli import main as cli
+from pinchpoint.jobs import diagnose_ranks
+from pinchpoint.report.words.ranks import gain
 from pinchpoint.run_folder.notes import note_of
 from pinchpoint.serve.history import by_job, programs
 from pinchpoint.serve.index import Index, current, index_file
-from pinchpoint.serve.listing import ListedRecording
-from pinchpoint.serve.pages import ranks_of
+from pinchpoint.serve.listing import ListedRecording, recordings
+from pinchpoint.serve.pages import list_page, ranks_of
 from pinchpoint.serve.places import Place
+from pinchpoint.serve.reader import summary_of, summary_of_job
 from pinchpoint.serve.summary import KnownRung, Summary
 
 MS = 1_000_000
+TWO_RANKS = Path(__file__).parents[1] / "data/ranks"
 
 
 def recording(name, at):
@@ -85,6 +91,31 @@ def test_ranks_of_a_job_are_one_line_as_slow_as_the_slowest():
     lines, members = by_job([*ranks, (recording("x", 9), summary(1.0))])
     assert [(r.name, s.step_ns) for r, s in lines] == [("x", 1 * MS), ("job", 7 * MS)]
     assert [r.name for r in members["job"]] == ["job/0", "job/1", "job/2"]
+
+
+class Waiting:
+    """A reader that only says what it was asked for."""
+
+    def want(self, unread):
+        self.unread = unread
+
+
+def test_the_line_of_a_job_says_what_its_ranks_say_together(tmp_path):
+    root, index, reader = tmp_path / "runs", Index(tmp_path / "i.sqlite"), Waiting()
+    (root / "job").mkdir(parents=True)
+    for rank in (0, 1):
+        shutil.copy(TWO_RANKS / f"uneven.rank{rank}.json.gz", root / "job")
+    for one in recordings(root).recordings:
+        index.put(one, summary_of(root, one.name))
+    assert "The slowest rank" in list_page(root, "/", index, reader)
+    (job,) = reader.unread
+    index.put(job.recording, summary_of_job(root, job.ranks, job.one))
+    said, report = unescape(list_page(root, "/", index, reader)), diagnose_ranks([root])
+    assert "The slowest rank" not in said
+    assert report.verdict in said
+    assert report.findings[0].id in said
+    assert gain(report, report.findings[0]) in said
+    assert reader.unread == []
 
 
 def test_jobs_of_one_folder_are_lines_of_their_own():

@@ -241,6 +241,7 @@ def _plainly(question: Callable[..., str]) -> Callable[..., str]:
         try:
             return question(*words, **named)
         except PinchpointError as error:
-            raise ToolError(f"{error.message}. Next: {error.hint}") from None
+            hint = error.hint.replace("--max-chars ", "max_chars=")  # an option, and here a field
+            raise ToolError(f"{error.message}. Next: {hint}") from None
 
     return ask

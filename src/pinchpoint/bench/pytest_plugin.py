@@ -179,12 +179,13 @@ class _Session:
         change = timing.median_ns / before["median_ns"] - 1
         old_high = (before["median_ci95_ns"] or (0, before["median_ns"]))[1]
         if change > self._limit and interval[0] > old_high:
-            pytest.fail(
-                f"median {change:+.1%} against the stored one (a screen; prove it with bench ab)",
-                pytrace=False,
-            )
+            from pinchpoint.bench.ab.result import signed
+
+            said = f"median {signed(change)} against the stored one"
+            pytest.fail(f"{said} (a screen; prove it with bench ab)", pytrace=False)
 
     def lines(self) -> list[str]:
+        from pinchpoint.bench.ab.result import signed
         from pinchpoint.bench.micro.timing import nanoseconds
 
         found = []
@@ -192,7 +193,8 @@ class _Session:
             line = f"{test}: {nanoseconds(timing.median_ns)}"
             before = self._before.get(test)
             if before:
-                line += f" ({timing.median_ns / before['median_ns'] - 1:+.1%} against before)"
+                change = timing.median_ns / before["median_ns"] - 1
+                line += f" ({signed(change)} against before)"
             found.append(line + "".join(f" [{r.id}]" for r in timing.remarks))
         return found
 

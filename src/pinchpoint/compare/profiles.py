@@ -44,6 +44,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     # The mean step without the profiler, as `diagnose` counts gains from it; null where it is not
     # known, and the step above where exceptional steps or several kinds do not make it differ.
     mean_step_ns: int | None = None
+    whole_run: bool = False  # what is called a step is the whole run, by looks at its threads
 
 
 class ChangedPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.mean.whole_run import only_samples
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
@@ -20,6 +21,7 @@ from pinchpoint.compare.profiles import (
     ProfileComparison,
     compare_profiles,
 )
+from pinchpoint.compare.runs import compare_runs
 from pinchpoint.compare.worth import ChangedWorth
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked, after_fixes, predicted
 from pinchpoint.diagnosis.registry import rules
@@ -35,6 +37,9 @@ EXPLAINS_RATIO = 0.5  # of the change: most of it has a name
 
 def explained(a: Trace, b: Trace) -> ProfileComparison:
     """Both recordings compared, with the causes of the change, best first."""
+    if only_samples(a) and only_samples(b):
+        sides = (_Side.of("A", a), _Side.of("B", b))
+        return msgspec.structs.replace(compare_runs(a, b), findings=tuple(_findings(*sides)))
     found = compare_profiles(a, b)
     sides = (_Side.of("A", a), _Side.of("B", b))
     return msgspec.structs.replace(

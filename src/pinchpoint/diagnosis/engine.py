@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from pinchpoint.analysis.mean.what_if import between, covered_ratio, saved_mean, what_if_mean
 from pinchpoint.analysis.replay import Change
@@ -98,7 +99,8 @@ def _stays(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | None
     """The candidate if it says more than those that are kept, else None."""
     if not rules()[candidate.id].rule.residual:
         return _on_top(trace, kept, candidate)
-    explained = 2 * covered_ratio(trace, _changes(kept), candidate.finding.changes) >= 1
+    mine = candidate.finding.changes or candidate.finding.at_best
+    explained = 2 * covered_ratio(trace, _changes(kept), mine) >= 1
     return candidate if _material(trace, candidate) and not explained else None
 
 
@@ -114,7 +116,7 @@ def _dropped(outcome: Outcome, covered_by: tuple[str, ...]) -> Outcome:
 
 
 def _changes(ranked: Iterable[Ranked]) -> list[Change]:
-    return [change for one in ranked for change in one.finding.changes]
+    return [change for r in ranked for change in r.finding.changes or r.finding.at_best]
 
 
 def _specific_first(trace: Trace, ranked: list[Ranked]) -> list[Ranked]:
@@ -202,11 +204,23 @@ def predicted(trace: Trace, id_: str, finding: Found) -> Ranked:
     if finding.saving_ns_per_step is not None:
         after = saved_mean(trace, finding.saving_ns_per_step, finding.leaves_ns_per_step)
         middle = sum(finding.saving_ns_per_step) // 2
-        return Ranked(id_, finding, after, middle if after is None else after.saving_ns)
+        sure = _as_sure(finding, after)
+        return Ranked(id_, sure, after, middle if after is None else after.saving_ns)
     replayed = None
-    if finding.changes:
+    if finding.changes or finding.at_best:
         replayed = after_fixes(trace, [finding], every_step=rules()[id_].rule.periodic)
-    return Ranked(id_, finding, replayed, replayed.saving_ns if replayed else 0)
+    sure = _as_sure(finding, replayed)
+    return Ranked(id_, sure, replayed, replayed.saving_ns if replayed else 0)
+
+
+def _as_sure(finding: Found, after: Prediction | None) -> Found:
+    """The finding, no surer than its gain: sure is a cause of which even the least is material."""
+    if after is None or finding.confidence != "high":
+        return finding
+    least_ns = after.base_ns - after.range_ns[1]
+    if least_ns >= UNSURE_MATERIAL_RATIO * after.base_ns:
+        return finding
+    return structs.replace(finding, confidence="medium")
 
 
 def after_fixes(

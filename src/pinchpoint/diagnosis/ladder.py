@@ -15,6 +15,7 @@ import numpy as np
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, pieces
 from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step, profile
+from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.mean.what_if import covered_ratio, step_base_ns
 from pinchpoint.analysis.replay import LimitDeviceOps
@@ -31,6 +32,9 @@ FAR_RATIO = 3.0
 # looking at all lines takes a third of a diagnosis.
 FEW_EXPLAINED_RATIO = 0.85
 WORTH_A_RUNG_RATIO = 0.05  # of the step, at the limit; less is the error of a limit
+WHOLE_STEP_RATIO = 0.8  # of the step: what wins more is the step by another name
+ALIKE_RATIO = 0.01  # of the step: an operator and the only line that calls it differ by less
+MOST_HEAVY = 4  # pieces, as many as a first screen has room for beside the verdict
 
 
 class Effort(Enum):
@@ -62,6 +66,7 @@ class Rung:
     effort: Effort
     after: tuple[str, ...] = ()  # findings that have to be fixed first
     on_host: bool = False  # of a piece: the step without its host time, not at its device's limit
+    free: bool = False  # of a piece: the step if it cost nothing
 
     @property
     def sure_ns(self) -> int:
@@ -81,6 +86,7 @@ class Ladder:
     base_ns: int
     rungs: tuple[Rung, ...]
     unexplained: Rung | None = None
+    heaviest: tuple[Rung, ...] = ()  # pieces, where no rule finds anything to change
 
 
 def ladder(trace: Trace, said: Diagnosis, *, host: bool = True) -> Ladder | None:
@@ -100,7 +106,7 @@ def ladder(trace: Trace, said: Diagnosis, *, host: bool = True) -> Ladder | None
     left = _unexplained(trace)
     if left is None and host and best_ns > FEW_EXPLAINED_RATIO * base_ns:
         left = _unexplained_on_host(trace, base_ns - best_ns)
-    return Ladder(base_ns, tuple(rungs), left)
+    return Ladder(base_ns, tuple(rungs), left, () if rungs or not host else _heaviest(trace))
 
 
 def in_order(said: Diagnosis) -> Diagnosis:
@@ -202,9 +208,46 @@ def _unexplained_on_host(trace: Trace, explained_ns: int) -> Rung | None:
         return None
     step_ns = most.step_without_host_ns
     between = (step_ns, most.base_ns)
-    at = frame_of(most.name)
-    name = most.name if at is None else f"{at.function} ({at.file}:{at.line})"
-    return Rung(name, step_ns, between, most.base_ns, Effort.SEARCH, on_host=True)
+    return Rung(_said(most.name), step_ns, between, most.base_ns, Effort.SEARCH, on_host=True)
+
+
+def _heaviest(trace: Trace) -> tuple[Rung, ...]:
+    """What the largest pieces of the step are worth, if each cost nothing.
+
+    Pieces around almost the whole step are the step itself: kernels tell more, as of a graph that
+    one line replays. Of pieces that are worth the same, which are one work under two names, the
+    program's line is taken.
+    """
+    found = (*profile(trace, (Cut.LINE, Cut.COLLECTIVE)).pieces, *operators_of_a_step(trace).pieces)
+    inside = _inside_the_step(found) or _inside_the_step(profile(trace, (Cut.KERNEL,)).pieces)
+    chosen: list[Piece] = []
+    for piece in sorted(inside, key=lambda one: (-_won_ns(one), one.cut != Cut.LINE)):
+        if all(abs(_won_ns(piece) - _won_ns(one)) > ALIKE_RATIO * piece.base_ns for one in chosen):
+            chosen.append(piece)
+    return tuple(map(_free, chosen[:MOST_HEAVY]))
+
+
+def _inside_the_step(found: Sequence[Piece]) -> list[Piece]:
+    least, most = WORTH_A_RUNG_RATIO, WHOLE_STEP_RATIO
+    return [one for one in found if least * one.base_ns <= _won_ns(one) < most * one.base_ns]
+
+
+def _won_ns(piece: Piece) -> int:
+    return piece.base_ns - piece.step_if_free_ns
+
+
+def _free(piece: Piece) -> Rung:
+    """The range is from nothing of the piece to as much of it as the machine needs, if known."""
+    most_ns = piece.step_at_limit_ns if piece.limit_ns else piece.base_ns
+    between = piece.step_if_free_ns, max(most_ns, piece.step_if_free_ns)
+    of_device = piece.cut in (Cut.COLLECTIVE, Cut.KERNEL)
+    name = short_kernel_name(piece.name) if of_device else _said(piece.name)
+    return Rung(name, between[0], between, piece.base_ns, Effort.SEARCH, free=True)
+
+
+def _said(name: str) -> str:
+    at = frame_of(name)
+    return name if at is None else f"{at.function} ({at.file}:{at.line})"
 
 
 def _is_explained(trace: Trace, piece: Piece) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 
 import pinchpoint.diagnosis.rules as home
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.mean.whole_run import only_samples, uses_framework
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, ON_NVIDIA, Record
 from pinchpoint.diagnosis.rule import (
@@ -42,6 +43,7 @@ class Known:
     rule: Rule
     check: Callable[[Trace], Iterator[Found]]
     check_job: Callable[["Job"], Iterator[Found]] | None = None
+    check_run: Callable[[Trace], Iterator[Found]] | None = None
 
 
 @cache
@@ -52,7 +54,7 @@ def rules() -> dict[str, Known]:
 
 def _known(id_: str, module: ModuleType) -> Known:
     job = module.check_job if module.RULE.looks_at == "job" else None
-    return Known(id_, module.RULE, module.check, job)
+    return Known(id_, module.RULE, module.check, job, getattr(module, "check_run", None))
 
 
 @cache
@@ -131,6 +133,8 @@ RECORD_FOR = dict.fromkeys(("device_ops", "api_calls", "host_ops"), CPU_AND_DEVI
 def ask(known: Known, trace: Trace) -> Outcome:
     """One rule's answer; a rule that breaks costs only its own answer."""
     framework = framework_of(trace)
+    if only_samples(trace) and known.rule.needs:
+        return _of_samples(known, trace, framework)
     lacking = _missing(trace, known)
     if lacking is not None and _ON_A_DEVICE & set(known.rule.needs) and computes_on_cpu(trace):
         return Outcome(known.id, "not applicable", why="the program runs on the CPU alone")
@@ -139,6 +143,16 @@ def ask(known: Known, trace: Trace) -> Outcome:
     said = answer(known, lambda: known.check(trace), framework)
     advised = tuple(in_program(framework, known.rule, found) for found in said.findings)
     return replace(said, findings=advised)
+
+
+def _of_samples(known: Known, trace: Trace, framework: Framework) -> Outcome:
+    """What a rule says of a run of which nothing but samples was taken."""
+    if known.check_run is not None:
+        check = known.check_run
+        return answer(known, lambda: check(trace), framework)
+    if uses_framework(trace):
+        return _not_checked(known, NotChecked("no work of torch or jax was recorded"), framework)
+    return Outcome(known.id, "not applicable", why="the program gives torch and jax nothing to do")
 
 
 def answer(

@@ -7,6 +7,7 @@ A rule is one module in a family folder of ``diagnosis/rules``. Its name with da
 ``RULE``      its declaration, a :class:`Rule`: all that others may know about it
 ``check``     ``check(trace) -> Iterator[Found]``; pure, no I/O, knows no other rule
 ``check_job`` where ``RULE.looks_at`` is "job": the same for all ranks of a job together
+``check_run`` the same for a run of which nothing but samples was taken, where these can show it
 
 ``check`` yields findings, or nothing (*clear*), or raises :class:`NotChecked`. It looks only at
 what happened, never at names of files, scripts or hosts.

@@ -21,6 +21,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns
 from pinchpoint.analysis.steps.steps import steps
@@ -169,22 +170,27 @@ def _located(one: Ranked, named: Trace) -> Ranked:
     rows = np.flatnonzero(np.array([*asked, False], np.bool_)[host["name"]])
     weight = host["duration_ns"][rows]
     place, there = busiest_place(named, rows, weight)
-    if place is None or place.file is None or weight[there].sum() < MOSTLY_RATIO * weight.sum():
+    if place is None or place.file is None:
         return one
+    least, frame = MOSTLY_RATIO * weight.sum(), places(named).frame[rows]
+    if weight[there].sum() < least:  # one line, called by several modules
+        if weight[frame == frame[there[0]]].sum() < least:
+            return one
+        place = msgspec.structs.replace(place, module=None)
     return replace(one, finding=msgspec.structs.replace(one.finding, location=place))
 
 
 def _scaled(named: Ranked, ratio: float, base_ns: int | None) -> Ranked:
     """A finding of the window for names alone, in times of the bare one.
 
-    Its rows are of another recording, and so are left out.
+    Its rows and times are of another recording, and so are left out.
     """
     cost_ns = named.finding.cost_ns_per_step
     where = Evidence("found in the window with stacks and shapes; its times were scaled", ratio, "")
     finding: Found = msgspec.structs.replace(
         named.finding,
         cost_ns_per_step=None if cost_ns is None else round(cost_ns * ratio),
-        evidence=(*named.finding.evidence, where),
+        evidence=(*(msgspec.structs.replace(e, at_ns=None) for e in named.finding.evidence), where),
         confidence="medium" if named.finding.confidence == "high" else named.finding.confidence,
         changes=(),
         rows=(),

@@ -39,6 +39,9 @@ FACTS: dict[str, FactKind] = {
     "times-unsound": FactKind(
         Severity.WARNING, "events whose times make no sense were left out (buffers overflowed)"
     ),
+    "looks-few": FactKind(
+        Severity.WARNING, "the whole run was looked at too seldom to be sure where its time goes"
+    ),
     "launches-missing": FactKind(
         Severity.NOTE, "device operations whose launching call is not in the file"
     ),

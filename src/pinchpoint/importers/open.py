@@ -44,6 +44,7 @@ PARTS = {
 }
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
 _AGAIN = "copy it again, or record it again"
+_RECORD = "record one: pinchpoint run python train.py; pinchpoint formats lists what is read"
 _NOT_IMPORTERS = {"assembly", "files", "health", "open", "ranks", "telemetry"}
 
 
@@ -120,7 +121,7 @@ def load(path: str | Path, progress: Progress | None = None) -> Trace:
     what, hint = guess(head.text) or (_what_it_looks_like(head.text), "")
     raise UnreadableFile(
         f"{where}: {what}, not a recording that Pinchpoint reads",
-        hint=hint or f"formats: {', '.join(formats())}",
+        hint=hint or _RECORD,
     )
 
 

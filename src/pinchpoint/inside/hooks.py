@@ -123,6 +123,8 @@ def _hook_next_batch(module: Any, event: Event) -> Undo:
             got = True
         finally:
             event.tell(start_ns, time.perf_counter_ns(), self, got)
+        if BATCH_GIVEN.wanted:
+            BATCH_GIVEN.tell(batch)
         return batch
 
     return _replace(module._BaseDataLoaderIter, "__next__", __next__)
@@ -156,6 +158,8 @@ def _hook_modules(module: Any, event: Event) -> Undo:
             return called(self, *args, **kwargs)
         inside.module = True
         try:
+            if MODEL_ENTERED.wanted:
+                MODEL_ENTERED.tell(self, args, kwargs)
             answer = called(self, *args, **kwargs)
         finally:
             inside.module = False
@@ -163,6 +167,11 @@ def _hook_modules(module: Any, event: Event) -> Undo:
         return answer
 
     return _replace(kind, "__call__", __call__)
+
+
+def _told_by_another(module: Any, event: Event) -> Undo:
+    """Nothing to patch: the patch of the event that it goes with asks whether anybody listens."""
+    return lambda: True
 
 
 def _hook_graphs(module: Any, event: Event) -> Undo:
@@ -202,6 +211,12 @@ ITERATOR_BUILT = Event("torch.utils.data.dataloader", _hook_new_iterator)
 
 MODEL_CALLED = Event("torch.compiler", _hook_modules)
 """``heard(module)`` after a call of a module from outside of modules. Costs 0.3 µs a module."""
+
+MODEL_ENTERED = Event("torch.compiler", _told_by_another)
+"""``heard(module, args, kwargs)`` before that call, as long as somebody hears MODEL_CALLED."""
+
+BATCH_GIVEN = Event("torch.utils.data.dataloader", _told_by_another)
+"""``heard(batch)`` after BATCH_FETCHED, as long as somebody hears that."""
 
 GRAPH_REPLAYED = Event("torch.cuda.graphs", _hook_graphs)
 """``heard(graph)`` after a CUDA graph was launched by ``replay``."""

@@ -8,7 +8,8 @@ import msgspec
 from pinchpoint.diagnosis.commands import Program, program_of
 from pinchpoint.diagnosis.finding import Code, Finding, Location
 from pinchpoint.diagnosis.registry import rules
-from pinchpoint.program.edits import ELSEWHERE, Edit, edit_for
+from pinchpoint.program.changes import Edit
+from pinchpoint.program.edits import AT_LINE, ELSEWHERE, edit_for
 from pinchpoint.program.files import Source, roots_for, source_of
 from pinchpoint.trace import Trace
 
@@ -49,7 +50,10 @@ def _with_lines(finding: Finding, roots: Sequence[Path], program: Program) -> Fi
     edit = edit_for(finding.id, source, at.line, program.workers)
     if edit is None and _is_made_elsewhere(finding.id):
         return finding
-    return msgspec.structs.replace(finding, code=_code(source, at.line, edit, roots))
+    code = _code(source, at.line, edit, roots)
+    if edit is None and finding.id in AT_LINE:  # an example would be of another line than this
+        return msgspec.structs.replace(finding, code=code, hint=None)
+    return msgspec.structs.replace(finding, code=code)
 
 
 def _with_lines_elsewhere(finding: Finding, source: Source, roots: Sequence[Path]) -> Finding:

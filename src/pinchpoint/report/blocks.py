@@ -35,6 +35,7 @@ class Text:
     role: Role = "plain"
     label: str = ""
     figure: str = ""  # the part of the text that the eye looks for
+    answers: str = ""  # which questions of a reader, as ``how slow, why``
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Ladder:
     unit: str
     rungs: tuple[Rung, ...]
     note: str = ""  # why in this order
+    answers: str = "what first, how sure"
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ class FindingCard:
     facts: tuple[Fact, ...] = ()
     code: tuple[str, ...] = ()  # belongs to the fact that is labelled ``fix``
     gain_recorded: str = ""  # the gain on the other clock, where a page has a switch
+    key: str = ""  # what tells it from others of the same id
 
     def fact(self, label: str) -> str:
         """The fact with a label; empty where there is none."""

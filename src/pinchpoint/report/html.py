@@ -123,7 +123,7 @@ def _sections(blocks: Iterable[Block]) -> Iterator[_Section]:
     taken: set[str] = set()
     for section in _cards(blocks):
         card = section.blocks[0] if section.blocks else None
-        words = f"finding-{card.id}" if isinstance(card, FindingCard) else section.label
+        words = f"finding-{card.key or card.id}" if isinstance(card, FindingCard) else section.label
         anchor = re.sub(r"[^a-z0-9]+", "-", words.lower())[:_LONGEST_ANCHOR].strip("-")
         section.id = anchor if anchor not in taken else ""
         taken.add(anchor)

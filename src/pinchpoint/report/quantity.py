@@ -28,6 +28,33 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.1f}"
 
 
+MANY_TIMES = 2.0  # from here on a factor is easier to grasp than a percentage
+
+
+def slower_or_faster(before: float, after: float) -> str:
+    """How a time changed: ``3.1 % slower``; from twice on ``14.2 × as long``, ``3.00 × as fast``.
+
+    ``before`` is not zero.
+    """
+    if after >= MANY_TIMES * before:
+        return f"{number(after / before)} × as long"
+    if 0 < MANY_TIMES * after <= before:
+        return f"{number(before / after)} × as fast"
+    return f"{percent(abs(after / before - 1))} % {'slower' if after > before else 'faster'}"
+
+
+def relative(before: float, after: float) -> str:
+    """How an amount changed: ``+3.1 %``; from twice on ``14.2 ×``, ``3.00 × less``.
+
+    ``before`` is not zero.
+    """
+    if after >= MANY_TIMES * before:
+        return f"{number(after / before)} ×"
+    if 0 < MANY_TIMES * after <= before:
+        return f"{number(before / after)} × less"
+    return f"{100 * (after / before - 1):+.1f} %"
+
+
 def quantity(value: float | int | str | None, unit: str) -> str:
     """A value as its declared unit asks; ``not known`` for None.
 

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from pinchpoint.trace import MemorySnapshot, RunFacts, RunSamples, Table, Trace, table
+from pinchpoint.trace.run_samples import SampledThread
 
 Document = TypeVar("Document", bound=msgspec.Struct)
 
@@ -172,7 +173,22 @@ def _samples(samples: RunSamples) -> RunSamples:
         replace(one, stacks=tuple((tuple(map(short, stack)), n) for stack, n in one.stacks))
         for one in samples.workers
     )
-    return replace(samples, frames=tuple(map(short, samples.frames)), workers=workers)
+    before, garbage = samples.before, samples.garbage
+    return replace(
+        samples,
+        frames=tuple(map(short, samples.frames)),
+        workers=workers,
+        threads=tuple(map(_sampled_thread, samples.threads)),
+        before=None if before is None else _sampled_thread(before),
+        garbage=garbage and replace(garbage, called_at=tuple(map(short, garbage.called_at))),
+        children=tuple(replace(c, thread=_sampled_thread(c.thread)) for c in samples.children),
+        caches=tuple(replace(c, file=short(c.file)) for c in samples.caches),
+    )
+
+
+def _sampled_thread(thread: SampledThread) -> SampledThread:
+    spent = (replace(one, frames=tuple(map(short, one.frames))) for one in thread.spent)
+    return replace(thread, spent=tuple(spent))
 
 
 def _snapshot(snapshot: MemorySnapshot) -> MemorySnapshot:

@@ -15,6 +15,7 @@ SCHEMA = "pinchpoint.run/1"
 PROCESS_SCHEMA = "pinchpoint.process/1"
 METRICS_SCHEMA = "pinchpoint.run-metrics/1"
 SAMPLES_SCHEMA = "pinchpoint.run-samples/1"
+VALUES_SCHEMA = "pinchpoint.run-values/1"
 
 RUN_FILE = "run.json"  # command, times, exit code, what was asked, what went wrong
 METRICS_FILE = "metrics.json"  # step times and data waits without the profiler, memory
@@ -28,6 +29,7 @@ HOOKS_MARK = "hooks-loaded"  # an empty file there: Python has loaded the hooks
 FRAMEWORK_MARK = "framework-imported"  # the same: torch or jax is there
 LOADER = "loader"  # what each worker process of a data loader saw
 SAMPLES = "samples"  # stacks of all threads over the whole run, and steps far from typical
+VALUES = "values"  # what one step's batches and attention masks held: padding, flags
 MEMORY = "memory"  # allocator snapshots
 NSYS = "nsys"
 NCU = "ncu"

@@ -12,6 +12,10 @@ Seen = tuple[Count, Count]  # a row of ``stacks``, and looks
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
+Spent = tuple[Count, Count, Count, Count]  # a row of ``stacks``; µs, on a core, the lock held
+Waits = tuple[Count, str, Count]  # a row of ``stacks``, the kernel's word for the wait, µs
+
+
 class ThreadNote(msgspec.Struct, frozen=True, kw_only=True):
     """One Python thread."""
 
@@ -20,6 +24,10 @@ class ThreadNote(msgspec.Struct, frozen=True, kw_only=True):
     looks: Count = 0
     cpu_ns: Ns | None = None
     stacks: tuple[Seen, ...] = ()
+    spent: tuple[Spent, ...] = ()
+    unplaced_us: Count = 0  # at stacks beyond those
+    queued_ns: Ns | None = None  # that it was ready to run and had no core
+    waits: tuple[Waits, ...] = ()
 
 
 class SampledNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +42,9 @@ class SampledNote(msgspec.Struct, frozen=True, kw_only=True):
     gap_ns: Ns = 0
     threads: tuple[ThreadNote, ...] = ()
     start: tuple[Seen, ...] = ()  # of the main thread, before the third step; left out above
+    before: ThreadNote | None = None  # the same, with times
+    more_threads: Count = 0  # that are not listed
+    queued_ns: Ns | None = None  # that the looking thread itself had no core
 
 
 class FarStepNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,15 +98,64 @@ class StepsNote(msgspec.Struct, frozen=True, kw_only=True):
     cost_ns: Ns = 0
 
 
+class UsageNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What the system counted of the process, from its beginning."""
+
+    user_ns: Ns | None = None
+    kernel_ns: Ns | None = None
+    page_faults: Ns | None = None  # without a disk
+    disk_faults: Ns | None = None
+    preempted: Ns | None = None  # times that another one got its core
+    resident_peak_bytes: Bytes | None = None
+    children_ns: Ns | None = None  # of child processes that ended
+    threads: Count | None = None  # in the end
+    python_threads: Count | None = None  # of them, those that Python started
+    cores_allowed: Count | None = None
+    alive_ns: Ns | None = None
+    read_bytes: Bytes | None = None
+    written_bytes: Bytes | None = None
+    disk_read_bytes: Bytes | None = None
+    disk_written_bytes: Bytes | None = None
+
+
+class GarbageNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Collections of the whole run."""
+
+    ns: Ns = 0
+    collections: Ns = 0
+    called_ns: Ns = 0  # of them, that the program called for
+    called_at: tuple[FrameNote, ...] = ()  # innermost first
+
+
+class CacheNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A cache of ``functools.lru_cache`` at the end."""
+
+    file: str = ""
+    line: Count = 0
+    function: str = ""
+    hits: Ns = 0
+    misses: Ns = 0
+    most: Count = 0  # results that it may hold
+    held: Count = 0
+
+
 class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of one process."""
 
     schema: str = SAMPLES_SCHEMA
     rank: Count | None = None
     pid: Count | None = None
+    parent: Count | None = None  # of a process that multiprocessing started
+    started: bool = False  # by the command itself
     worker: Count | None = None  # number of a loader's worker
     cost_ns: Ns = 0
     frames: tuple[FrameNote, ...] = ()
     stacks: tuple[tuple[Count, ...], ...] = ()  # rows of ``frames``, innermost first
+    doing: tuple[str, ...] = ()  # of each stack, what its innermost frame was at: "match()", "@"
     sampled: SampledNote = SampledNote()
     steps: StepsNote = StepsNote()
+    after: tuple[tuple[Count, Ns], ...] = ()  # a row of ``stacks``, µs of the thread of the steps
+    after_ns: Ns | None = None  # from the last step to the end of the process
+    usage: UsageNote = UsageNote()
+    garbage: GarbageNote = GarbageNote()
+    caches: tuple[CacheNote, ...] = ()  # most misses first

@@ -186,7 +186,7 @@ def application(
     routes = [
         Route("/", _page(_list(root, base, known, Reader(root, known, kept.making)), base)),
         Route("/report/{name:path}", _page(_report(root, kept, base, known), base)),
-        Route("/ranks/{name:path}", _page(_ranks(root, kept, base), base)),
+        Route("/ranks/{name:path}", _page(_ranks(root, kept, base, known), base)),
         Route("/run/{name:path}", _page(_run(root, base), base)),
         Route("/compare", _page(_compare(root, kept, base), base)),
     ]
@@ -212,11 +212,11 @@ def _report(root: Path, kept: PageCache, base: str, index: Index) -> Page:
     return answer
 
 
-def _ranks(root: Path, kept: PageCache, base: str) -> Page:
+def _ranks(root: Path, kept: PageCache, base: str, index: Index) -> Page:
     def answer(request: "Request") -> "Response":
         files = pages.ranks_of(root, place(root, request.path_params["name"]))
         state = ("ranks", *((file, fingerprint(Path(file))) for file in files))
-        text = kept.get(state, lambda: pages.ranks_page(files, base))
+        text = kept.get(state, lambda: pages.ranks_page(root, files, base, index))
         return _html(text, policy=_policy_of(text))
 
     return answer

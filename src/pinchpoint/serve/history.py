@@ -146,7 +146,10 @@ def by_job(
     taken = {recording.name for same in jobs for recording, _ in same}
     lines = [pair for pair in found if pair[0].name not in taken]
     lines += [_line(name, same) for name, same in named.items()]
-    return lines, {name: [r for r, _ in same] for name, same in named.items()}
+    members = {
+        name: sorted(same, key=lambda pair: pair[1].rank or 0) for name, same in named.items()
+    }
+    return lines, {name: [r for r, _ in same] for name, same in members.items()}
 
 
 def _of_folders(left: list[_Ranked]) -> list[list[_Ranked]]:

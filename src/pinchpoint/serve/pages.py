@@ -1,7 +1,8 @@
 """The pages as text. Names are of files and programs: every one is escaped and bounded."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -16,15 +17,14 @@ from pinchpoint.diagnosis.verdict import ONE_OF_MANY
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import ranks_beside
 from pinchpoint.jobs import diagnose_ranks
+from pinchpoint.jobs.full_page import full_page, job_in
 from pinchpoint.report import diagnose
 from pinchpoint.report.assemble.comparison import comparison
-from pinchpoint.report.html import fragment, render, template
-from pinchpoint.report.html_page import interactive
+from pinchpoint.report.html import fragment, template
 from pinchpoint.report.pages import compare as compare_page
-from pinchpoint.report.pages.ranks import ranks_page as ranks_page_of
 from pinchpoint.report.pages.result import blocks
 from pinchpoint.report.plain import plain
-from pinchpoint.report.quantity import duration, quantity, rate, size
+from pinchpoint.report.quantity import duration, quantity, rate, size, slower_or_faster
 from pinchpoint.report.words.fix import fix_sentence, fixed_words
 from pinchpoint.run_folder.notes import note_of
 from pinchpoint.serve.history import SAME_RATIO, Listed, Program, by_job, programs
@@ -32,8 +32,8 @@ from pinchpoint.serve.index import Index, current
 from pinchpoint.serve.listing import ListedRecording, inside_run, listed_as, recordings
 from pinchpoint.serve.live import RunState, Series, is_running, run_state
 from pinchpoint.serve.places import Place
-from pinchpoint.serve.reader import Reader
-from pinchpoint.serve.summary import Summary, summarise
+from pinchpoint.serve.reader import Reader, Unread
+from pinchpoint.serve.summary import Summary, summarise, summarise_job
 
 # ------------------------------------------------------------------------------------------------
 # The pages as text. Names are of files and programs: every one is escaped and bounded.
@@ -42,6 +42,8 @@ from pinchpoint.serve.summary import Summary, summarise
 REFRESH_S = 2  # of the page of a run in progress
 STALE_S = 30  # without a sample; five a second are normal
 _NAME_LIMIT = 300
+_Line = tuple[ListedRecording, Summary | None]
+_Known = dict[str, tuple[int, int | None, Summary]]  # as the index has it
 
 
 def list_page(root: Path, base: str, index: Index, reader: Reader, wanted: str = "") -> str:
@@ -49,9 +51,16 @@ def list_page(root: Path, base: str, index: Index, reader: Reader, wanted: str =
     known = index.all()
     listing = recordings(root, {name: row[:2] for name, row in known.items()})
     found = [(r, current(r, known)) for r in listing.recordings]
-    reader.want([recording for recording, summary in found if summary is None])
-    kept = [pair for pair in found if wanted.lower() in _text_of(*pair).lower()]
-    jobs, members = by_job(kept)
+    lines, members = by_job(found)
+    alone = [Unread(recording) for recording, summary in found if summary is None]
+    reader.want([*alone, *_unread_jobs(lines, members, known)])
+    texts = {r.name: _text_of(r, s).lower() for r, s in found}
+    kept = [pair for pair in found if wanted.lower() in texts[pair[0].name]]
+    jobs = [
+        _of_all_ranks(r, s, known) if r.name in members else (r, s)
+        for r, s in lines
+        if any(wanted.lower() in texts[m.name] for m in members.get(r.name, [r]))
+    ]
     rows = {r.name: _row(r, base) for r, s in kept if r.is_run and s is None}
     running = [row for name, row in rows.items() if is_running(root / name)]
     return _page(
@@ -68,6 +77,26 @@ def list_page(root: Path, base: str, index: Index, reader: Reader, wanted: str =
         found=len(kept),
         total=len(found),
     )
+
+
+def _job_in_index(line: ListedRecording) -> ListedRecording:
+    """What the ranks of a job say together stands in the index beside what each says."""
+    return replace(line, name=f"ranks of {line.name}")
+
+
+def _unread_jobs(
+    lines: Sequence[_Line], members: Mapping[str, Sequence[ListedRecording]], known: _Known
+) -> Iterator[Unread]:
+    for line, summary in lines:
+        ranks = tuple(rank.name for rank in members.get(line.name, ()))
+        if ranks and current(_job_in_index(line), known) is None:
+            yield Unread(_job_in_index(line), ranks, summary)
+
+
+def _of_all_ranks(line: ListedRecording, slowest: Summary | None, known: _Known) -> _Line:
+    """The line of a job with its own answer, where that is known already."""
+    summary = current(_job_in_index(line), known)
+    return line, summary if summary is not None and not summary.problem else slowest
 
 
 def _text_of(recording: ListedRecording, summary: Summary | None) -> str:
@@ -116,6 +145,7 @@ def _listed(
         "change": "" if change is None else _change(change),
         "tone": "" if change is None or abs(change) < SAME_RATIO else ("bad", "good")[change < 0],
         "verdict": _verdict(summary, of_job=bool(ranks)),
+        "slowest": bool(ranks) and summary is not None and summary.rank is not None,
         "first": summary.findings[0] if summary and summary.findings else "",
         "gain": summary.first_gain if summary else "",
         "problem": summary.problem if summary else "",
@@ -141,16 +171,17 @@ def _place_of_job(name: str, ranks: list[ListedRecording]) -> str:
 def _change(ratio: float) -> str:
     if abs(ratio) < SAME_RATIO:
         return "as before"
-    return f"{100 * abs(ratio):.1f} % {'slower' if ratio > 0 else 'faster'}"
+    return slower_or_faster(1.0, 1 + ratio)
 
 
 def report_page(place: Place, base: str, index: Index) -> str:
     """The same page that ``pinchpoint report`` writes; what it says goes into the index."""
     trace = load(place.path)
-    report = diagnose(trace)
+    report, job = diagnose(trace), job_in(place.path)
     if recording := listed_as(place.name, place.path):
-        index.put(recording, summarise(trace, report))
-    return interactive.render(trace, report, home=base)
+        summary = summarise(trace, report)
+        index.put(recording, summary if job is None else summarise_job(job, summary))
+    return full_page(place.path, trace, report, job, home=base)
 
 
 def ranks_of(root: Path, place: Place) -> list[str]:
@@ -163,9 +194,17 @@ def ranks_of(root: Path, place: Place) -> list[str]:
     return inside or [str(place.path)]
 
 
-def ranks_page(places: Sequence[str], base: str) -> str:
-    """All ranks of a job together, as ``pinchpoint ranks`` says it."""
-    return render(ranks_page_of(diagnose_ranks(places), verbose=True, full=True), home=base)
+def ranks_page(root: Path, places: Sequence[str], base: str, index: Index) -> str:
+    """All ranks of a job together, as ``pinchpoint ranks`` says it; that goes into the index."""
+    job, known = diagnose_ranks(places), index.all()
+    lines, members = by_job([(r, current(r, known)) for r in recordings(root).recordings])
+    for line, summary in lines:
+        ranks = [str(root / rank.name) for rank in members.get(line.name, ())]
+        if summary is not None and (
+            sorted(ranks) == sorted(places) or [str(root / line.name)] == places
+        ):
+            index.put(_job_in_index(line), summarise_job(job, summary))
+    return full_page(Path(places[0]), None, None, job, home=base)
 
 
 def compare_pages(a: Place, b: Place, base: str) -> str:

@@ -2,9 +2,11 @@
 
 import msgspec
 
+from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.plain import plain
 from pinchpoint.report.words.ladder import clock_words
+from pinchpoint.report.words.ranks import gain as gain_of_job
 from pinchpoint.report.words.report import base_ns, gain
 from pinchpoint.trace import Trace
 
@@ -53,14 +55,32 @@ def summarise(trace: Trace, report: Report) -> Summary:
         verdict=plain(report.verdict, _SENTENCE_LIMIT),
         findings=tuple(finding.id for finding in found),
         first_gain=plain(gain(report, found[0]), _SENTENCE_LIMIT) if found else "",
-        rungs=tuple(
-            KnownRung(rung.id, rung.step_ns, *rung.range_ns, rung.base_ns)
-            for rung in (report.fix_ladder.rungs if report.fix_ladder else ())
-        ),
+        rungs=_rungs(report),
         work=_work(report),
         rank=report.source.rank,
         world_size=report.source.world_size,
     )
+
+
+def summarise_job(report: RanksReport, one: Summary) -> Summary:
+    """What all ranks of a job say together, as ``pinchpoint ranks`` does; ``one`` is of a rank."""
+    steps, found = report.steps, report.findings
+    return msgspec.structs.replace(
+        one,
+        step_ns=steps.unprofiled_ns_predicted or steps.typical_ns,
+        step_range_ns=None,
+        clock=clock_words(report),
+        verdict=plain(report.verdict, _SENTENCE_LIMIT),
+        findings=tuple(finding.id for finding in found),
+        first_gain=plain(gain_of_job(report, found[0]), _SENTENCE_LIMIT) if found else "",
+        rungs=_rungs(report),
+        rank=None,
+    )
+
+
+def _rungs(report: Report | RanksReport) -> tuple[KnownRung, ...]:
+    rungs = report.fix_ladder.rungs if report.fix_ladder else ()
+    return tuple(KnownRung(rung.id, rung.step_ns, *rung.range_ns, rung.base_ns) for rung in rungs)
 
 
 def _work(report: Report) -> tuple[str, ...]:

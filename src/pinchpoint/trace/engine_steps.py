@@ -1,8 +1,9 @@
 """What serving engines write on their rounds: how many requests and tokens each computes.
 
-vLLM: ``execute_context_2(512)_generation_30(30)`` (``gpu_worker.annotate_profile``; detailed ones
-spell ``9(sq8155sk8430…)``); SGLang: ``step[EXTEND bs=15 toks=15360]``, ``step[DECODE bs=32]``;
-TensorRT-LLM: ``[Executor] _forward_step 7: 1 ctx reqs, 128 ctx tokens, 3 gen reqs``.
+vLLM: ``execute_context_2(512)_generation_30(30)`` (``gpu_worker.annotate_profile``); detailed ones
+spell ``9(sq8155sk8430…)``: queries, and the positions of the cache that these requests hold.
+SGLang: ``step[EXTEND bs=15 toks=15360]``, ``step[DECODE bs=32]``; TensorRT-LLM:
+``[Executor] _forward_step 7: 1 ctx reqs, 128 ctx tokens, 3 gen reqs``.
 """
 
 import re
@@ -11,7 +12,7 @@ from functools import lru_cache
 
 _VLLM = re.compile(
     r"execute_(?:\d+_)?context_(?P<pre>\d+)\((?:sq)?(?P<pretok>\d+)[^)]*\)"
-    r"_generation_(?P<gen>\d+)\((?:sq)?(?P<gentok>\d+)[^)]*\)"
+    r"_generation_(?P<gen>\d+)\((?:sq)?(?P<gentok>\d+)(?:sk(?P<held>\d+))?[^)]*\)"
 )
 _SGLANG = re.compile(r"step\[(?P<mode>[A-Z_]+) bs=(?P<bs>\d+)(?: toks=(?P<toks>\d+))?[^\]]*\]")
 _TENSORRT = re.compile(
@@ -33,6 +34,7 @@ class EngineStep:
     prefill_tokens: int | None
     decode_requests: int
     decode_tokens: int | None  # as many as requests, unless several are proposed for each
+    decode_positions: int | None = None  # of the cache, that all decoding requests hold together
 
 
 @lru_cache(1 << 14)  # names are few beside events
@@ -57,7 +59,8 @@ def _kind(prefills: int, decodes: int) -> str:
 
 def _of_vllm(match: re.Match[str]) -> EngineStep:
     pre, tokens, gen, proposed = (int(match[g]) for g in ("pre", "pretok", "gen", "gentok"))
-    return EngineStep("vLLM", _kind(pre, gen), pre, tokens, gen, proposed)
+    held = int(match["held"]) if match["held"] else None
+    return EngineStep("vLLM", _kind(pre, gen), pre, tokens, gen, proposed, held)
 
 
 def _of_sglang(match: re.Match[str]) -> EngineStep:

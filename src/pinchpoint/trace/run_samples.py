@@ -1,6 +1,20 @@
 """What was seen of a process over its whole run, beside the windows that were recorded."""
 
 from pinchpoint.frozen import dataclass
+from pinchpoint.run_folder.samples import UsageNote
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Time of a thread at one stack, by looks at it."""
+
+    frames: tuple[str, ...]  # innermost first
+    doing: str  # what the innermost frame was at: ``pattern.match()``, ``@``; empty: not a call
+    looks: int
+    us: int  # between these looks and the ones before them
+    on_core_us: int
+    held_us: int  # after which somebody held the interpreter's lock
+    waits: tuple[tuple[str, int], ...] = ()  # the kernel's word where it was on no core, and µs
 
 
 @dataclass(frozen=True)
@@ -12,6 +26,29 @@ class SampledThread:
     looks: int
     cpu_ns: int | None  # that it ran on a core meanwhile
     stacks: tuple[tuple[int, int], ...]  # row of ``RunSamples.stacks``, looks; most frequent first
+    spent: tuple[Spent, ...] = ()  # most time first
+    unplaced_us: int = 0  # at other stacks
+    queued_ns: int | None = None  # that it was ready to run and had no core
+
+
+@dataclass(frozen=True)
+class SampledChild:
+    """The main thread of a process that the program started with ``multiprocessing``."""
+
+    pid: int | None
+    seconds: float
+    thread: SampledThread
+    usage: UsageNote
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """What collecting garbage took in the whole run."""
+
+    ns: int
+    collections: int
+    called_ns: int  # of them, that the program called for
+    called_at: tuple[str, ...]  # frames there, innermost first
 
 
 @dataclass(frozen=True)
@@ -30,6 +67,19 @@ class FarStep:
     looks: int  # that fell into it
     seen: tuple[tuple[int, int], ...]  # row of ``RunSamples.stacks``, microseconds between looks
     gc_called_at: tuple[str, ...] = ()  # frames at gc.collect(), innermost first; empty: not called
+
+
+@dataclass(frozen=True)
+class CacheUse:
+    """A cache of ``functools.lru_cache``, when the run ended."""
+
+    file: str
+    line: int
+    function: str
+    hits: int
+    misses: int
+    most: int  # results that it may hold
+    held: int
 
 
 @dataclass(frozen=True)
@@ -88,6 +138,14 @@ class RunSamples:
     events: tuple[FarStep, ...] = ()  # some of the far steps, all alike likely; longest first
     workers: tuple[SampledWorker, ...] = ()
     parts: tuple[RunPart, ...] = ()  # in order of time
+    before: SampledThread | None = None  # the main thread until its third step
+    after: tuple[tuple[int, int], ...] = ()  # row of ``stacks``, microseconds after the last step
+    after_ns: int | None = None  # from the last step to the end of the process
+    looker_queued_ns: int | None = None  # that the looking thread itself had no core
+    usage: UsageNote | None = None
+    garbage: Garbage | None = None
+    children: tuple[SampledChild, ...] = ()
+    caches: tuple[CacheUse, ...] = ()  # of all that miss often, most misses first
 
     def spelt(self, stack: int) -> tuple[str, ...]:
         """The frames of a stack, innermost first."""

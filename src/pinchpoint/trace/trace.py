@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.ceilings import Ceilings
 from pinchpoint.trace.run_samples import RunSamples
+from pinchpoint.trace.run_values import RunValues
 from pinchpoint.trace.snapshot import MemorySnapshot
 from pinchpoint.trace.table import Table
 
@@ -74,6 +75,7 @@ class RunFacts:
     named: "Trace | None" = None  # the window with stacks, shapes and modules, beside a bare one
     course: RunCourse | None = None
     samples: RunSamples | None = None  # of the same process over the whole run
+    values: RunValues | None = None  # of one step's batches and attention masks
     rare_recording: str | None = None  # file with a far step that was foreseen, in the run folder
     memory: "Trace | None" = None  # the allocator's snapshot of the same process
     documents: Mapping[str, Any] = field(  # as they were read, for display alone

@@ -28,7 +28,7 @@ def test_names_longer_than_any_engine_writes_are_not_looked_at():
         (
             "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)"
             "_generation_37(sq37sk34489sqsq37sqsk34489)",
-            EngineStep("vLLM", "mixed", 9, 8155, 37, 37),
+            EngineStep("vLLM", "mixed", 9, 8155, 37, 37, 34489),
         ),
         ("execute_context_0(0)_generation_0(0)", EngineStep("vLLM", "idle", 0, 0, 0, 0)),
         ("step[EXTEND bs=15 toks=15360]", EngineStep("SGLang", "prefill", 15, 15360, 0, 0)),

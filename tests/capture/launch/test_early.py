@@ -2,11 +2,11 @@
 
 import pytest
 
-from pinchpoint.capture.launch.early import NO_FRAMEWORK, NO_HOOKS, EarlyWord
+from pinchpoint.capture.launch.early import NO_HOOKS, EarlyWord
 from pinchpoint.capture.launch.launcher import begin
 from pinchpoint.capture.process.elsewhere import interpreters_with
 from pinchpoint.run_folder.documents import ProcessDocument, write
-from pinchpoint.run_folder.layout import FRAMEWORK_MARK, HOOKS_MARK, PROCESSES
+from pinchpoint.run_folder.layout import HOOKS_MARK, PROCESSES
 
 
 @pytest.fixture
@@ -35,20 +35,13 @@ def test_a_program_without_hooks_is_told_how_to_get_them(folder):
     assert said(folder) == [NO_HOOKS]
 
 
-def test_a_program_without_a_framework_is_told_what_is_recorded(folder):
-    (folder / PROCESSES / HOOKS_MARK).touch()
-    assert said(folder) == [NO_FRAMEWORK]
-
-
 def test_a_program_as_it_should_be_hears_nothing(folder):
-    for mark in (HOOKS_MARK, FRAMEWORK_MARK):
-        (folder / PROCESSES / mark).touch()
+    (folder / PROCESSES / HOOKS_MARK).touch()
     assert said(folder) == []
 
 
 def test_what_a_process_noted_is_said_once(folder):
-    for mark in (HOOKS_MARK, FRAMEWORK_MARK):
-        (folder / PROCESSES / mark).touch()
+    (folder / PROCESSES / HOOKS_MARK).touch()
     note = ProcessDocument(problems=("the program runs its own profiler",))
     write(folder / PROCESSES / "rank00000of00001.host.1.json", note)
     assert said(folder) == ["the program runs its own profiler"]

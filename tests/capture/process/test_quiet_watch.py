@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from pinchpoint.capture.process.quiet_watch import QuietWatch
 from pinchpoint.capture.process.ranks import Identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.process.stalls import in_main_thread
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows.recording import Recording, TraceFile, remove_file
 
@@ -22,7 +24,7 @@ def watch(tmp_path, monkeypatch):
     """Gives a watch whose recordings hold these kernels and operators, one after another."""
     for part in ("traces", "names"):
         (tmp_path / part).mkdir()
-    for name in ("LOOK_EVERY_S", "WARM_UP_S", "SIZE_EVERY_S", "REQUEST_EVERY_S"):
+    for name in ("LOOK_EVERY_S", "BEGINS_WITHIN_S", "SIZE_EVERY_S", "REQUEST_EVERY_S"):
         monkeypatch.setattr(quiet_watch, name, 0.0)
     monkeypatch.setitem(
         sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True))
@@ -156,6 +158,15 @@ def test_what_compiles_and_compiles_is_recorded_until_something_better_is(watch,
     assert kept(watch) == (["1.json.gz"] if ends else ["0.json.gz"])
 
 
+def test_a_program_that_does_nothing_but_compile_is_told_so(watch, monkeypatch):
+    monkeypatch.setattr(quiet_watch, "COMPILES_ON_S", 0.0)
+    monkeypatch.setattr(policy.CompileWatch, "busy", lambda _: True)
+    session = watch((0, 3))
+    assert (session.recordings, kept(watch)) == ([], [])
+    (problem,) = session.problems
+    assert "something was compiled, and nothing else done" in problem
+
+
 def test_a_given_time_is_kept_to_whatever_is_compiled(watch, compile_count):
     def compile_more():
         compile_count[0] += 1
@@ -235,3 +246,25 @@ def test_only_the_longer_of_two_jax_recordings_stays_whole(tmp_path):
             (tmp_path / second / name).touch()
     remove_file(tmp_path / "0" / "vm.xplane.pb")
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["1", "vm.trace.json.gz", "vm.xplane.pb"]
+
+
+def ask_of_the_main_thread(act):
+    asked = threading.Thread(target=in_main_thread, args=(act,))
+    asked.start()
+    while asked.is_alive():
+        pass
+    asked.join()
+
+
+def test_something_is_done_in_the_main_thread_between_two_of_its_instructions():
+    did = []
+    ask_of_the_main_thread(lambda: did.append(threading.current_thread()))
+    assert did == [threading.main_thread()]
+
+
+def test_what_the_program_raises_meanwhile_is_raised_in_the_program():
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask_of_the_main_thread(interrupted)

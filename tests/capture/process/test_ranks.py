@@ -52,6 +52,8 @@ def test_the_end_of_the_program_ends_the_wait(folder):
     end = threading.Event()
     end.set()
     assert not begin_together(folder, rank(0), 2, 1, end)
+    asked = iter([False, True])
+    assert not begin_together(folder, rank(0), 2, 2, threading.Event(), lambda: next(asked))
 
 
 def test_a_program_alone_begins_at_once(folder):

@@ -166,19 +166,57 @@ def test_a_program_of_four_steps_is_told_that_names_cost_too_much(tmp_path, cloc
     assert " ".join(session.problems).count("run --stacks --shapes --steps 1") == told
 
 
-def test_early_names_are_kept_where_others_would_cost_too_much(tmp_path):
+@pytest.mark.parametrize(
+    ("operators", "windows", "kept"),
+    [
+        (200, "trial:0 trial:0 early:3", ("early", 3)),  # the trial goes on in another file
+        (90_000, "trial:0", ("early", 1)),  # a second and a half were nearly written
+    ],
+)
+def test_a_long_step_is_tried_in_part(tmp_path, clock, monkeypatch, operators, windows, kept):
+    (tmp_path / "processes").mkdir()
+    monkeypatch.setattr("pinchpoint.capture.process.starting_over.TorchWindow", DearWindow)
+    session = make(tmp_path, clock, names=True, bounded=True, whole_round=True)
+    made = []
+
+    def make_window(kind):
+        made.append(DearWindow(kind, clock, operators, tmp_path))
+        return made[-1]
+
+    session._make_window = make_window
+    session.budget.calls.count = 1_000
+    run(session, clock, 3000)
+    assert not session.trial_is_long()
+    clock.now += 300 * MS
+    assert session.trial_is_long()
+    made[0].steps = 1  # holds as much as a step, of which it is a tenth
+    session.bound_trial()
+    made[0].steps = 0
+    run(session, clock, 2700, *[3000] * 4)
+    session.finish()
+    assert " ".join(f"{w.kind}:{w.steps + (w.kind == 'early')}" for w in made) == windows
+    assert [(r.window, r.steps) for r in session.recordings] == [kept]
+    assert session.budget.spent_ns < 2_000_000_000
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_early_names_are_kept_until_others_come(tmp_path, follow):
     for part in ("traces", "names"):
         (tmp_path / part).mkdir()
-    for name in ("early.gz", "times.gz"):
-        (tmp_path / "traces" / name).write_text("")
-    early, times = (
-        Recording(TraceFile(f"{kind}.gz", 1, 0, 9), None, 0, 1, 1, kind, kind == "early")
-        for kind in ("early", "times")
+    for name in ("traces/early.gz", "traces/times.gz", "names/names.gz"):
+        (tmp_path / name).write_text("")
+    early, times, names = (
+        Recording(TraceFile(f"{kind}.gz", 1, 0, 9), None, 0, 1, 1, kind, kind != "times")
+        for kind in ("early", "times", "names")
     )
     kept = [early]
-    assert keep_best(kept, times, whole=True, folder=tmp_path, names_follow=False)
+    assert keep_best(kept, times, whole=True, folder=tmp_path, names_follow=follow)
     assert [(r.window, r.file.name) for r in kept] == [("times", "times.gz"), ("names", "early.gz")]
     assert (tmp_path / "names" / "early.gz").exists()
+    if follow:
+        assert keep_best(kept, names, whole=True, folder=tmp_path)
+        assert [r.file.name for r in kept] == ["times.gz", "names.gz"]
+        assert [p.name for p in (tmp_path / "names").iterdir()] == ["names.gz"]
 
 
 def test_calls_are_counted_in_one_step_without_disturbing_other_profilers():
@@ -306,6 +344,28 @@ def test_replays_of_graphs_are_steps_whatever_stage_calls_of_the_model_left(
     windows = [(r.window, r.steps) for r in session.recordings]
     assert windows == [("times", 6), ("names", 3)]
     assert (session.stage, session.problems) == (Stage.DONE, [])
+
+
+def test_a_window_ends_where_the_steps_that_it_was_opened_for_stop(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    call(session, clock, model(), 4)
+    assert session.stage is Stage.RECORDING
+    session.abandon()
+    assert (session.window, session.stage) == (None, Stage.WAITING)
+    assert [(r.window, r.steps) for r in session.recordings] == [("early", 2)]
+
+
+def test_training_that_comes_after_what_was_recorded_is_recorded(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    call(session, clock, model(), 60)
+    assert session.stage is Stage.DONE
+    run(session, clock, 10, 10)  # an update now and then is no training
+    assert session.steps_by == "module"
+    run(session, clock, 2000, *[100] * 40)
+    assert (session.steps_by, session.clock.edges) == ("optimizer", 41)
+    assert [(r.window, r.steps) for r in session.recordings] == [("times", 6), ("names", 3)]
 
 
 @pytest.mark.parametrize(("captured", "by"), [(True, "graph"), (False, "optimizer")])

@@ -43,7 +43,7 @@ def test_a_look_sees_every_thread_but_ours(waiting):
     mine = threading.Thread(target=ours.wait, name="pinchpoint-watch")
     mine.start()
     for _ in range(3):
-        sampler._look(0, 20_000_000, regular=True)
+        sampler._look(0, 20_000_000, 20_000_000)
     ours.set()
     mine.join()
     found = sampler.document()
@@ -51,15 +51,15 @@ def test_a_look_sees_every_thread_but_ours(waiting):
     assert names["feeder"]["looks"] == 3
     assert "pinchpoint-watch" not in names
     assert found["threads"][0]["main"]
-    frames, stacks = sampler.table.spelt([number for number, _ in names["feeder"]["stacks"]])
+    frames, stacks, _ = sampler.table.spelt([number for number, _ in names["feeder"]["stacks"]])
     functions = [frames[row][2] for row in next(iter(stacks.values()))]
     assert functions.index("wait") < functions.index("wait_for_work")  # innermost first
 
 
 def test_looks_at_an_overdue_step_are_no_samples_of_the_run(waiting):
     sampler = Sampler(lambda: False)
-    sampler._look(0, 20_000_000, regular=True)
-    sampler._look(0, 5_000_000, regular=False)
+    sampler._look(0, 20_000_000, 20_000_000)
+    sampler._look(0, 5_000_000, None)
     taken, looks = sampler.take()
     assert looks == 2
     me = threading.main_thread().ident
@@ -163,7 +163,7 @@ def test_what_is_written_can_be_read(tmp_path, waiting):
     session.clock.edge()
     session.stepped = whole._stepped
     for _ in range(12):
-        whole.sampler._look(0, 20_000_000, regular=True)
+        whole.sampler._look(0, 20_000_000, 20_000_000)
         session.clock.edge()
         session.stepped()
     whole.save()
@@ -178,7 +178,7 @@ def test_what_is_written_can_be_read(tmp_path, waiting):
 def test_looks_at_the_cold_steps_of_the_main_thread_are_set_aside():
     sampler = Sampler(lambda: False)
     for _ in range(2):
-        sampler._look(0, 20_000_000, regular=True)
+        sampler._look(0, 20_000_000, 20_000_000)
     sampler.begin_anew()
     found = sampler.document()
     assert sum(looks for _, looks in found["start"]) == 2

@@ -31,7 +31,7 @@ def recordings(monkeypatch):
         lambda path, detailed, **_: REPORTS[path.name],
     )
     monkeypatch.setattr(
-        "pinchpoint.cli.recordings.diagnose.full_page",
+        "pinchpoint.jobs.full_page.full_page",
         lambda *said, **_: f"<p>{said[2].verdict}</p>",
     )
     for name in ("GITHUB_STEP_SUMMARY", "NO_COLOR", "FORCE_COLOR", "LC_ALL"):

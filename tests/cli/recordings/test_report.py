@@ -5,8 +5,8 @@ from pathlib import Path
 
 from analysis.memory.recordings import FOLDER
 from pinchpoint.cli import main
-from pinchpoint.cli.recordings._full_page import _snapshot
 from pinchpoint.importers import load
+from pinchpoint.jobs.full_page import snapshot_beside
 
 DEMO = Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz"
 
@@ -31,14 +31,14 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_the_last_snapshot_of_the_rank_belongs_to_its_report(tmp_path, capsys):
+def test_the_last_snapshot_of_the_rank_belongs_to_its_report(tmp_path):
     (tmp_path / "memory").mkdir()
-    trace = load(DEMO)
-    assert _snapshot(tmp_path, trace) is None
+    trace, said = load(DEMO), []
+    assert snapshot_beside(tmp_path, trace, said.append) is None
     for name in ("rank00000of00002.h.1.end.pickle", "rank00001of00002.h.2.end.pickle"):
         shutil.copy(FOLDER / "oom.pickle.gz", tmp_path / "memory" / name)
     (tmp_path / "memory/rank00000of00002.h.1.out-of-memory.pickle").write_bytes(b"no pickle")
-    found = _snapshot(tmp_path, trace)
+    found = snapshot_beside(tmp_path, trace, said.append)
     assert found is not None
     assert found.source.path.endswith("rank00000of00002.h.1.end.pickle")
-    assert capsys.readouterr().err.startswith("left out: ")
+    assert said[0].startswith("left out: ")

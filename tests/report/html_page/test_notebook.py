@@ -2,6 +2,7 @@
 
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -16,6 +17,8 @@ from pinchpoint.report.html_page.notebook import ASKED_BY_JUPYTER, draw_document
 from pinchpoint.trace import Source
 from report_sample import MS, full_report, hostile_report
 
+DATA = Path(__file__).parents[2] / "data"
+LABELLED, RANKS = DATA / "labelled", DATA / "ranks"
 EVIL = "<script>alert(1)</script>\x00\u202e\"'&" + "n" * 100_000
 
 
@@ -103,7 +106,7 @@ def test_a_ladder_and_a_finding_draw_themselves():
     assert "8.00 to 12.0" in text
     assert "<b>sync-in-loop</b>" in full_report().findings[0]._repr_html_()
     fixed = fix_outcome(("sync-in-loop",), 20 * MS, 10 * MS, (9 * MS, 11 * MS), "as recorded")
-    assert "50.0 % faster" in fixed._repr_html_()
+    assert "2.00 × as fast" in fixed._repr_html_()
     assert not {tag for tag, _ in Elements(text).found} & {"script", "a"}
 
 
@@ -116,3 +119,29 @@ def test_a_diagnosis_in_jupyter_makes_its_answers_draw_themselves(in_jupyter, mo
     report = pinchpoint.diagnose(trace(), detailed=False)
     assert callable(report._repr_html_) is in_jupyter
     assert "pinchpoint" in report.findings._repr_html_()
+
+
+def test_an_executed_notebook_draws_report_ladder_findings_and_comparison(tmp_path):
+    client = pytest.importorskip("nbclient", reason="nbclient is not installed")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
+    slow, fixed = (str(LABELLED / f"c16_sync_in_loop.{side}.json.gz") for side in ("slow", "fixed"))
+    cells = {
+        f"import pinchpoint as pp; report = pp.diagnose({slow!r}); report": "A step takes",
+        "report.fix_ladder": "The step after each change",
+        "report.findings": "sync-in-loop",
+        "report.findings[0]": "a step after it",
+        f"pp.causal({slow!r}, 'operator')": "aten::",
+        f"pp.compare({slow!r}, {fixed!r})": "predicted",
+        f"pp.diagnose_ranks({[str(RANKS / f'uneven.rank{n}.json.gz') for n in (0, 1)]!r})": "ranks",
+    }
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    client.NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": tmp_path}}
+    ).execute()
+    for cell, said in zip(notebook.cells, cells.values(), strict=True):
+        (output,) = cell.outputs
+        drawn = output["data"]["text/html"]
+        assert said in drawn, cell.source
+        assert drawn.count("<table") + drawn.count("<dl") > 0
+        assert not {tag for tag, _ in Elements(drawn).found} & {"script", "iframe", "link"}

@@ -115,9 +115,9 @@ def test_whether_b_is_better_is_said_first_and_drawn():
     )
     title, first, *_ = terminal.render(blocks(ab.page(result))).splitlines()
     assert title == "A/B of python: 5 interleaved pairs"
-    assert first.startswith("B is not worse: wall time 2.00 s → 1.00 s, 50.0 % better (95 %")
+    assert first.startswith("B is not worse: wall time 2.00 s → 1.00 s, 2.00 × better (95 %")
     shown = ab.page(result)
     today, after = shown.ladder.rungs
     assert (today.ratio, after.ratio, after.high) == pytest.approx((2.0 / 2.2, 1.0 / 2.2, 1.0))
     (facts,) = shown.tables[0].below
-    assert facts[0].text == "95 %: 60.0 % better to 10.0 % worse; 20.0 % worse would be seen"
+    assert facts[0].text == "95 %: 2.50 × better to 10.0 % worse; 20.0 % worse would be seen"

@@ -15,7 +15,8 @@ from pinchpoint.diagnosis.finding import Found
 from pinchpoint.report import diagnose
 from pinchpoint.report.timeline import marks as module
 from pinchpoint.report.timeline.lanes import timeline
-from pinchpoint.report.timeline.marks import Occurrences, marks, occurrences, of_rows, of_times
+from pinchpoint.report.timeline.marks import marks, of_rows, of_times
+from pinchpoint.report.timeline.occurrences import Occurrences, occurrences
 from pinchpoint.trace import MemoryKind
 
 

@@ -192,3 +192,16 @@ def test_waits_of_a_job_that_nobody_judged_are_no_health(waiting, judged):
     unknown = waiting == 45 and not judged
     assert ("could not be told" in closing(report)) == unknown
     assert (closing(report) == HEALTHY) == (not unknown)
+
+
+def test_without_a_device_the_operator_that_the_host_computes_longest_is_named():
+    longest = operator("aten::convolution_backward", 0, host_ns=58 * MS, step_if_free_ns=42 * MS,
+                       place="train (net.py:9)", limit_ns=20 * MS)  # fmt: skip
+    report = with_parts(
+        part("host-convolution", "operators: convolution", "host", 100),
+        heaviest_line=longest, device=None, not_applicable=("launch-bound",),
+    )  # fmt: skip
+    assert closing_sentence(report).endswith(
+        "(1 others are causes on devices). The host computes longest in aten::convolution_backward"
+        " in train (net.py:9): 58 % of the step."
+    )

@@ -15,6 +15,7 @@ from pinchpoint.analysis.causal.kernel_bytes import bytes_by_grid
 from pinchpoint.analysis.causal.needed import needed, takes_narrow_rows
 from pinchpoint.analysis.causal.transfers import transfer_ns
 from pinchpoint.analysis.costs import Cost
+from pinchpoint.analysis.costs.products import dense_mask
 from pinchpoint.analysis.device.compiled import counted
 from pinchpoint.analysis.device.kernel_precision import precision_of_device_ops
 from pinchpoint.analysis.host.input_arguments import Shape, elements
@@ -163,6 +164,8 @@ def _times(
     out = np.full((len(kinds.peaks), len(calls) + 1), np.nan)
     for at, (cost, of) in enumerate(zip(costs, calls, strict=True)):
         if cost is None or (cost.bytes is None and not cost.matrix) or not of.call.dtypes:
+            continue
+        if dense_mask(of.call) is not None:  # what it hides need not be computed, and is not known
             continue
         moving = (cost.bytes or 0) / (rows if _BY_ROW.match(of.call.name) else stream) * 1e9
         in_turn = cost.in_turn * KERNEL_START_NS

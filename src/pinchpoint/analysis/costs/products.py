@@ -134,31 +134,43 @@ class _Spelling(NamedTuple):
     heads_first: bool  # (batch, heads, length, width), else (batch, length, heads, width)
     sequences: int = -1  # input that is only there for packed sequences of several lengths
     backward: bool = False
+    mask: int = -1  # input that is a mask or bias, if it is given
 
 
 # Positions in the schemas of ATen's native_functions.yaml.
 _SPELLINGS = {
     "aten::_scaled_dot_product_flash_attention": _Spelling(0, 4, True),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _Spelling(0, 4, True),
-    "aten::_scaled_dot_product_efficient_attention": _Spelling(0, 6, True),
-    "aten::_scaled_dot_product_cudnn_attention": _Spelling(0, 6, True),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _Spelling(0, 5, True),
-    "aten::_cudnn_attention_forward": _Spelling(0, 10, True, 4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _Spelling(0, 4, True, mask=5),
+    "aten::_scaled_dot_product_efficient_attention": _Spelling(0, 6, True, mask=3),
+    "aten::_scaled_dot_product_cudnn_attention": _Spelling(0, 6, True, mask=3),
+    "aten::_scaled_dot_product_fused_attention_overrideable": _Spelling(0, 5, True, mask=3),
+    "aten::_cudnn_attention_forward": _Spelling(0, 10, True, 4, mask=3),
     "aten::_flash_attention_forward": _Spelling(0, 8, False, 3),
-    "aten::_efficient_attention_forward": _Spelling(0, 9, False, 4),
+    "aten::_efficient_attention_forward": _Spelling(0, 9, False, 4, mask=3),
     "flash_attn::_flash_attn_forward": _Spelling(0, 5, False),
     "flash_attn::_flash_attn_varlen_forward": _Spelling(0, 9, False, 3),
     "aten::_scaled_dot_product_flash_attention_backward": _Spelling(1, 11, True, 6, True),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _Spelling(1, 7, True, -1, True),
-    "aten::_scaled_dot_product_efficient_attention_backward": _Spelling(1, 10, True, -1, True),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _Spelling(1, 14, True, 9, True),
-    "aten::_cudnn_attention_backward": _Spelling(1, 14, True, 9, True),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _Spelling(
+        1, 7, True, -1, True, mask=8
+    ),
+    "aten::_scaled_dot_product_efficient_attention_backward": _Spelling(
+        1, 10, True, -1, True, mask=4
+    ),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _Spelling(1, 14, True, 9, True, mask=8),
+    "aten::_cudnn_attention_backward": _Spelling(1, 14, True, 9, True, mask=8),
     "aten::_flash_attention_backward": _Spelling(1, 11, False, 6, True),
-    "aten::_efficient_attention_backward": _Spelling(1, 14, False, 6, True),
+    "aten::_efficient_attention_backward": _Spelling(1, 14, False, 6, True, mask=4),
     "flash_attn::_flash_attn_backward": _Spelling(1, 11, False, -1, True),
     "flash_attn::_flash_attn_varlen_backward": _Spelling(1, 15, False, 9, True),
 }
 ATTENTION = tuple(_SPELLINGS)
+
+
+def dense_mask(call: OperatorCall) -> Shape | None:
+    """The shape [.., queries, keys] of a mask or bias with a row for each of several queries."""
+    how = _SPELLINGS.get(call.name)
+    shape = call.shape(how.mask) if how is not None and how.mask >= 0 else None
+    return shape if shape is not None and len(shape) >= 2 and min(shape[-2:]) > 1 else None
 
 
 def attention(call: OperatorCall) -> Cost | None:

@@ -17,7 +17,7 @@ from pinchpoint.analysis.device.kernel_names import (
     category_of_kernel_name,
 )
 from pinchpoint.analysis.host.ancestry import nearest, parents
-from pinchpoint.analysis.host.attribution import launching_operators
+from pinchpoint.analysis.host.graph_replays import originating_operators
 from pinchpoint.trace import DeviceKind, HostKind, MemoryKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes
 
@@ -108,7 +108,7 @@ def _claimed(trace: Trace, ops: Table, code: Codes) -> Codes:
         allowed[claimer, list(claimed)] = True
     code = np.where(allowed[claim, code], claim, code)
     hint = np.append(by_distinct(trace.names, host["name"], category_hinted_by_operator), 0)
-    hint = hint[launching_operators(trace)]
+    hint = hint[originating_operators(trace)]
     return np.where((code == Category.OTHER) & (hint != NO_CATEGORY), hint, code)
 
 

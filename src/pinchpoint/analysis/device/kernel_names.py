@@ -218,7 +218,10 @@ _WEAK_OPERATORS: tuple[tuple[Category, str], ...] = (
     (Category.DATA_MOVEMENT, r"aten::(copy_|cat|_to_copy|contiguous|clone)|_foreach_copy"),
     (Category.MEMSET, r"aten::(fill_|zero_)"),
     (Category.REDUCTION, r"aten::_?(sum|mean|max|min|argmax|norm|any|all|linalg_vector_norm)$"),
-    (Category.ELEMENTWISE, r"aten::(add|sub|mul|div|relu|gelu|silu|where|exp|pow|_foreach)"),
+    (
+        Category.ELEMENTWISE,
+        r"aten::(add|sub|mul|div|relu|gelu|silu|where|exp|pow|_foreach|clamp|threshold|sigmoid|tanh)",
+    ),
 )
 
 # What an enclosing operator may claim: a library kernel serves many operators, an at::native
@@ -278,6 +281,11 @@ def category_claimed_by_operator(name: str) -> Category | None:
 def category_hinted_by_operator(name: str) -> Category | None:
     """The kind of an operator's own kernels, for those whose own names say nothing."""
     return _first_match(_WEAK_PATTERNS, name.lower())
+
+
+def category_of_operator(name: str) -> Category | None:
+    """The kind of work that an operator computes itself, as on a CPU."""
+    return category_claimed_by_operator(name) or category_hinted_by_operator(name)
 
 
 def _first_match(

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from pinchpoint.analysis.device.categories import Category, by_distinct, category_of_device_ops
-from pinchpoint.analysis.host.attribution import launching_operators
+from pinchpoint.analysis.host.graph_replays import originating_operators
 from pinchpoint.analysis.host.input_arguments import input_dtypes
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import format_of
@@ -338,7 +338,7 @@ def _from_operator(trace: Trace, products: Mask) -> Codes:
         return np.zeros(len(ops), np.uint8)
     by_row = by_distinct(trace.names, host["dtypes"], _first_input)
     by_row[~host.known("dtypes")] = UNKNOWN
-    code = np.append(by_row, UNKNOWN).astype(np.uint8)[launching_operators(trace)]
+    code = np.append(by_row, UNKNOWN).astype(np.uint8)[originating_operators(trace)]
     code[products & (code == Precision.FP32)] = UNKNOWN
     return code
 

@@ -108,6 +108,11 @@ def owner_of(file: str) -> Owner:
     return Owner.LIBRARY if package in _LIBRARIES and inside else Owner.USER
 
 
+def in_numeric_package(file: str) -> bool:
+    """Whether a file belongs to a package that computes on arrays and tables."""
+    return file.startswith(_NUMERIC_PACKAGES)
+
+
 def in_standard_library(file: str) -> bool:
     """Whether a file belongs to Python's own library."""
     path = file.replace("\\", "/")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
 from pinchpoint.analysis.mean.mean_step import (
+    made_with_exceptions,
     mean_differs,
     mean_range_ns,
     mean_step,
@@ -37,7 +38,7 @@ from pinchpoint.analysis.replay.predict import (
     replayable,
     what_if,
 )
-from pinchpoint.analysis.replay.ranges import AFTER_A_FIX
+from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Doubtful, most_doubtful
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
@@ -60,6 +61,13 @@ def step_base_ns(trace: Trace) -> int | None:
 def step_range_ns(trace: Trace) -> tuple[int, int] | None:
     """Between what :func:`step_base_ns` may be; None where that is not known."""
     return mean_range_ns(trace) or corrected_range_ns(trace)
+
+
+def why_not_closer(trace: Trace) -> Doubtful | None:
+    """Why the step without the profiler is a range and no point; None where it is one, and where it
+    was timed."""
+    made = made_with_exceptions(trace)
+    return None if made is None else most_doubtful(made, AS_IT_IS)
 
 
 def what_if_mean(

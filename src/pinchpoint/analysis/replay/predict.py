@@ -22,6 +22,9 @@ from pinchpoint.trace.intervals import covered_before, flatten
 
 MOST_NODES = 12_000  # calls of a replayed window; more steps are left out beyond it
 SAME_STEP_RATIO = 0.05  # recorded steps of one kind differ by as much
+OTHER_WORK_RATIO = (
+    0.3  # the same work under load: an H100's 1.98 GHz fall to 1.4 at its power limit
+)
 BURST_PERCENTILE = 95  # a round of 16 workers makes one step in 16 wait for all of them
 BURST_RATIO = 3.0  # of the median; steps that vary by themselves stay below it
 
@@ -161,7 +164,8 @@ def corrected_made(trace: Trace) -> Made | None:
     step, base, clean = corrected_step_ns(trace), replayable(trace), _clean(trace)
     if _timed(trace) or step is None or base is None or clean is None:
         return None
-    made = made_of(step, clean.graph, clean.graph, _usual_periods_ns(steps(trace)))
+    periods, uneven = _usual_periods_ns(steps(trace)), _uneven_ratio(trace)
+    made = made_of(step, clean.graph, clean.graph, periods, uneven_ratio=uneven)
     return replace(made, recording_ns=_recording_ns(trace))
 
 
@@ -211,18 +215,37 @@ def _in_bursts(timed: Sequence[int]) -> bool:
 
 
 def _device_busy_ns(trace: Trace) -> int:
-    """Time of the typical step in which the device works.
+    """Time of the typical step in which the device works."""
+    busy, typical = _busy_by_step_ns(trace), steps(trace).typical
+    return int(busy[typical].mean()) if len(busy) else 0
+
+
+def _uneven_ratio(trace: Trace) -> float:
+    """By how much the device's work differs between typical steps, as a share of it.
+
+    0 where it differs by more than clocks do: then it is other work, and steps differ.
+    """
+    busy = _busy_by_step_ns(trace)
+    busy = busy[steps(trace).typical] if len(busy) else busy
+    apart = float(np.ptp(busy) / busy.mean()) if len(busy) > 1 and busy.any() else 0.0
+    return apart if apart < OTHER_WORK_RATIO else 0.0
+
+
+@once_per_trace
+def _busy_by_step_ns(trace: Trace) -> NDArray[np.int64]:
+    """Time of each step in which the device works; empty without a device.
 
     Replay does not know operations whose launching call is not in the file.
     """
     ops, found = trace.device_ops, steps(trace)
     if ops is None or not len(ops):
-        return 0
+        return np.zeros(0, np.int64)
     mine = ops.take(own_work(trace))
     busy = flatten(mine["start_ns"], mine.end_ns)
-    start, end = found.start_ns[found.typical], found.end_ns[found.typical]
-    inside = covered_before(busy, end) - covered_before(busy, start)
-    return int(inside.mean())
+    inside: NDArray[np.int64] = covered_before(busy, found.end_ns) - covered_before(
+        busy, found.start_ns
+    )
+    return inside
 
 
 def what_if(
@@ -248,7 +271,8 @@ def what_if(
     before, after = known
     sure = min(sure_ns(trace, clean.graph, changes, every_step=every_step), before)
     after = max(after, sure)
-    made = made_of(after, graph, clean.graph, periods, saving_ns=before - after)
+    uneven, saving = _uneven_ratio(trace), before - after
+    made = made_of(after, graph, clean.graph, periods, uneven_ratio=uneven, saving_ns=saving)
     cost = _recording_ns(trace) * min(made.host_ns / max(before - made.device_ns, 1.0), 1.0)
     made = replace(made, recording_ns=cost)
     least, most = range_ns(made, AFTER_A_FIX)

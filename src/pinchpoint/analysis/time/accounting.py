@@ -8,7 +8,7 @@ import numpy as np
 
 from pinchpoint.analysis.device.activity import COPIES, ORDER, device_activity
 from pinchpoint.analysis.device.categories import Category, by_distinct
-from pinchpoint.analysis.device.kernel_names import category_hinted_by_operator
+from pinchpoint.analysis.device.kernel_names import category_of_operator
 from pinchpoint.analysis.host.timeline import NO_ROW, HostPieces, host_rows
 from pinchpoint.analysis.statistics import share_out
 from pinchpoint.analysis.steps.steps import Steps, steps
@@ -167,5 +167,5 @@ def _host_part(position: int) -> StepPart:
 def _operator_category(trace: Trace) -> Ints:
     """For each of ``host_rows`` the category that its name hints at, 0 for none; last: no row."""
     rows = host_rows(trace)
-    code = by_distinct(trace.names, rows.name, category_hinted_by_operator)
+    code = by_distinct(trace.names, rows.name, category_of_operator)
     return np.append(code, np.uint8(0)).astype(np.int64)

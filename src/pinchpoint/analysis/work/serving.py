@@ -47,7 +47,7 @@ class Serving:
 @once_per_trace
 def serving(trace: Trace) -> Serving | None:
     """The rounds that the recording names; None where it names none."""
-    rows, told = _named(trace)
+    rows, told = named_rounds(trace)
     if not told:
         return None
     host, found = trace.host_ops, steps(trace)
@@ -77,7 +77,7 @@ def serving(trace: Trace) -> Serving | None:
     )
 
 
-def _named(trace: Trace) -> tuple[Rows, list[EngineStep]]:
+def named_rounds(trace: Trace) -> tuple[Rows, list[EngineStep]]:
     """Annotations of rounds on one thread, the outer ones; engines nest one in another's."""
     host = trace.host_ops
     if host is None or not len(host):

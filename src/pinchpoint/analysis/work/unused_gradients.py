@@ -6,6 +6,7 @@ parameters get theirs stored anew in each step and others have theirs added to i
 steps or zeroes the others.
 """
 
+import re
 from collections import Counter
 
 import numpy as np
@@ -25,6 +26,8 @@ from pinchpoint.trace.names import rows_named
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _ADDS = ("aten::add_", "aten::add")
 _OPTIMIZER, _ZEROES = "Optimizer.step", "Optimizer.zero_grad"
+# cuDNN's and CUTLASS's kernels, MIOpen's, and PyTorch's own for grouped convolutions.
+_FOR_WEIGHTS = re.compile(r"wgrad|bwd_?weight|backward_?(weight|filter)|_wrw|weight_grad", re.I)
 FEWEST_STEPS = 3  # with fewer, an optimizer that steps every second time looks like none
 
 
@@ -221,18 +224,34 @@ def _launchers(trace: Trace) -> Rows:
 
 
 def _weight_gradients(trace: Trace, unused: set[Shape | None]) -> Mask:
-    """Products of the backward pass whose result has the shape of unused gradients alone."""
+    """Work of the backward pass whose result has the shape of unused gradients alone: products,
+    the part of a convolution that is for its weights, and the sums over these nodes' outputs, which
+    are gradients of their biases."""
     host, calls = trace.host_ops, launched_calls(trace)
     assert host is not None
+    at = np.append(nearest(parents(host), backward_nodes(trace)), len(host))[calls.operator]
+    products = calls.where(lambda of: _is_product_for(of, unused))
+    products &= category_of_device_ops(trace) == Category.GEMM
+    filters = calls.where(lambda of: _is_convolution_for(of, unused)) & _for_weights(trace)
+    mine: Mask = (products | filters) & (at < len(host))
+    sums = calls.where(lambda of: of.call.name == "aten::sum") & (at < len(host))
+    return mine | (sums & np.isin(at, np.unique(at[mine])))
 
-    def is_one(of: LaunchedCall) -> bool:
-        left, right = of.call.shape(0), of.call.shape(1)
-        if of.call.name != "aten::mm" or left is None or right is None:
-            return False
-        result = (left[0], right[-1])
-        return result in unused or result[::-1] in unused
 
-    backward = within(parents(host), backward_nodes(trace))
-    product = category_of_device_ops(trace) == Category.GEMM
-    result: Mask = calls.where(is_one) & product & backward[calls.operator]
-    return result
+def _is_product_for(of: LaunchedCall, unused: set[Shape | None]) -> bool:
+    left, right = of.call.shape(0), of.call.shape(1)
+    if of.call.name != "aten::mm" or left is None or right is None:
+        return False
+    result = (left[0], right[-1])
+    return result in unused or result[::-1] in unused
+
+
+def _is_convolution_for(of: LaunchedCall, unused: set[Shape | None]) -> bool:
+    """Inputs are the gradient of the output, the input and the weight."""
+    return of.call.name == "aten::convolution_backward" and of.call.shape(2) in unused
+
+
+def _for_weights(trace: Trace) -> Mask:
+    """Device operations whose kernel computes gradients of a convolution's weights."""
+    assert trace.device_ops is not None
+    return rows_named(trace, trace.device_ops, lambda name: bool(_FOR_WEIGHTS.search(name)))

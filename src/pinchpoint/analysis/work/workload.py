@@ -46,7 +46,7 @@ def workload(trace: Trace) -> Workload:
     backward = _starting(trace, _BACKWARD)
     optimizer = _starting(trace, (_OPTIMIZER,)) & (host["kind"] == HostKind.ANNOTATION)
     grads = _starting(trace, ("torch::autograd::AccumulateGrad",)) & inside
-    attention = _containing(trace, _ATTENTION) & (host["kind"] == HostKind.OPERATOR)
+    attention = attention_rows(trace)
     query, key = _lengths(trace, np.flatnonzero(attention & inside))
     products = rows_named(trace, host, _PRODUCTS.__contains__)
     steps = max(len(judged_steps(trace)), 1)
@@ -59,6 +59,14 @@ def workload(trace: Trace) -> Workload:
         leading_dims=_leading(trace, np.flatnonzero(products & inside)),
         parameters=int(grads.sum()) / steps,
     )
+
+
+def attention_rows(trace: Trace) -> Mask:
+    """Host rows that are forward operators of attention, those inside others too."""
+    assert trace.host_ops is not None
+    operators = trace.host_ops["kind"] == HostKind.OPERATOR
+    found: Mask = _containing(trace, _ATTENTION) & operators
+    return found
 
 
 def _adds_to_gradients(trace: Trace, grads: Mask) -> bool:

@@ -163,11 +163,11 @@ def _verdict(
         why = f"{excluded} of {pairs} pairs were disturbed"
         if not undoubted:
             return "inconclusive", why
-        said = ", ".join(f"{m.label} worse by {m.estimate_ratio:.1%}" for m in undoubted)
+        said = ", ".join(f"{m.label} {worsened(m.estimate_ratio)}" for m in undoubted)
         return "regressed", f"{said}; {why}, and show it as well"
     regressed = [m for m in gated if m.verdict == "regressed"]
     if regressed:
-        said = ", ".join(f"{m.label} worse by {m.estimate_ratio:.1%}" for m in regressed)
+        said = ", ".join(f"{m.label} {worsened(m.estimate_ratio)}" for m in regressed)
         return "regressed", said
     still_open = [m for m in gated if m.verdict == "inconclusive"]
     if still_open:
@@ -192,15 +192,25 @@ def _by_quiet_measures(
     if found.verdict == "pass":
         return "pass", f"{said}; wall time here cannot tell ({why})"
     open_ones = ", ".join(
-        f"{measures[n].label} {d.estimate_ratio:+.1%}" for n, d in found.decisions.items()
+        f"{measures[n].label} {signed(d.estimate_ratio)}" for n, d in found.decisions.items()
     )
     return "inconclusive", f"{why}; {open_ones}" if open_ones else why
 
 
 def _worse_or_not(decision: Decision) -> str:
     if decision.verdict == "regressed":
-        return f"worse by {decision.estimate_ratio:.1%}"
+        return worsened(decision.estimate_ratio)
     return f"not worse by {decision.threshold_ratio:.1%}"
+
+
+def worsened(ratio: float) -> str:
+    """``worse by 12.0%``; from twice on ``worse by 2.14 ×``."""
+    return f"worse by {f'{1 + ratio:.3g} ×' if ratio >= 1 else f'{ratio:.1%}'}"
+
+
+def signed(ratio: float) -> str:
+    """``+12.0%``; from twice on ``2.14 ×``."""
+    return f"{1 + ratio:.3g} ×" if ratio >= 1 else f"{ratio:+.1%}"
 
 
 def improved(worsening_ratio: float, better: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pinchpoint.bench.ab.result import AbResult, MeasureResult
+from pinchpoint.bench.ab.result import AbResult, MeasureResult, signed
 from pinchpoint.bench.baselines import Baseline, Entry, Gate, entry_key
 from pinchpoint.bench.measures import CPU_TIME, MEASURES, TIMES, Better, Measure
 from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
@@ -245,7 +245,7 @@ def _why(item: CheckItem, busy: bool, cpu: CheckItem | None) -> str:
     where = "the machine is busy" if busy else f"after {item.sessions} sessions"
     said = f"{where}, wall time against a history decides nothing"
     if cpu is not None and cpu.change_ratio is not None:
-        said += f", and the CPU time of a step changed by {cpu.change_ratio:+.1%}"
+        said += f", and the CPU time of a step changed by {signed(cpu.change_ratio)}"
     return f"{said}: give --base to measure side by side"
 
 
@@ -263,7 +263,7 @@ def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
 def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem:
     """An item with the verdict of the pairs; of an open wall time, with that of what decided."""
     verdict = found.verdict or item.verdict
-    why = f"side by side with the base: {found.estimate_ratio:+.1%}"
+    why = f"side by side with the base: {signed(found.estimate_ratio)}"
     if verdict == "inconclusive" and ab.decided_by and item.name in TIMES:
         verdict, why = ab.verdict, f"side by side with the base: {ab.why}"
     elif verdict == "inconclusive":

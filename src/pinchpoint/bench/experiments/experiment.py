@@ -189,7 +189,8 @@ def _judged(
             why += f" ({'; '.join(sorted(done))})"
     elif outcome == "no gain" and best.improved:  # the program as it is, against the change
         slower = 1 / (1 + best.estimate_ratio) - 1
-        outcome, why = "loss", f"with the change it takes {slower:.1%} longer"
+        longer = f"{1 + slower:.3g} × as long" if slower >= 1 else f"{slower:.1%} longer"
+        outcome, why = "loss", f"with the change it takes {longer}"
     elif outcome == "gain":
         # Arm A has the change and B is the program as it is: what B is worse by, A gains.
         why = f"{best.label} {improved(1 / (1 + best.estimate_ratio) - 1, best.better)}"

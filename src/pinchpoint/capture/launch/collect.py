@@ -294,14 +294,19 @@ def problems_of(
     recordings = [r for p in processes for r in p.files]
     expected = settings.tool == "torch" and not settings.only_when_slower
     if expected and not recordings and not found:
-        found.append(_why_nothing(folder, processes, settings, ended))
+        why = _why_nothing(folder, processes, settings, ended)
+        found += [] if why is None else [why]
     found += _without_kernels(processes, ended)
     return list(dict.fromkeys(found))
 
 
 def _why_nothing(
     folder: Path, processes: Sequence[ProcessDocument], settings: Settings, ended: Ended
-) -> str:
+) -> str | None:
+    """None where there is nothing to record, and samples of the whole run answer for it."""
+    looked = any((folder / SAMPLES).glob("rank*.json"))
+    if looked and not (folder / PROCESSES / FRAMEWORK_MARK).exists():
+        return None
     steps = max((p.steps.count for p in processes), default=0)
     if steps:
         return (
@@ -314,8 +319,8 @@ def _why_nothing(
         return NO_HOOKS
     if not (folder / PROCESSES / FRAMEWORK_MARK).exists():
         return (
-            "the program imported neither torch nor jax, whose work is recorded; a profile of "
-            "plain Python: py-spy record -- python train.py"
+            "the program ended before it could be looked at: it took less than a fifth of a second "
+            "of its own, or wrote its end over (os._exit); give it more to do"
         )
     return _no_step_seen(folder, settings, (ended.ended_unix_ns - ended.started_unix_ns) / 1e9)
 

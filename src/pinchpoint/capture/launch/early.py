@@ -9,21 +9,16 @@ from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.run_folder.documents import ProcessDocument, read
-from pinchpoint.run_folder.layout import FRAMEWORK_MARK, HOOKS_MARK, PROCESSES
+from pinchpoint.run_folder.layout import HOOKS_MARK, PROCESSES
 
 HOOKS_BY_S = 8.0  # hooks are loaded in the first second of Python
-FRAMEWORK_BY_S = 40.0  # from a cold disk torch takes up to half a minute to import
+NOTES_BY_S = 40.0  # by then torch is imported from a cold disk, too, and processes have notes
 
 NO_HOOKS = (
     "the hooks were never loaded, so that nothing is recorded: the program is not Python, or "
     "Python ran with -I, -E or -S and ignored PYTHONPATH; name the script, or its interpreter: "
     "pinchpoint run --python ENV/bin/python train.py"
 )
-NO_FRAMEWORK = (
-    "nothing is recorded so far: the program has not imported torch or jax, whose work is "
-    "recorded; plain Python is for py-spy: py-spy record --pid PID"
-)
-
 Say = Callable[[str], None]
 
 
@@ -49,14 +44,14 @@ class EarlyWord:
     def _run(self) -> None:
         if self._end.wait(HOOKS_BY_S):
             return
-        self._look(NO_HOOKS, HOOKS_MARK)
-        if not self.said and not self._end.wait(FRAMEWORK_BY_S - HOOKS_BY_S):
-            self._look(NO_FRAMEWORK, FRAMEWORK_MARK)
+        self._look()
+        if not self.said and not self._end.wait(NOTES_BY_S - HOOKS_BY_S):
+            self._look()
 
-    def _look(self, missing: str, mark: str) -> None:
+    def _look(self) -> None:
         processes = self._folder / PROCESSES
-        if not (processes / mark).exists():
-            self._tell(missing)
+        if not (processes / HOOKS_MARK).exists():
+            self._tell(NO_HOOKS)
         for path in sorted(processes.glob("rank*.json")):
             try:
                 for problem in read(path, ProcessDocument).document.problems:

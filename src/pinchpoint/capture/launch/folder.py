@@ -17,6 +17,7 @@ from pinchpoint.run_folder.layout import (
     RUN_FILE,
     SAMPLES,
     TRACES,
+    VALUES,
 )
 
 DEFAULT_HOME = "pinchpoint-runs"
@@ -52,7 +53,7 @@ def new_run_folder(wanted: Path | None, label: str, *, shared: bool = False) -> 
                 f"{path}: the folder already holds {what}",
                 hint="name another folder, or remove this one",
             )
-        for part in (TRACES, NAMES, SAMPLES, PROCESSES, LOADER, MEMORY, NSYS, NCU):
+        for part in (TRACES, NAMES, SAMPLES, VALUES, PROCESSES, LOADER, MEMORY, NSYS, NCU):
             (path / part).mkdir(exist_ok=shared)
     except OSError as error:
         raise UsageError(

@@ -11,10 +11,11 @@ would cost more than its part.
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from pinchpoint.capture.samples.sampler import OURS, cpu_of
+from pinchpoint.capture.samples.sampler import OURS, times_of
 from pinchpoint.capture.settings import Kind, Settings
 from pinchpoint.capture.windows.recording import Recording, TraceFile
 
@@ -58,6 +59,7 @@ class Budget:
         self._bare_ns: float | None = None  # of one recorded step
         self._named_ns: float | None = None  # of one recorded step with stacks
         self._event_ns = float(EVENT_NS)
+        self._rate: float | None = None  # of writing to the time of a part of a step
 
     def plan(self, kind: Kind, wanted: int) -> tuple[int, Kind]:
         """How many of the wanted steps fit into a window, and the kind of window to make.
@@ -68,9 +70,8 @@ class Budget:
         if not self.bounded or self._bare_ns is None or kind in ("trial", "rare"):
             return wanted, kind
         if kind == "times":
-            fit = max(
-                int(PARTS_NS[kind] / max(self._bare_ns, 1)), int(self.spent_ns <= TOTAL_NS / 2)
-            )
+            one = not self.half_spent and self._bare_ns <= TOTAL_NS
+            fit = max(int(PARTS_NS[kind] / max(self._bare_ns, 1)), int(one))
             return min(wanted, fit) if self._settings.whole_round else wanted, kind
         left_ns = self.left_ns(kind)
         for asked in (kind, "shapes")[: 1 + (kind == "names")]:
@@ -89,6 +90,11 @@ class Budget:
             return self._named_ns
         calls_ns = (self.calls.count or 0) * self._event_ns if stacks else 0.0
         return NAMES_RATIO * (self._bare_ns or 0.0) + calls_ns
+
+    @property
+    def half_spent(self) -> bool:
+        """Whether what there is has to do: another as dear one would not fit."""
+        return self.spent_ns > TOTAL_NS / 2
 
     @property
     def affords_names(self) -> bool:
@@ -120,6 +126,21 @@ class Budget:
             self._bare_ns = step_ns
             if events >= FEWEST_EVENTS:
                 self._event_ns = varies_ns / events
+
+    def tried(self, recording: Recording, lasted_ns: int, writing_ns: int) -> float:
+        """A part of a step was tried; how long one may be recorded for what an early window may
+        cost. A whole step is known to cost what it has cost so far, at least."""
+        self.spent_ns += writing_ns
+        varies_ns = varying_ns(writing_ns, recording.file)
+        self._rate = varies_ns / max(lasted_ns, 1)
+        self._bare_ns = varies_ns
+        return PARTS_NS["early"] / max(self._rate, 1e-9)
+
+    def step_took(self, interval_ns: Sequence[int]) -> None:
+        """A step ended, the last of these, of which a part may have been tried."""
+        if self._rate is not None and interval_ns:
+            self._bare_ns = self._rate * max(interval_ns[-1] - self.spent_ns, 0)
+        self._rate = None
 
     def exceeded(self, kind: Kind, excess_ns: int, grown_bytes: int) -> bool:
         """Whether a window without a trial should end now.
@@ -191,5 +212,5 @@ def _cpu_of_others() -> dict[int, int]:
     found = {}
     for ident, thread in list(threading._active.items()):  # type: ignore[attr-defined]
         if ident != me and not thread.name.startswith(OURS):
-            found[ident] = cpu_of(thread.native_id) or 0
+            found[ident] = times_of(thread.native_id)[0] or 0
     return found

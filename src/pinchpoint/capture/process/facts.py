@@ -61,7 +61,7 @@ def facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> dict[str, A
 
 def _steps(session: CaptureSession) -> dict[str, Any]:
     clock = session.clock
-    cost_ns = clock.cost_ns()
+    costs = clock.cost_ns(), session.budget.spent_ns or None
     before, on_device = _unprofiled(session, session.before)
     after, still_on_device = _unprofiled(session, session.after)
     timed = [*clock.undisturbed(session.before.start, session.before.stop)]
@@ -78,7 +78,7 @@ def _steps(session: CaptureSession) -> dict[str, Any]:
         "warm_unix_ns": clock.warm_unix_ns,
         "page_faults_per_step": _ratio(clock.faults, clock.counted),
         "kernel_ns_per_step": _ratio(clock.kernel_ns, clock.counted),
-        "cost_ns": session.budget.spent_ns or None if cost_ns is None else cost_ns,
+        "cost_ns": max(known) if (known := [ns for ns in costs if ns is not None]) else None,
         "run": summary(clock),
     }
 

@@ -19,7 +19,10 @@ from pinchpoint.capture.process.memory import MemoryHistory
 from pinchpoint.capture.process.quiet_watch import QuietWatch
 from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
+from pinchpoint.capture.process.stalls import graph_is_captured
+from pinchpoint.capture.process.values import ValuesLook
 from pinchpoint.capture.samples.whole_run import WholeRun
+from pinchpoint.capture.samples.worker import watch_pools
 from pinchpoint.capture.settings import BARE, BESIDE, Kind, Settings, from_environment, with_names
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.all_threads import watch_captures
@@ -76,6 +79,10 @@ class Program:
         self._take_back.append(lambda: self._ignore_models())
         for module, action in self._actions().items():
             self._take_back.append(after_import(module, action, self._hook_failed))
+        if self.settings.names:
+            look = ValuesLook(self.session)
+            look.start()
+            self._take_back.append(look.stop)
         marked.append(self._marked)
         self._take_back.append(lambda: marked.remove(self._marked))
         atexit.register(self.finish)
@@ -84,6 +91,8 @@ class Program:
             watch = QuietWatch(self.session)
             self.session.end_quiet_watch = watch.end
             watch.start()
+        if self._whole_run is not None:
+            self._whole_run.start()
 
     def finish(self) -> None:
         """The interpreter ends."""
@@ -124,13 +133,12 @@ class Program:
         watched: dict[str, Action] = {"torch": self._on_framework, "jax": self._on_framework}
         if self._whole_run is not None:
             watched["torch.serialization"] = self._whole_run.spans.watch_saves
+            watched["multiprocessing.process"] = lambda module: watch_pools(module, self.folder)
         return watched
 
     def _on_framework(self, module: Any) -> None:
         with contextlib.suppress(OSError):
             (self.folder / PROCESSES / FRAMEWORK_MARK).touch()
-        if self._whole_run is not None:
-            self._whole_run.start()
 
     def _after_fork(self) -> None:
         self.session.forget_in_fork()
@@ -163,7 +171,7 @@ class Program:
     # What the hooks tell
 
     def _optimizer_stepped(self, optimizer: Any) -> None:
-        if _graph_is_captured():
+        if graph_is_captured():
             self.session.step_captured()
             return  # a step that is captured does not happen now, and must not be disturbed
         self.session.optimizer_stepped(optimizer)
@@ -175,14 +183,14 @@ class Program:
             self.session.step("call")
 
     def _model_called(self, model: Any) -> None:
-        if _graph_is_captured():
+        if graph_is_captured():
             return
         if not self.session.model_called(model):
             self._ignore_models()
             self._ignore_models = _nothing
 
     def _graph_replayed(self, graph: Any) -> None:
-        if not _graph_is_captured():
+        if not graph_is_captured():
             self.session.graph_replayed(graph)
 
     def _fetched(self, start_ns: int, end_ns: int, iterator: Any, got: bool) -> None:
@@ -245,11 +253,6 @@ class Program:
     def _on_cuda_memory(self, module: Any) -> None:
         if self._history is not None:
             self._history.start(sys.modules["torch.cuda"])
-
-
-def _graph_is_captured() -> bool:
-    cuda = sys.modules["torch"].cuda
-    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 def _missing_framework() -> str | None:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pinchpoint.capture.process.budget import varying_ns
@@ -25,7 +26,15 @@ from pinchpoint.capture.process.policy import CompileWatch, imports, optimizer_e
 from pinchpoint.capture.process.ranks import begin_together
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
-from pinchpoint.capture.process.step_clock import StepClock, median
+from pinchpoint.capture.process.stalls import (
+    STALLED_S,
+    UNKNOWN_S,
+    WARM_UP_S,
+    WARM_UP_STEPS,
+    WINDOW_STALLED_S,
+    in_main_thread,
+    stopped,
+)
 from pinchpoint.capture.settings import (
     BARE,
     EARLY_AFTER_S,
@@ -43,7 +52,7 @@ NAMES_S = 1.0  # at most: names repeat, and stacks of all threads are many
 TRIES = 5  # each after twice the time of the one before; compiling starts the time anew
 ENOUGH_OPERATIONS = 50  # a step of a small model has more
 IDLE = "hardly anything was done"
-WARM_UP_S = 0.2  # for the profiler to begin
+BEGINS_WITHIN_S = 0.2  # the profiler
 LOOK_EVERY_S = 0.25  # walks the stacks of all threads, so not more often
 REQUEST_EVERY_S = 1.0  # one look at a file; who asked waits this long at most
 SIZE_EVERY_S = 0.1  # a look reads one line of /proc
@@ -53,8 +62,6 @@ COMPILED_WITHIN_S = 180.0  # a program that compiles for longer than this compil
 # A start-up compiles for seconds to minutes, a program that compiles in each step until it ends:
 # what is recorded by then costs little, and is dropped where the first was the case.
 COMPILES_ON_S = 10.0
-STALLED_S = 10.0  # steps that stopped: warm-up before a loop of graph replays, or a pause
-STALLED_STEPS = 20  # usual steps, for programs whose steps take long
 
 
 class QuietWatch:
@@ -92,9 +99,12 @@ class QuietWatch:
     def _watch(self) -> None:
         began: float | None = None
         tries = 0
-        while tries < TRIES and not self._end.wait(LOOK_EVERY_S):
-            if self._session.stage is not Stage.WAITING:
+        while tries < TRIES and not self._end.wait(self._look_again_s()):
+            if self._session.stage in (Stage.TIMING, Stage.DONE):
                 return
+            if self._session.stage is not Stage.WAITING:
+                self._end_what_stalls()
+                continue
             if self._steps_come() or self._still_compiles() or imports():
                 began = None  # not yet: the time starts anew
                 self._record_compiling()
@@ -123,8 +133,8 @@ class QuietWatch:
         if not self._will_step():
             self._keep_early(self._why_rejected)
 
-    def _keep_early(self, why_not: Callable[[Recording], str | None]) -> None:
-        recording = self._record("early")
+    def _keep_early(self, why_not: Callable[[Recording], str | None], kind: Kind = "early") -> None:
+        recording = self._record(kind)
         if recording is None:
             return
         overtaken = self._session.stage is not Stage.WAITING or self._steps_come()
@@ -135,7 +145,10 @@ class QuietWatch:
         self._session.save()
 
     def _record_compiling(self) -> None:
-        """Once, where it compiles and compiles: such a program may be made of steps that do."""
+        """Once, where it compiles and compiles: such a program may be made of steps that do.
+
+        Bare, since stacks of a compiler are many, and have crashed one; samples know the place.
+        """
         now = time.monotonic()
         if self._steps_come() or imports() or self._work_began() is None:
             return
@@ -143,15 +156,22 @@ class QuietWatch:
         if now < self._compiles_since + COMPILES_ON_S:
             return
         self._compiles_since = math.inf
-        self._keep_early(self._why_empty)
+        self._keep_early(self._why_empty, "times")
+        if not self._session.recordings:
+            self._dropped = "something was compiled, and nothing else done,"
 
     def _record_names(self) -> None:
         """What was just recorded once more, for names and places."""
-        have = any(r.window == "names" for r in self._session.recordings)
+        there = [r for r in self._session.recordings if r.window == "names"]
+        have = any(not r.provisional for r in there)
         if not self._settings.names or have or self._end.is_set() or "torch" not in sys.modules:
             return  # other profilers have no bare kind
         recording = self._record("names")
-        if recording is None and not self._names_fit():
+        if (
+            recording is None
+            and not there
+            and (self._session.budget.half_spent or not self._names_fit())
+        ):
             without = self._session.budget.without_names(f"--seconds {TRIAL_S}")
             self._session.problems.append(without)
         if recording is not None and self._why_rejected(recording) is None:
@@ -181,8 +201,27 @@ class QuietWatch:
         """Whether the program makes steps that a hook sees."""
         session = self._session
         if session.clock.edges > 0:
-            return not _stopped(session.clock)
-        return session.fetches > 1 and not _stopped(session.fetch_clock)
+            calls = session.steps_by == "module" and session.clock.edges <= WARM_UP_STEPS
+            return not stopped(session.clock, WARM_UP_S if calls else STALLED_S)
+        return session.fetches > 1 and not stopped(session.fetch_clock)
+
+    def _look_again_s(self) -> float:
+        return SIZE_EVERY_S if self._session.stage is Stage.RECORDING else LOOK_EVERY_S
+
+    def _end_what_stalls(self) -> None:
+        """A window that was opened for steps which no longer come records until the end."""
+        session, main = self._session, threading.main_thread().ident
+        if session.trial_is_long() and session.thread == main and not self._still_compiles():
+            in_main_thread(partial(session.carefully, session.bound_trial))
+            return
+        known = len(session.clock.interval_ns) > 0
+        least_s = STALLED_S if session.steady_recorded else WINDOW_STALLED_S
+        if not stopped(session.clock, least_s if known else UNKNOWN_S):
+            return
+        if session.thread == main:
+            in_main_thread(partial(session.carefully, session.abandon))
+        elif session.stage is not Stage.RECORDING:  # nobody can end it from here
+            session.carefully(session.abandon)
 
     def _will_step(self) -> bool:
         return optimizer_exists() and not self._settings.cell
@@ -238,7 +277,8 @@ class QuietWatch:
         if (kind in BARE) not in self._cost_ratio:
             trial = self._record_for(kind, min(TRIAL_S, seconds))
         fits_s = self._fits_s(kind)
-        if fits_s <= TRIAL_S and (trial is not None or kind == "names"):
+        enough = fits_s <= TRIAL_S or self._session.budget.half_spent
+        if enough and (trial is not None or kind == "names"):
             return trial
         recording = self._record_for(kind, min(seconds, max(fits_s, TRIAL_S)))
         if trial is None or recording is None or _is_one_file(trial, recording):
@@ -269,14 +309,17 @@ class QuietWatch:
             window.prime()
             opened = time.monotonic()
             window.open()
-            self._end.wait(min(WARM_UP_S, seconds))
+            self._end.wait(min(BEGINS_WITHIN_S, seconds))
             world = range(identity.world_size)
             ranks = sum(chosen(wanted, rank, len(world)) for rank in world)
             self._attempts += 1
             folder = Path(self._settings.folder)
-            begin_together(folder, identity, ranks, self._attempts, self._end)
+            before, seen = self._marks(), self._marks
+            begin_together(
+                folder, identity, ranks, self._attempts, self._end, lambda: seen() != before
+            )
             window.step()
-            self._wait_while_it_fits(seconds)
+            self._wait_while_it_fits(seconds if seen() == before or ranks < 2 else 0.0)
             closed = time.monotonic()
             recording = window.close()
             writing = time.monotonic() - closed
@@ -288,6 +331,10 @@ class QuietWatch:
             return replace(recording, stacks=settings.stacks and not alike)
         finally:
             self._session.quiet_busy = False
+
+    def _marks(self) -> int:
+        """Steps and batches so far: once they come, no rank waits for others."""
+        return self._session.clock.edges + self._session.fetches
 
     def _wait_while_it_fits(self, wanted_s: float) -> None:
         """Until the time is over, the program ends, or it has grown by what --max-size allows."""
@@ -309,7 +356,7 @@ class QuietWatch:
         if not overtaken and (why is None or (last and recording.file is not None)):
             self._dropped = None
             self._session.keep(recording, names_follow=self._names_fit())
-            self._session.stage = Stage.DONE
+            self._session.stage, self._session.by_time = Stage.DONE, True
             return True
         self._dropped = why
         self._remove(recording, TRACES)
@@ -343,12 +390,6 @@ def _is_one_file(first: Recording, second: Recording) -> bool:
     if first.file is None or second.file is None:
         return False
     return first.file.name == second.file.name
-
-
-def _stopped(clock: StepClock) -> bool:
-    times = clock.interval_ns
-    usual_s = median(times) / 1e9 if len(times) else 0.0
-    return clock.since_last_s > max(STALLED_S, STALLED_STEPS * usual_s)
 
 
 def _is_helper() -> bool:

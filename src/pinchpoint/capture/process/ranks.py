@@ -16,7 +16,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pinchpoint.capture.settings import REQUEST_EVERY_NS, Requests
@@ -154,11 +154,17 @@ LOOK_EVERY_S = 0.05  # ten looks within AHEAD_S, also on a slow shared disk
 
 
 def begin_together(
-    folder: Path, identity: Identity, ranks: int, attempt: int, end: threading.Event
+    folder: Path,
+    identity: Identity,
+    ranks: int,
+    attempt: int,
+    end: threading.Event,
+    over: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Wait until all ``ranks`` that record are ready; whether they are.
 
-    ``end`` is set when the program ends, and cuts every wait short.
+    ``end`` is set when the program ends, and cuts every wait short; so does ``over``, which says
+    that there is no use in waiting any more.
     """
     if ranks < 2:
         return True
@@ -173,7 +179,7 @@ def begin_together(
         if len(ready) >= ranks:
             end.wait(min(max(max(ready) + AHEAD_S - time.time(), 0.0), PATIENCE_S))
             return True
-        if end.wait(LOOK_EVERY_S):
+        if over() or end.wait(LOOK_EVERY_S):
             return False
     return False
 

@@ -4,11 +4,13 @@ import threading
 from typing import Any
 
 from pinchpoint.capture.process.policy import optimizer_exists
-from pinchpoint.capture.process.stage import Stage, Stages
+from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.process.starting_over import Restartable
 from pinchpoint.capture.process.step_clock import LOST_AFTER, MarkingOptimizer
 
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
 LOADER_NS = 2_000_000_000  # and for so long: who accumulates gradients takes batches, too
+LATE_STEPS, LATE_NS = 3, 2_000_000_000  # of an optimizer: more than an update now and then
 OPTIMIZER_WITHIN_NS = 10_000_000_000  # of replays, which an optimizer's step may follow
 
 
@@ -80,7 +82,7 @@ class GraphReplays:
         return not marked or self._alone >= self._needed
 
 
-class CaptureSession(Stages):
+class CaptureSession(Restartable):
     """Hears of steps and batches. Its methods never raise."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -88,6 +90,7 @@ class CaptureSession(Stages):
         self._optimizer = MarkingOptimizer()
         self._models = ModelCalls(optimizer_decides=not self.settings.cell)
         self._graphs = GraphReplays()
+        self._late, self._late_since_ns = 0, 0  # steps of an optimizer after all was recorded
 
     @property
     def fetches(self) -> int:
@@ -160,13 +163,14 @@ class CaptureSession(Stages):
             thread = threading.get_ident()
             if by != "graph":
                 self._graphs.other_mark()
-            if self.steps_by not in (None, by):
+            other_work = self.by_time and by == "optimizer"
+            if self.steps_by not in (None, by) or other_work:
                 if not self._may_start_over(by, thread):
                     return
                 self._start_over()
             self.steps_by = by
-            self._thread = self._thread or thread
-            if thread == self._thread:
+            self.thread = self.thread or thread
+            if thread == self.thread:
                 self._edge()
         except Exception as error:  # the user's program comes first
             self._give_up(error)
@@ -174,13 +178,21 @@ class CaptureSession(Stages):
     def _may_start_over(self, by: str, thread: int) -> bool:
         """Whether another kind of mark takes over: of a program that trains after all, or replays.
 
-        Not once a steady window was recorded, and only in the thread of an open one.
+        In the thread of an open window only.
         """
         provisional = by in ("call", "graph") or self.steps_by in ("loader", "module", "graph")
-        steady = any(r.window == "times" for r in self.recordings)
-        if self.stage in (Stage.TIMING, Stage.DONE) or steady:
+        if self.stage in (Stage.TIMING, Stage.DONE) or self.steady_recorded:
+            return by == "optimizer" and self._trains_after_all()
+        return provisional and (self.stage is not Stage.RECORDING or thread == self.thread)
+
+    def _trains_after_all(self) -> bool:
+        """Whether steps of an optimizer go on after other work was recorded as the program's."""
+        if self.ended or self.quiet_busy or self.settings.repeat or self.stage is Stage.RECORDING:
             return False
-        return provisional and (self.stage is not Stage.RECORDING or thread == self._thread)
+        now_ns = self.clock.now_ns()
+        self._late_since_ns = self._late_since_ns if self._late else now_ns
+        self._late += 1
+        return self._late >= LATE_STEPS and now_ns - self._late_since_ns >= LATE_NS
 
     def yield_to_other_profiler(self, why: str) -> None:
         """Somebody else records: end our recording and open none."""
@@ -190,12 +202,12 @@ class CaptureSession(Stages):
         if self.stage is Stage.RECORDING:
             self._close()
         self.window = None
-        self.stage = Stage.DONE
+        self.stage, self.ended = Stage.DONE, True
 
     def forget_in_fork(self) -> None:
         """This is a copy of the process in a fork: it records nothing, and writes nothing."""
         self._on_termination.disarm()
-        self.window, self.stage = None, Stage.DONE
+        self.window, self.stage, self.ended = None, Stage.DONE, True
 
     # Steps
 
@@ -209,7 +221,7 @@ class CaptureSession(Stages):
         self.fetch_clock.edge()
         if self.steps_by is None and self._only_loads():
             self.clock, self.steps_by = self.fetch_clock, "loader"
-            self._thread = threading.get_ident()
+            self.thread = threading.get_ident()
 
     def _only_loads(self) -> bool:
         clock = self.fetch_clock

@@ -83,15 +83,19 @@ class Stages:
         self.recordings: list[Recording] = []
         self.problems: list[str] = []
         self.before, self.after = range(0), range(0)
+        self.ended = False  # nothing may be recorded any more
+        self.by_time = False  # what was recorded was found by time, and not by marks of steps
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
         self.end_quiet_watch: Callable[[], None] = lambda: None
         self.stepped: Callable[[], None] = lambda: None  # told after each step, before our part
         self.foresight: Foresight | None = None
+        # Of single steps that are in no window: told at each edge before one is opened, and after.
+        self.look_ends = self.look_begins = self.stepped
         self.budget = Budget(settings)
         self._kind: Kind = "times"
         self._asked: Kind = "times"  # what was made for it, which may hold less
         self._wanted = self._countdown = 0
-        self._thread: int | None = None
+        self.thread: int | None = None  # the one that makes the steps
         self._resident_at_open = self._looked_ns = self._timing_since_ns = 0
         self._on_termination = OnTermination(self.finish)
 
@@ -148,7 +152,9 @@ class Stages:
         self.budget.calls.end()
         self._find_rank()
         intervals = self.clock.edge()
+        self.budget.step_took(self.clock.interval_ns)
         self.stepped()
+        self.look_ends()
         if self.quiet_busy:
             self.clock.disturb()
             return
@@ -169,6 +175,7 @@ class Stages:
                 self._maybe_record_more(intervals)
         if self.stage in (Stage.DRAINING, Stage.RECORDING, Stage.RECOVERING):
             self.clock.disturb()
+        self.look_begins()
 
     def _maybe_prime(self, intervals: int) -> None:
         if self._agreement.due(self.clock.edges, self.policy.ready(self.clock)):
@@ -248,7 +255,7 @@ class Stages:
         if self.stage is not Stage.RECORDING or now_ns - self._looked_ns < LOOK_EVERY_NS:
             return
         self._looked_ns = now_ns
-        if self._thread == threading.get_ident():
+        if self.thread == threading.get_ident():
             self._end_if_grown()
 
     def _end_if_grown(self) -> None:
@@ -323,24 +330,17 @@ class Stages:
 
     def _begin_names(self) -> Window | None:
         """The window for names, unless they are there already, or cost too much."""
-        if not self.settings.names or any(r.window == "names" for r in self.recordings):
+        there = [r for r in self.recordings if r.window == "names"]
+        if not self.settings.names or any(not r.provisional for r in there):
             return None
         if not self.budget.affords_names:
+            if there:
+                return None  # with stacks, which another one would not have
             self.problems.append(self.budget.without_names())
         return self._begin("names")
 
     def _drain_steps(self, stalled_ns: int) -> int:
         return self._loader.drain_steps(stalled_ns, self.clock.interval_ns)
-
-    def _start_over(self) -> None:
-        """Steps are marked otherwise from now on. What was recorded counts until more is."""
-        self.budget.calls.end()
-        if self.stage is Stage.RECORDING:
-            self._close()
-        self.window, self.stage, self._thread = None, Stage.WAITING, None
-        self.before = self.after = range(0)
-        self.completion = CompletionClock()
-        self.clock.forget()
 
     def _start_timing(self) -> None:
         first = len(self.clock.interval_ns)
@@ -378,4 +378,4 @@ class Stages:
     def _give_up(self, error: Exception) -> None:
         self.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
         self.window = None
-        self.stage = Stage.DONE
+        self.stage, self.ended = Stage.DONE, True

@@ -29,10 +29,10 @@ class HostFacts:
     """Counters of one thread of this process, by the system's number, and of its control group."""
 
     def __init__(self, thread: int) -> None:
-        self._schedule = _opened(f"/proc/self/task/{thread}/schedstat")
+        self._schedule = opened(f"/proc/self/task/{thread}/schedstat")
         self._group, self._word, self._ns = None, b"", 1
         for path, word, ns in _THROTTLED:
-            if (found := _opened(path)) is not None and word in os.pread(found, 4096, 0):
+            if (found := opened(path)) is not None and word in os.pread(found, 4096, 0):
                 self._group, self._word, self._ns = found, word, ns
                 break
 
@@ -62,7 +62,8 @@ class HostFacts:
             return None
 
 
-def _opened(path: str) -> int | None:
+def opened(path: str) -> int | None:
+    """A descriptor to read a file of counters from again and again; None where there is none."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,6 +1,5 @@
 """Calls that stop a step for long and name themselves, timed exactly: collections and saves."""
 
-import dis
 import functools
 import gc
 import sys
@@ -10,10 +9,10 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from pinchpoint.capture.samples.instructions import callee
+
 MOST_FRAMES = 32  # of the stack of a collection: a call and what leads there, not all of a launcher
 _ASKED_FOR = 2  # the generation of gc.collect(); others are Python's own in all but odd programs
-_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_DEREF")
-_CALLS = ("CALL", "PRECALL")  # Python 3.11 calls at the second, once a line has run often
 
 CalledAt = tuple[tuple[CodeType, int], ...]  # code and instruction, innermost first
 
@@ -23,8 +22,12 @@ class Spans:
 
     def __init__(self) -> None:
         self.gc_ns = self.save_ns = 0
+        self.all_gc_ns = self.collections = 0  # of the whole run
+        self.called_gc_ns = 0  # of them, that the program itself called for
+        self.gc_called_at: CalledAt = ()  # where it did so last
         self._gc_began = 0
-        self._called_at: CalledAt = ()
+        self._called_at: CalledAt = ()  # of the present step
+        self._asked: CalledAt = ()  # of the present collection
         self._inside = False
         self.thread: int | None = None  # whose saves count; None: every thread's
 
@@ -65,11 +68,19 @@ class Spans:
 
     def _collects(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
-            if info["generation"] == _ASKED_FOR and not self._called_at:
-                self._called_at = _called_at(sys._getframe(1))
+            self._asked = ()
+            if info["generation"] == _ASKED_FOR:
+                self._asked = _called_at(sys._getframe(1))
+                self._called_at = self._called_at or self._asked
             self._gc_began = time.perf_counter_ns()
         elif self._gc_began:
-            self.gc_ns += time.perf_counter_ns() - self._gc_began
+            took_ns = time.perf_counter_ns() - self._gc_began
+            self.gc_ns += took_ns
+            self.all_gc_ns += took_ns
+            self.collections += 1
+            if self._asked:
+                self.called_gc_ns += took_ns
+                self.gc_called_at = self._asked
             self._gc_began = 0
 
 
@@ -78,9 +89,12 @@ def _called_at(frame: FrameType) -> CalledAt:
 
     Names alone are looked at: reading local variables would keep them alive.
     """
-    root, last = _callee(frame.f_code, frame.f_lasti)
+    names = callee(frame.f_code, frame.f_lasti)
+    if not names or names[-1] != "collect":
+        return ()
+    root = names[0]
     found = frame.f_globals.get(root, gc if root == "gc" else None)
-    if last != "collect" or (found is not gc and found is not gc.collect):
+    if found is not gc and found is not gc.collect:
         return ()
     stack: list[tuple[CodeType, int]] = []
     at: FrameType | None = frame
@@ -88,28 +102,3 @@ def _called_at(frame: FrameType) -> CalledAt:
         stack.append((at.f_code, at.f_lasti))
         at = at.f_back
     return tuple(stack)
-
-
-@functools.lru_cache(maxsize=256)
-def _callee(code: CodeType, at: int) -> tuple[str, str]:
-    """First and last name of what the instruction at an offset calls: ``gc``, ``collect``.
-
-    Empty where it calls nothing, or the interpreter keeps no columns (``-X no_debug_ranges``). What
-    is called begins where the call begins, and ends before it.
-    """
-    found = list(dis.get_instructions(code))
-    call = next((one for one in found if one.offset == at), None)
-    where = call.positions if call is not None and call.opname.startswith(_CALLS) else None
-    if where is None or where.col_offset is None:
-        return "", ""
-    begin = (where.lineno, where.col_offset)
-    names = [
-        one
-        for one in found
-        if one.offset < at
-        and one.positions is not None
-        and (one.positions.lineno, one.positions.col_offset) == begin
-        and isinstance(one.argval, str)
-    ]
-    roots = [one.argval for one in names if one.opname.startswith(_LOADS)]
-    return (roots[-1], names[-1].argval) if roots else ("", "")

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Iterable
 from types import CodeType, FrameType
 
+from pinchpoint.capture.samples.instructions import doing
+
 MOST_FRAMES = 192  # of one stack, innermost first: a compiler has 150 on top of the program
 MOST_STACKS = 8192  # different ones of a process; about ten megabytes
 OTHER = -1  # the number of all that came later
@@ -36,14 +38,18 @@ class StackTable:
             found = self._stacks[stack] = len(self._stacks)
         return found
 
-    def spelt(self, numbers: Iterable[int]) -> tuple[list[list[object]], dict[int, list[int]]]:
-        """Frames as ``[file, line, function]``, and for each stack the rows of its frames."""
+    def spelt(
+        self, numbers: Iterable[int]
+    ) -> tuple[list[list[object]], dict[int, list[int]], list[str]]:
+        """Frames as ``[file, line, function]``, for each stack the rows of its frames, and what its
+        innermost frame was at."""
         codes = [code for _, code in sorted(self._codes.values(), key=lambda one: one[0])]
-        roots = _roots()
+        roots = import_roots()
         rows: dict[tuple[int, int], int] = {}
         frames: list[list[object]] = []
         wanted = set(numbers)
         stacks: dict[int, list[int]] = {}
+        at_what: list[str] = []
         for key, number in list(self._stacks.items()):
             if number not in wanted:
                 continue
@@ -56,24 +62,31 @@ class StackTable:
                     frames.append([file, line, codes[code].co_name])
                 stack.append(row)
             stacks[number] = stack
-        return frames, stacks
+            at_what.append(doing(codes[key[0]], key[1]) if key else "")
+        return frames, stacks, at_what
 
 
 def spelt_stack(stack: Iterable[tuple[CodeType, int]]) -> list[list[object]]:
     """Frames as ``[file, line, function]`` of codes and instructions."""
-    roots = _roots()
+    roots = import_roots()
     return [[relative(c.co_filename, roots), line_of(c, at), c.co_name] for c, at in stack]
 
 
 def line_of(code: CodeType, at: int) -> int:
-    """The source line of an instruction, by its offset in bytes."""
+    """The source line of an instruction, by its offset in bytes.
+
+    The jump back to the head of a loop has none: it belongs to the line before it.
+    """
+    last = code.co_firstlineno
     for start, end, line in code.co_lines():
-        if start <= at < end and line is not None:
-            return line
+        last = last if line is None else line
+        if start <= at < end:
+            return last
     return code.co_firstlineno
 
 
-def _roots() -> list[str]:
+def import_roots() -> list[str]:
+    """Folders of the import path, longest first."""
     return sorted({p.rstrip("/") + "/" for p in sys.path if p.startswith("/")}, key=len)[::-1]
 
 

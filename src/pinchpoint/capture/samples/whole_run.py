@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,14 +11,19 @@ from typing import Any
 
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.samples.caches import Caches
 from pinchpoint.capture.samples.far_steps import FarSteps
 from pinchpoint.capture.samples.foresight import Foresight
 from pinchpoint.capture.samples.sampler import Sampler
 from pinchpoint.capture.samples.spans import Spans
+from pinchpoint.capture.samples.spelling import in_rows, spell
 from pinchpoint.capture.samples.stacks import spelt_stack
+from pinchpoint.capture.samples.usage import usage
 from pinchpoint.run_folder.layout import SAMPLES, SAMPLES_SCHEMA, write_json
 
-FIRST_SAVE_S = 20.0  # a program that is killed has left something by then
+FEWEST_LOOKS = 10  # of a process without steps: a fifth of a second
+MOST_AFTER = 100  # stacks after the last step, most time first
+FIRST_SAVE_S = 5.0  # a program that is killed has left something by then
 SAVE_AGAIN_RATIO = 3.0  # of the time before: writing takes some 10 ms, and there are few of them
 
 
@@ -36,10 +42,13 @@ class WholeRun:
         self._foresight = Foresight(self.far)
         self._undo_gc: Callable[[], None] = _nothing
         self._started = False
+        self._after: list[tuple[int, int]] = []  # microseconds by stack
+        self._after_ns: int | None = None
+        self._caches = Caches()
         self._save_at = time.monotonic() + FIRST_SAVE_S
 
     def start(self) -> None:
-        """Begin: the program has imported its framework."""
+        """Begin."""
         if self._started:
             return
         self._started = True
@@ -56,6 +65,10 @@ class WholeRun:
         self.sampler.end()
         self._undo_gc()
         self.far.settle()
+        if self._session.clock.edges:
+            self._settle_end()
+        with contextlib.suppress(Exception):  # the user's program comes first
+            self._caches.look()
         self.save()
 
     def forget_in_fork(self) -> None:
@@ -64,12 +77,13 @@ class WholeRun:
         self._undo_gc()
 
     def save(self) -> None:
-        """Write what is known so far, if this process does the program's work."""
+        """Write what is known so far, if there is anything."""
         session = self._session
-        if not session.clock.edges and not session.recordings:
+        worked = session.clock.edges or session.recordings
+        if not worked and (self.sampler.looks < FEWEST_LOOKS or _is_helper()):
             return
         path = Path(session.settings.folder) / SAMPLES / f"{session.identity.stem}.json"
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):  # the user's program comes first
             path.parent.mkdir(exist_ok=True)
             write_json(path, self._document())
 
@@ -87,6 +101,7 @@ class WholeRun:
         return self._session.stage is Stage.RECORDING or self._session.quiet_busy
 
     def _maybe_save(self) -> None:
+        self._caches.maybe_look()
         if time.monotonic() < self._save_at:
             return
         began = self.sampler.began_ns / 1e9
@@ -95,30 +110,49 @@ class WholeRun:
 
     def _document(self) -> dict[str, Any]:
         sampled, steps = self.sampler.document(), self.far.document(self._session.clock)
-        numbers = [number for thread in sampled["threads"] for number, _ in thread["stacks"]]
-        numbers += [number for event in steps["events"] for (_, number), _ in event["seen"]]
-        numbers += [number for number, _ in (*steps["usual"], *sampled["start"])]
+        numbers = [number for event in steps["events"] for (_, number), _ in event["seen"]]
+        numbers += [number for number, _ in steps["usual"]]
         by_part = [(part, key) for part in steps["parts"] for key in ("seen", "beside")]
         numbers += [number for part, key in by_part for number, _ in part[key]]
-        frames, stacks = self.sampler.table.spelt(numbers)
-        rows = {number: row for row, number in enumerate(stacks)}
-        main = self.spans.thread
-        for thread in sampled["threads"]:
-            thread["stacks"] = [[rows[n], looks] for n, looks in thread["stacks"] if n in rows]
-        sampled["start"] = [[rows[n], looks] for n, looks in sampled["start"] if n in rows]
-        steps["usual"] = [[rows[n], us] for n, us in steps["usual"] if n in rows]
+        main, after = self.spans.thread, self._after
+        numbers += [number for number, _ in after]
+        spelt, rows = spell(self.sampler.table, sampled, numbers)
+        steps["usual"] = in_rows(steps["usual"], rows)
         for part, key in by_part:
-            part[key] = [[rows[n], us] for n, us in part[key] if n in rows]
+            part[key] = in_rows(part[key], rows)
         return {
             "schema": SAMPLES_SCHEMA,
             "rank": self._session.identity.rank,
             "pid": os.getpid(),
+            "started": os.getppid() == self._session.settings.launcher_pid,
             "cost_ns": self.cost_ns,
-            "frames": frames,
-            "stacks": list(stacks.values()),
+            **spelt,
             "sampled": sampled,
             "steps": steps | {"events": [_event(e, rows, main) for e in steps["events"]]},
+            "after": in_rows(after, rows),
+            "after_ns": self._after_ns,
+            "usage": usage(),
+            "garbage": self._garbage(),
+            "caches": self._caches.document(),
         }
+
+    def _garbage(self) -> dict[str, Any]:
+        spans = self.spans
+        return {
+            "ns": spans.all_gc_ns,
+            "collections": spans.collections,
+            "called_ns": spans.called_gc_ns,
+            "called_at": spelt_stack(spans.gc_called_at),
+        }
+
+    def _settle_end(self) -> None:
+        """What the thread of the steps did since the last of them."""
+        seen, _ = self.sampler.take()
+        mine = [
+            (number, us) for (thread, number), us in seen.items() if thread == self.spans.thread
+        ]
+        self._after = sorted(mine, key=lambda one: -one[1])[:MOST_AFTER]
+        self._after_ns = round(1e9 * self._session.clock.since_last_s)
 
 
 def _event(event: dict[str, Any], rows: dict[int, int], thread: int | None) -> dict[str, Any]:
@@ -129,6 +163,12 @@ def _event(event: dict[str, Any], rows: dict[int, int], thread: int | None) -> d
         if ident == thread and number in rows
     ]
     return event | {"seen": seen, "gc_called_at": spelt_stack(event["gc_called_at"])}
+
+
+def _is_helper() -> bool:
+    """A process that multiprocessing started: it is looked at in another way."""
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and processes.parent_process() is not None
 
 
 def _nothing() -> None:

@@ -1,49 +1,88 @@
-"""Looks at a worker process of a data loader while it makes batches."""
+"""Looks at a process that works for the program: a worker of a data loader, or of a pool.
+
+Such processes are killed without a word, so that what was seen is written again and again.
+"""
 
 import contextlib
+import functools
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from pinchpoint.capture.samples.sampler import Sampler
+from pinchpoint.capture.samples.spelling import spell
+from pinchpoint.capture.samples.usage import usage
 from pinchpoint.run_folder.layout import SAMPLES, SAMPLES_SCHEMA, write_json
 
 EVERY_S = 0.05  # there are often many workers on few cores
 FIRST_NOTE_LOOKS = 20  # one second of work
-AGAIN_S = 5.0  # workers are killed without a word: what was seen is written again and again
+AGAIN_S = 5.0
+_LOADER = "torch.utils.data"  # whose workers are looked at while they make batches
 
 
 class WorkerSamples:
-    """Samples of one worker; ``busy`` while it makes a batch."""
+    """Samples of one worker; ``busy`` while it makes a batch, or has any work."""
 
-    def __init__(self, folder: Path, worker: int | None) -> None:
-        self.busy = False
-        self._path = folder / SAMPLES / f"worker.{os.getpid()}.json"
-        self._worker = worker
+    def __init__(
+        self, folder: Path, worker: int | None, name: str = "worker", *, busy: bool = False
+    ) -> None:
+        self.busy = busy
+        self._path = folder / SAMPLES / f"{name}.{os.getpid()}.json"
+        self._worker, self._parent = worker, os.getppid()
         self._write_at = 0.0
         self._sampler = Sampler(lambda: not self.busy, EVERY_S, self._maybe_write)
         self._sampler.start()
+
+    def end(self) -> None:
+        """Look no more, and write."""
+        self._sampler.end()
+        if self._sampler.looks:
+            self._write()
 
     def _maybe_write(self) -> None:
         if self._sampler.looks < FIRST_NOTE_LOOKS or time.monotonic() < self._write_at:
             return
         self._write_at = time.monotonic() + AGAIN_S
+        self._write()
+
+    def _write(self) -> None:
         sampled = self._sampler.document()
         for thread in sampled["threads"]:
-            thread["stacks"] = thread["stacks"] if thread["main"] else []
-        numbers = [number for thread in sampled["threads"] for number, _ in thread["stacks"]]
-        frames, stacks = self._sampler.table.spelt(numbers)
-        rows = {number: row for row, number in enumerate(stacks)}
-        for thread in sampled["threads"]:
-            thread["stacks"] = [[rows[n], looks] for n, looks in thread["stacks"] if n in rows]
+            kept = thread["main"]
+            thread |= {} if kept else {"stacks": [], "spent": [], "waits": []}
+        spelt, _ = spell(self._sampler.table, sampled)
         document = {
             "schema": SAMPLES_SCHEMA,
             "pid": os.getpid(),
+            "parent": self._parent,
             "worker": self._worker,
             "cost_ns": self._sampler.cost_ns,
-            "frames": frames,
-            "stacks": list(stacks.values()),
+            **spelt,
             "sampled": sampled,
+            "usage": usage(),
         }
         with contextlib.suppress(OSError):
             write_json(self._path, document)
+
+
+def watch_pools(module: Any, folder: Path) -> None:
+    """Look at every process that ``multiprocessing`` starts, forked or not."""
+    process = module.BaseProcess
+    bootstrap = process._bootstrap
+
+    @functools.wraps(bootstrap)
+    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if str(getattr(self._target, "__module__", "")).startswith(_LOADER):
+            return bootstrap(self, *args, **kwargs)
+        samples = None
+        with contextlib.suppress(Exception):  # the user's program comes first
+            samples = WorkerSamples(folder, None, "child", busy=True)
+        try:
+            return bootstrap(self, *args, **kwargs)
+        finally:
+            if samples is not None:
+                with contextlib.suppress(Exception):
+                    samples.end()
+
+    process._bootstrap = watched

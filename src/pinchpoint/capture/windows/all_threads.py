@@ -166,6 +166,11 @@ def watch_captures(graphs: Any) -> None:
     graphs.graph.__enter__, graphs.graph.__exit__ = __enter__, __exit__
 
 
+def captures_under_way() -> bool:
+    """Whether any thread captures a graph by ``torch.cuda.graph``."""
+    return bool(_Captures.count)
+
+
 def let_the_device_catch_up() -> bool:
     """Wait for the devices that this process uses; whether they are done.
 

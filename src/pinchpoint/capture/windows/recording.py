@@ -93,6 +93,7 @@ class Recording:
     steps: int
     window: Kind = "times"
     stacks: bool = False  # holds names and their lines, asked for or not
+    provisional: bool = False  # an early one, kept for its names until others come
 
     def remove(self, run: Path) -> None:
         """Take its file out of a run folder again."""
@@ -192,21 +193,32 @@ def keep_best(
     """Add ``new`` and say so, unless it holds no step and others do.
 
     A window of steady steps takes the place of an early one. That one is removed, or kept for its
-    names where no others follow.
+    names: until others come where they follow, and the program does not end before.
     """
     early = [r for r in kept if r.window == "early" and r.file]
     if not (whole and new.file) and (early or new.window in BESIDE):
         new.remove(folder)
         return False
+    if new.window == "names":
+        for one in [r for r in kept if r.provisional]:
+            kept.remove(one)
+            one.remove(folder)
     for one in early:
         kept.remove(one)
-        if names_follow or not one.stacks or new.window != "times":
+        if not one.stacks or new.window != "times":
             one.remove(folder)
-        elif one.file is not None:
-            target = folder / NAMES / one.file.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (folder / TRACES / one.file.name).rename(target)
-            kept.append(replace(one, window="names"))
+        elif one.file is not None and _moved(folder, one.file.name):
+            kept.append(replace(one, window="names", provisional=names_follow))
     kept.append(new)
     kept.sort(key=lambda one: one.window in BESIDE)
+    return True
+
+
+def _moved(folder: Path, name: str) -> bool:
+    """From among the traces to those for names; False where somebody has removed it."""
+    (folder / NAMES).mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / TRACES / name).replace(folder / NAMES / name)
+    except FileNotFoundError:
+        return False
     return True

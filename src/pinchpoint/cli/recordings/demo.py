@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from pinchpoint.cli.output import note
 from pinchpoint.cli.page import Force, Page
-from pinchpoint.cli.recordings._full_page import full_page
 from pinchpoint.cli.recordings.diagnose import present
 from pinchpoint.importers import load
 from pinchpoint.report import Report, diagnose
@@ -28,6 +27,8 @@ def command(*, html: Path = Path("report.html"), force: Force = False) -> int:
     force
         Replace a file of another kind that is there.
     """
+    from pinchpoint.jobs.full_page import full_page
+
     trace, report = demo_recording()
     present([report], "terminal")
     Page(html, force).write(full_page(Path(RECORDING), trace, report, None), ())

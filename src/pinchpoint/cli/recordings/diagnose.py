@@ -10,7 +10,6 @@ from pinchpoint.cli.output import look, note, show, show_json
 from pinchpoint.cli.page import NO_PAGE, Page
 from pinchpoint.cli.parameter import Parameter
 from pinchpoint.cli.recordings._answers import Answers, Asked, answers_of
-from pinchpoint.cli.recordings._full_page import full_page
 from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.errors import UsageError
@@ -178,11 +177,14 @@ def command(
 def _write_page(page: Page, found: Answers, files: Sequence[Path]) -> None:
     if not page.html:
         return
+    from pinchpoint.jobs.full_page import full_page
+
     if len(found.reports) + len(found.jobs) > 1 and not found.one_run:
         raise UsageError("--html writes the page of one recording", hint="name one file")
     report = found.reports[0] if found.reports else None
     job = found.jobs[0] if found.jobs else None
-    page.write(full_page(files[0], found.trace, report, job, redact=page.redact), files)
+    text = full_page(files[0], found.trace, report, job, redact=page.redact, note=note)
+    page.write(text, files)
 
 
 def _one_format(json: bool, markdown: bool, format: Format | None) -> Format:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import counting, look, may_write, show, show_json, wrote
+from pinchpoint.cli.output import counting, look, may_write, note, show, show_json, wrote
 from pinchpoint.cli.page import NO_PAGE, Page
 from pinchpoint.cli.recordings._answers import (
     answers_of,
@@ -176,7 +176,7 @@ def present_ranks(
 
 def _page_of(inputs: Sequence[Path], job: RanksReport, *, redact: bool) -> str:
     """The page of a run folder with its first rank, or that of the job alone."""
-    from pinchpoint.cli.recordings._full_page import full_page
+    from pinchpoint.jobs.full_page import full_page
 
     folder = inputs[0] if len(inputs) == 1 else None
     if folder is None or not (folder / RUN_FILE).is_file():
@@ -185,4 +185,4 @@ def _page_of(inputs: Sequence[Path], job: RanksReport, *, redact: bool) -> str:
     report = shared(diagnose(trace), inputs, redact=redact)
     if redact:
         trace = redacted_trace(trace)
-    return full_page(folder, trace, report, job, redact=redact)
+    return full_page(folder, trace, report, job, redact=redact, note=note)

@@ -1,22 +1,18 @@
 """One HTML file to look at and pass on: findings, timeline, tables, flame graphs, roofline."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from pinchpoint.api import diagnose
-from pinchpoint.cli.output import reading, write_file, wrote
+from pinchpoint.cli.output import note, reading, write_file, wrote
 from pinchpoint.cli.page import Force, Redact
 from pinchpoint.cli.recordings._answers import folders_of
-from pinchpoint.cli.recordings._full_page import full_page
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.report.redact import redacted, redacted_trace
 from pinchpoint.run_folder.layout import RUN_FILE
-
-if TYPE_CHECKING:
-    from pinchpoint.report.documents.ranks import RanksReport
 
 _OUTPUT = Path("report.html")
 
@@ -46,9 +42,10 @@ def command(
         For passing it on: no folders, arguments or settings.
     """
     from pinchpoint.importers.ranks.files import check_one_job
+    from pinchpoint.jobs.full_page import full_page, job_in
 
     private = folders_of([file])
-    job = _all_ranks(file)
+    job = job_in(file)
     if redact and job is not None:
         job = redacted(job, *private)
     if job is not None and not (file / RUN_FILE).is_file():
@@ -62,7 +59,7 @@ def command(
     report = diagnose(trace)
     if redact:
         report, trace = redacted(report, *private), redacted_trace(trace)
-    text = full_page(file, trace, report, job, redact=redact)
+    text = full_page(file, trace, report, job, redact=redact, note=note)
     return _written(output, text, file, force=force)
 
 
@@ -70,11 +67,3 @@ def _written(output: Path, text: str, file: Path, *, force: bool) -> int:
     write_file(output, text, inputs=(file,), force=force)
     wrote(output, f" ({len(text.encode()) / 1e6:.1f} MB)")
     return 0
-
-
-def _all_ranks(folder: Path) -> "RanksReport | None":
-    """What the ranks of a folder say together; None where it does not hold several."""
-    from pinchpoint.importers.ranks.files import several_ranks
-    from pinchpoint.jobs.run import diagnose_ranks
-
-    return diagnose_ranks([folder]) if several_ranks(folder) else None

@@ -17,6 +17,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     across_layouts: bool = False  # it is meant only where operands lie in memory in two orders
     on_cpu: bool = False  # it holds on a CPU as well
     avoidable: bool  # the same result can be had at the machine's limit
+    always: bool = False  # the reason holds wherever it runs: told without knowing its limit
     why: str
     instead: str
     example: tuple[str, str]  # an operator and a kernel, as recorded

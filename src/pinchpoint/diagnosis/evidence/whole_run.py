@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable
+from math import sqrt
 
 import msgspec
 
 from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace, called, kind_of, own_frame
+from pinchpoint.analysis.mean.whole_run import imports
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass
@@ -14,6 +16,7 @@ from pinchpoint.trace.durations import duration, in_unit, time_unit
 
 # A part of the run that is told although no step shows it: below it, the steps are the run.
 LEAST_RUN_RATIO = 0.3
+SHARE_SURE = 1.64  # deviates of a share of looks: nine in ten
 FEWEST_LOOKS = 10  # fewer name a place by accident
 _LOADER = "torch/utils/data/dataloader.py"
 _IMPORTING = (": _find_and_load", ": exec_module")  # of importlib
@@ -37,6 +40,13 @@ class Looks:
     def ratio(self) -> float:
         """Their share of all."""
         return self.looks / max(self.of, 1)
+
+    @property
+    def sure_ratios(self) -> tuple[float, float]:
+        """Least and most of their share, as of Laplace: of all looks may be by chance."""
+        share = (self.looks + 1) / (self.of + 2)
+        spread = SHARE_SURE * sqrt(share * (1 - share) / max(self.of, 1))
+        return max(share - spread, 0.0), min(share + spread, 1.0)
 
     @property
     def location(self) -> Location | None:
@@ -84,12 +94,70 @@ def compiles_first(trace: Trace) -> Looks | None:
 
 
 @once_per_trace
+def works_first(trace: Trace) -> int:
+    """Looks before the third step at which the main thread did more than to import."""
+    samples = trace.run.samples if trace.run else None
+    seen = [] if samples is None else _start(samples)
+    return sum(looks for stack, looks in seen if _compiles(stack) or not imports(stack))
+
+
+@once_per_trace
 def compiles_at(trace: Trace) -> Location | None:
     """The line of the program at which its main thread was seen compiling most, in its steps or,
     where none were seen, in the whole run."""
     samples = trace.run.samples if trace.run else None
     found = None if samples is None else _looks(_main(samples), _compiles)
     return None if found is None else found.location
+
+
+@once_per_trace
+def computes_at(trace: Trace) -> Looks | None:
+    """The function of the program at which its main thread was seen computing most, with the looks
+    there, of all at which it neither loaded, waited nor compiled; ``place`` has its usual line.
+
+    None where the run was not sampled, or seen too seldom.
+    """
+    samples = trace.run.samples if trace.run else None
+    if samples is None:
+        return None
+    seen: dict[tuple[str, str], Counter[RarePlace]] = {}
+    for stack, looks in [*_start(samples), *_main(samples)]:
+        own = own_frame(stack)
+        if own is None or _imports(stack) or kind_of(stack) is not GapKind.PYTHON:
+            continue
+        at = seen.setdefault((own.file, own.function), Counter())
+        at[RarePlace(own, None)] += looks
+    if not seen:
+        return None
+    most = max(seen.values(), key=Counter.total)
+    of = sum(map(Counter.total, seen.values()))
+    if most.total() < FEWEST_LOOKS:
+        return None
+    return Looks(most.total(), of, most.most_common(1)[0][0])
+
+
+@once_per_trace
+def waits_for_others(trace: Trace) -> Looks | None:
+    """Looks at the main thread after its cold steps at which it waited for other threads, in one
+    function of the program; ``place`` has its usual line."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None:
+        return None
+    seen: dict[tuple[str, str], Counter[RarePlace]] = {}
+    main = _main(samples)
+    for stack, looks in main:
+        own = own_frame(stack)
+        if own is not None and kind_of(stack) is GapKind.WAIT and not _in_loader(stack, ("",)):
+            at = seen.setdefault((own.file, own.function), Counter())
+            at[RarePlace(own, None)] += looks
+    most = max(seen.values(), key=Counter.total, default=Counter[RarePlace]())
+    if most.total() < FEWEST_LOOKS:
+        return None
+    return Looks(most.total(), sum(n for _, n in main), most.most_common(1)[0][0])
+
+
+def _imports(stack: Stack) -> bool:
+    return any("importlib" in frame for frame in stack)
 
 
 def _compiles(stack: Stack) -> bool:

@@ -25,6 +25,20 @@ _LOST_RATIO = 0.1  # of the bytes: half of those of a packed number are no text
 # Messages behind their lengths; the first has the version of the schema.
 _CHAKRA = re.compile(rb".{1,8}schema.{1,4}\d+\.\d+\.\d+-chakra", re.DOTALL)
 _AGAIN = "fetch it again: curl -fLO URL (-f: no error page is kept as the file)"
+_RECORD = "record what the device does too: pinchpoint run python train.py"
+# Profilers of the host alone, by what their files begin with or say first.
+_HOST_PROFILES = (
+    (re.compile(rb"\{[\s\S]*speedscope\.app/file-format-schema"), "a speedscope profile"),
+    (re.compile(rb'\{\s*"meta":\s*\{[\s\S]*"processType"'), "a Firefox profile (samply)"),
+    (re.compile(rb'\{\s*"nodes":\s*\[\s*\{\s*"id":\s*\d+,\s*"callFrame"'), "a profile of V8"),
+    (re.compile(rb'\{\s*"alloc_samples"'), "a profile of Scalene"),
+    (re.compile(rb"PERFILE2"), "a recording of Linux perf"),
+    (re.compile(rb"memray\x00"), "a recording of memray"),
+    # marshal: a dict (fb with, { without a reference) of tuples of three (a9 or 29, length)
+    (re.compile(rb"[\xfb{][\xa9)]\x03"), "statistics of Python's cProfile"),
+)
+# Records behind length and checksum; the first has the version: field 3 behind the time, field 1.
+_TENSORBOARD = re.compile(rb"[\x01-\xff]\x00{7}.{4}\x09.{8}\x1a.brain\.Event:", re.DOTALL)
 
 Answer = tuple[str, str]  # what it is, and the next step
 
@@ -129,17 +143,19 @@ def _of_another_tool(path: Path, head: bytes) -> Answer | None:
             "a compiled program, which holds no times",
             "give the .xplane.pb of the same folder: it has the program and what it took",
         )
-    if head[:1] not in b"{[":
-        return None
+    if _TENSORBOARD.match(head):
+        return (
+            "TensorBoard's log of values, which has no profile",
+            "give the profile beside it: plugins/profile/*/*.xplane.pb, or *.pt.trace.json",
+        )
+    if not events:
+        for profile, name in _HOST_PROFILES:
+            if profile.match(head):
+                return f"{name}, which knows the host alone", _RECORD
     if head[:1] == b"[" and b'"timestamps"' in head and b'"REQUEST_START"' in head:
         return (
             "timestamps of requests of a Triton server, and nothing of what it ran",
             "record the server under this load: pinchpoint run; or measure: pinchpoint bench serve",
-        )
-    if b"speedscope.app/file-format-schema" in head:
-        return (
-            "a speedscope profile, which has samples of the host alone",
-            "record what the device does too: pinchpoint run python train.py",
         )
     return None
 

@@ -87,7 +87,7 @@ def read(path: Path, progress: Progress | None = None, scanner: ScannerName | No
     except Boundless:
         raise HostileFile(
             f"{path}: outside its events it nests deeper, or holds more, than any recorder writes",
-            hint="is this a trace from torch.profiler (export_chrome_trace)?",
+            hint=RECORD_AGAIN,
         ) from None
     trace = assemble(text, frame, scanned, scanner)
     return _with_content(path, trace, has_phases=not frame.bare_list or b'"ph"' in rest)

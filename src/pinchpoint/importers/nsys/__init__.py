@@ -12,8 +12,8 @@ from pinchpoint.trace import Trace
 
 FORMAT = "nsys"
 FILES = (".sqlite .nsys-rep", "Nsight Systems (.nsys-rep needs nsys on this machine)")
-READS: tuple[str, ...] = ("host", "calls", "device", "counters")
-NOT_READ = "samples of the CPU, MPI, network"
+READS: tuple[str, ...] = ("host", "calls", "device", "steps", "counters")
+NOT_READ = "callers in samples of the CPU, MPI, network, who made the nodes of graphs"
 
 _SQLITE = b"SQLite format 3\x00"
 

@@ -9,14 +9,35 @@ from pinchpoint.importers.files.database import Column, Database
 from pinchpoint.trace import Names
 from pinchpoint.trace.arrays import NameIds
 
+# Other profilers' databases, by tables of theirs.
+_OTHERS = (
+    (
+        ("StringTable", "CUPTI_ACTIVITY_KIND_DEVICE"),
+        "a database of nvprof, which NVIDIA replaced by Nsight Systems",
+        "record again: nsys profile --export sqlite COMMAND, or pinchpoint run COMMAND",
+    ),
+    (
+        ("op_nodes", "kernel_iteration_stats"),
+        "a database of DLProf, made from a recording of Nsight Systems",
+        "give the export it was made from, nsys_profile.sqlite beside it",
+    ),
+)
+_SHOWN_TABLES = 3
+
 
 def must_be_an_export(database: Database) -> None:
     """UnreadableFile, with the next step, for a database that nsys did not write."""
-    nsys = [t for t in database.columns if t.startswith(("CUPTI_ACTIVITY_", "TARGET_INFO_"))]
+    tables = database.columns
+    for signs, what, hint in _OTHERS:
+        if all(sign in tables for sign in signs) and "StringIds" not in tables:
+            raise UnreadableFile(f"{database.path}: {what}", hint=hint)
+    nsys = any(t.startswith(("CUPTI_ACTIVITY_", "TARGET_INFO_")) for t in tables)
     if not nsys and not database.has("StringIds", "id", "value"):
         views = ": views and virtual tables are not read" if database.passed_over else ""
+        shown = ", ".join(list(tables)[:_SHOWN_TABLES])
+        of = f" of {shown}" if shown else ""
         raise UnreadableFile(
-            f"{database.path}: a SQLite database, but no export of Nsight Systems{views}",
+            f"{database.path}: a SQLite database{of}, but no export of Nsight Systems{views}",
             hint="export a report with: nsys export --type sqlite REPORT.nsys-rep",
         )
 

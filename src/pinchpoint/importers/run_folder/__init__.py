@@ -18,6 +18,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.importers.open import load
 from pinchpoint.importers.run_folder.course import run_course
 from pinchpoint.importers.run_folder.samples import run_samples
+from pinchpoint.importers.run_folder.values import run_values
 from pinchpoint.importers.telemetry._samples import health_table
 from pinchpoint.importers.telemetry.log import collect
 from pinchpoint.run_folder.documents import (
@@ -46,7 +47,16 @@ from pinchpoint.run_folder.layout import (
     TRACES,
 )
 from pinchpoint.run_folder.metrics import MetricsDocument, cores_taken
-from pinchpoint.trace import DeviceSetting, LoaderWorker, Names, RunFacts, Table, Trace, table
+from pinchpoint.trace import (
+    DeviceSetting,
+    LoaderWorker,
+    Names,
+    RunFacts,
+    Source,
+    Table,
+    Trace,
+    table,
+)
 
 # ------------------------------------------------------------------------------------------------
 # From the documents of a run folder to the facts that analyses read.
@@ -185,6 +195,8 @@ def read(path: Path) -> Trace:
         trace = load(reports[-1])
     elif snapshot := _snapshot(path, process.document):
         trace = load(snapshot)
+    elif run_samples(path, process.document) is not None:
+        trace = Trace(Source(str(path), "samples", recorder="pinchpoint"), ())
     else:
         raise UnreadableFile(f"{path}: {_why_nothing(found)}", hint="pinchpoint run --help")
     for report in sorted((path / NCU).glob("*.ncu-rep*"))[-1:]:
@@ -200,7 +212,8 @@ def read(path: Path) -> Trace:
         found.metrics.document,
     )
     rare = None if own.rare is None else f"{NAMES}/{own.rare.file}"
-    facts = replace(facts, samples=run_samples(path, own), rare_recording=rare)
+    values = run_values(path, own)
+    facts = replace(facts, samples=run_samples(path, own), rare_recording=rare, values=values)
     return replace(
         trace,
         source=replace(trace.source, path=str(path), format=f"{FORMAT} ({trace.source.format})"),

@@ -15,28 +15,41 @@ from pinchpoint.run_folder.samples import (
     ThreadNote,
 )
 from pinchpoint.trace.run_samples import (
+    CacheUse,
     FarStep,
+    Garbage,
     RunPart,
     RunSamples,
+    SampledChild,
     SampledThread,
     SampledWorker,
+    Spent,
 )
 
+_MOST_PROCESSES = 256  # of a program, whose samples are looked through for the main one
 _MOST_WORKERS = 256  # of a loader; bounds what a hostile folder costs
 
 
 def run_samples(folder: Path, process: ProcessDocument) -> RunSamples | None:
-    """The samples of this process with those of its loader's workers; None without any."""
-    own = [
-        document
-        for path in sorted((folder / SAMPLES).glob(f"rank*.{process.pid}.json"))
-        if (document := _read(path)) is not None
-    ]
+    """The samples of this process with those of the processes that work for it; None without any.
+
+    Where no process noted anything but samples, they are those of the one that the command started,
+    or that computed most.
+    """
+    pattern = "rank*.json" if process.pid is None else f"rank*.{process.pid}.json"
+    paths = sorted((folder / SAMPLES).glob(pattern))[:_MOST_PROCESSES]
+    own = [document for path in paths if (document := _read(path)) is not None]
     if not own:
         return None
-    paths = sorted((folder / SAMPLES).glob("worker.*.json"))[:_MOST_WORKERS]
-    workers = [document for path in paths if (document := _read(path)) is not None]
-    return _of(own[0], [_worker(one) for one in workers])
+    main = max(own, key=lambda one: (one.started, one.usage.user_ns or 0, one.sampled.looks))
+    workers = [_worker(one) for one in _all(folder, "worker.*.json")]
+    children = [_child(one) for one in _all(folder, "child.*.json")]
+    return _of(main, workers, children)
+
+
+def _all(folder: Path, pattern: str) -> list[SamplesDocument]:
+    paths = sorted((folder / SAMPLES).glob(pattern))[:_MOST_WORKERS]
+    return [document for path in paths if (document := _read(path)) is not None]
 
 
 def _read(path: Path) -> SamplesDocument | None:
@@ -46,7 +59,9 @@ def _read(path: Path) -> SamplesDocument | None:
         return None
 
 
-def _of(found: SamplesDocument, workers: Sequence[SampledWorker]) -> RunSamples:
+def _of(
+    found: SamplesDocument, workers: Sequence[SampledWorker], children: Sequence[SampledChild]
+) -> RunSamples:
     sampled, steps, known = found.sampled, found.steps, len(found.stacks)
     return RunSamples(
         every_s=sampled.every_s,
@@ -56,7 +71,7 @@ def _of(found: SamplesDocument, workers: Sequence[SampledWorker]) -> RunSamples:
         cost_ns=found.cost_ns,
         frames=_frames(found),
         stacks=_stacks(found),
-        threads=tuple(_thread(one, known) for one in sampled.threads),
+        threads=tuple(_thread(one, found) for one in sampled.threads),
         typical_ns=steps.typical_ns,
         typical_wait_ns=steps.typical_wait_ns,
         count=steps.count,
@@ -71,6 +86,22 @@ def _of(found: SamplesDocument, workers: Sequence[SampledWorker]) -> RunSamples:
         events=tuple(_far(one, known) for one in steps.events),
         workers=tuple(workers),
         parts=_parts(steps.parts, known),
+        before=None if sampled.before is None else _thread(sampled.before, found),
+        after=_seen(found.after, known),
+        after_ns=found.after_ns,
+        looker_queued_ns=sampled.queued_ns,
+        usage=found.usage,
+        garbage=Garbage(
+            found.garbage.ns,
+            found.garbage.collections,
+            found.garbage.called_ns,
+            _spelt(found.garbage.called_at),
+        ),
+        children=tuple(children),
+        caches=tuple(
+            CacheUse(c.file, c.line, c.function, c.hits, c.misses, c.most, c.held)
+            for c in found.caches
+        ),
     )
 
 
@@ -91,9 +122,41 @@ def _seen(rows: Iterable[Seen], known: int) -> tuple[Seen, ...]:
     return tuple((row, looks) for row, looks in rows if row < known)
 
 
-def _thread(note: ThreadNote, known: int) -> SampledThread:
-    stacks = _seen(note.stacks, known)
-    return SampledThread(note.name, note.main, note.looks, note.cpu_ns, stacks)
+def _thread(note: ThreadNote, found: SamplesDocument) -> SampledThread:
+    frames, stacks = _frames(found), _stacks(found)
+    looks = dict(note.stacks)
+    waits: dict[int, list[tuple[str, int]]] = {}
+    for row, word, us in note.waits:
+        waits.setdefault(row, []).append((word, us))
+    spent = tuple(
+        Spent(
+            tuple(frames[row] for row in stacks[stack]),
+            found.doing[stack] if stack < len(found.doing) else "",
+            looks.get(stack, 1),
+            us,
+            on_core_us,
+            held_us,
+            tuple(waits.get(stack, ())),
+        )
+        for stack, us, on_core_us, held_us in note.spent
+        if stack < len(stacks)
+    )
+    seen = _seen(note.stacks, len(stacks))
+    return SampledThread(
+        note.name,
+        note.main,
+        note.looks,
+        note.cpu_ns,
+        seen,
+        spent,
+        note.unplaced_us,
+        note.queued_ns,
+    )
+
+
+def _child(found: SamplesDocument) -> SampledChild:
+    main = next((t for t in found.sampled.threads if t.main), ThreadNote())
+    return SampledChild(found.pid, found.sampled.seconds, _thread(main, found), found.usage)
 
 
 def _far(note: FarStepNote, known: int) -> FarStep:

@@ -24,7 +24,7 @@ from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.memory import MemoryFinding
 from pinchpoint.report.documents.report import Report
-from pinchpoint.report.timeline.marks import occurrences
+from pinchpoint.report.timeline.occurrences import occurrences
 from pinchpoint.trace import Trace
 
 MOST_HIDES_RATIO = 0.6  # a gain below this part of its cost wants a reason

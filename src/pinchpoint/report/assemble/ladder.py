@@ -14,12 +14,13 @@ from pinchpoint.trace import Trace
 def ladder_info(trace: Trace, said: Diagnosis, *, host: bool = True) -> LadderInfo | None:
     """The ladder; None where nothing stands on it."""
     found = ladder(trace, said, host=host)
-    if found is None or not (found.rungs or found.unexplained):
+    if found is None or not (found.rungs or found.unexplained or found.heaviest):
         return None
     recorded_ns = _recorded_base_ns(trace)
     rungs = [_info(rung, "finding", found, recorded_ns) for rung in found.rungs]
     if found.unexplained is not None:
         rungs.append(_info(found.unexplained, "piece", found, recorded_ns))
+    rungs += [_info(rung, "piece", found, recorded_ns) for rung in found.heaviest]
     if said.together is not None:
         rungs.append(_together(said, found, recorded_ns))
     return LadderInfo(
@@ -87,6 +88,7 @@ def _info(rung: Rung, kind: str, found: Ladder, recorded_ns: int | None) -> Rung
         effort=rung.effort.value,
         after=rung.after,
         on_host=rung.on_host,
+        free=rung.free,
     )
 
 

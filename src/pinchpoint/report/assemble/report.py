@@ -8,6 +8,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from pinchpoint.analysis.device.activity import device_activity, each_device
+from pinchpoint.analysis.limits.roofs import spec_of
+from pinchpoint.analysis.mean.what_if import why_not_closer
+from pinchpoint.analysis.mean.whole_run import only_samples
 from pinchpoint.analysis.ranks.accounting import one_of_many
 from pinchpoint.analysis.replay.binding import too_few_operations
 from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
@@ -17,6 +20,7 @@ from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.queue_over_time import queue_over_time
+from pinchpoint.analysis.work.kv_cache import kv_cache
 from pinchpoint.analysis.work.serving import serving
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.commands import program_of
@@ -27,6 +31,14 @@ from pinchpoint.importers.ranks.files import command_for_all_ranks
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
 from pinchpoint.report.assemble.mean import causes_of_kinds, kind_of_steps, mean_fields
+from pinchpoint.report.assemble.run import (
+    run_breakdown,
+    run_health,
+    run_info,
+    run_steps,
+    run_tables,
+    run_verdict,
+)
 from pinchpoint.report.documents.causal import (
     critical_path_info,
     furthest,
@@ -39,6 +51,7 @@ from pinchpoint.report.documents.report import (
     DeviceInfo,
     Health,
     HealthFact,
+    KvCacheInfo,
     OneDeviceInfo,
     PartOfStep,
     ProcessInfo,
@@ -69,6 +82,8 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
     ``health`` says why and how to record again.
     """
     health = _health(trace)
+    if only_samples(trace):
+        return _of_samples(trace, run_health(trace, health), detailed)
     if health.verdict == CANNOT_CONCLUDE:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
         return _facts(trace, health, detailed, verdict=f"Cannot conclude: {why}.")
@@ -95,6 +110,22 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
     return replace(report, steps=causes_of_kinds(trace, report.steps, program))
 
 
+def _of_samples(trace: Trace, health: Health, detailed: bool) -> Report:
+    """The whole run as one step, where nothing of it was recorded but looks at its threads."""
+    shown: dict[str, Any] = {"steps": run_steps(trace)}
+    if health.verdict != CANNOT_CONCLUDE:
+        said = answers(windows.diagnose(trace), program_of(trace))
+        best = said["findings"][0].id if said["findings"] else None
+        shown |= {
+            "breakdown": run_breakdown(trace),
+            "verdict": run_verdict(trace),
+            "next_command": f"pinchpoint explain {best}" if best else None,
+            **said,
+        }
+    report = _facts(trace, health, detailed)
+    return replace(report, tables=run_tables(trace) | report.tables, **shown)
+
+
 def _queue(trace: Trace) -> QueueInfo | None:
     found = queue_over_time(trace)
     return None if found is None else QueueInfo(**asdict(found))
@@ -117,8 +148,10 @@ def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> 
         devices=tuple(OneDeviceInfo(**asdict(device)) for device in each_device(trace)),
         processes=tuple(_process(part) for part in processes(trace)),
         serving=_serving(trace),
+        kv_cache=_kv_cache(trace),
         tables=_sums(trace) | (tables(windows.names_of(trace)) | tables(trace) if detailed else {}),
         roofline=_roofline(trace) if detailed else None,
+        run=run_info(trace),
         **conclusions,
     )
 
@@ -153,6 +186,17 @@ def _serving(trace: Trace) -> ServingInfo | None:
         between_ns=found.between_ns,
         rounds=tuple(RoundInfo(**asdict(one)) for one in found.rounds[:_MOST_ROUNDS]),
     )
+
+
+def _kv_cache(trace: Trace) -> KvCacheInfo | None:
+    found = kv_cache(trace)
+    if found is None:
+        return None
+    spec = spec_of(trace)
+    least = None
+    if found.read_bytes is not None and spec is not None and spec.memory_bytes_per_s:
+        least = round(found.read_bytes / spec.memory_bytes_per_s * 1e9)
+    return KvCacheInfo(**asdict(found), least_ns=least)
 
 
 _MOST_POINTS = 60  # of the roofline, in a report about everything
@@ -278,6 +322,7 @@ def _steps(trace: Trace) -> StepsInfo:
         ),
         unprofiled_ns_predicted=predicted,
         unprofiled_ns_range=corrected_range_ns(trace) if known else None,
+        unprofiled_not_closer=why_not_closer(trace) if known else None,
         unprofiled_how=_how(timed)
         if predicted is not None
         else unknown and NOT_CORRECTED + unknown,

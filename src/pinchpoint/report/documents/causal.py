@@ -14,7 +14,7 @@ from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
 from pinchpoint.analysis.host.source_lines import places
-from pinchpoint.analysis.limits.on_cpu import cpu_pieces
+from pinchpoint.analysis.limits.on_cpu import CpuPiece, cpu_pieces
 from pinchpoint.analysis.mean.mean_step import (
     mean_differs,
     mean_without_profiler_ns,
@@ -256,6 +256,7 @@ def furthest(trace: Trace) -> PieceInfo | None:
 
 
 DOMINATES_RATIO = 0.25  # of the step: so much without a known limit leaves the answer open
+KNOWN_RATIO = 0.10  # the same where it is known what makes the operator slow wherever it runs
 
 
 def without_limit(trace: Trace) -> PieceInfo | None:
@@ -270,14 +271,26 @@ def without_limit(trace: Trace) -> PieceInfo | None:
         for piece in operators_of_a_step(trace).of(Cut.OPERATOR)
         if piece.limit_ns is None
         and piece.in_kernels
-        and piece.device_ns >= DOMINATES_RATIO * piece.base_ns
+        and piece.device_ns
+        >= (KNOWN_RATIO if _known_anywhere(piece.name) else DOMINATES_RATIO) * piece.base_ns
     ]
     most = max(open_, key=lambda piece: piece.device_ns, default=None)
     return None if most is None else _info(trace, most)
 
 
+def _known_anywhere(operator: str) -> bool:
+    entry = known(operator, "")
+    return entry is not None and entry.always
+
+
 def heaviest_line(trace: Trace) -> PieceInfo | None:
-    """The function of the program with most device work; None where none dominates the step."""
+    """The function of the program with most device work; None where none dominates the step.
+
+    Without a device, the operator that the host computes longest.
+    """
+    if computes_on_cpu(trace):
+        longest = next(iter(cpu_pieces(trace)), None)
+        return None if longest is None else _on_cpu(trace, longest)
     heavy = [
         piece
         for piece in profile(trace, (Cut.LINE,)).of(Cut.LINE)
@@ -289,10 +302,14 @@ def heaviest_line(trace: Trace) -> PieceInfo | None:
 
 
 def _without_limit_on_cpu(trace: Trace) -> PieceInfo | None:
+    most = next((piece for piece in cpu_pieces(trace) if piece.limit_ns is None), None)
+    return None if most is None else _on_cpu(trace, most)
+
+
+def _on_cpu(trace: Trace, most: CpuPiece) -> PieceInfo | None:
+    """What a report says of it; None where it does not dominate the step."""
     base_ns = steps(trace).typical_ns
-    open_ = (piece for piece in cpu_pieces(trace) if piece.limit_ns is None)
-    most = next(open_, None)
-    if most is None or not base_ns or most.ns_per_step < DOMINATES_RATIO * base_ns:
+    if not base_ns or most.ns_per_step < DOMINATES_RATIO * base_ns:
         return None
     assert trace.host_ops is not None
     place, _ = busiest_place(trace, most.rows, cpu_operators(trace).own_ns[most.rows])
@@ -306,7 +323,7 @@ def _without_limit_on_cpu(trace: Trace) -> PieceInfo | None:
         host_ns=most.ns_per_step,
         device_ns=0,
         hidden_ns=0,
-        limit_ns=None,
+        limit_ns=most.limit_ns,
         needed_bytes=None,
         step_if_free_ns=rest_ns,
         step_at_limit_ns=base_ns,

@@ -1,7 +1,7 @@
 """One clock for everything that a page says: without the profiler, or as recorded.
 
 A document has both. ``as_recorded`` turns it to the recorded times: the parts of the step as the
-file has them, and gains as the same share of the recorded step.
+file has them, gains and what pieces are worth as the same share of the recorded step.
 """
 
 from typing import Literal, TypeVar
@@ -9,11 +9,13 @@ from typing import Literal, TypeVar
 from msgspec.structs import replace
 
 from pinchpoint.diagnosis.finding import Finding
+from pinchpoint.report.documents.causal import CriticalPathInfo, PieceInfo
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.report.documents.ranks import RanksReport
-from pinchpoint.report.documents.report import Report
+from pinchpoint.report.documents.report import Report, ResultTable
 
 Clock = Literal["unprofiled", "recorded"]
+AS_RECORDED, WITHOUT_PROFILER = "as recorded", "without the profiler"  # of the times of a table
 
 
 def on_clock(report: Report, clock: Clock) -> Report:
@@ -40,6 +42,7 @@ def as_recorded(report: Report) -> Report:
             report.steps,
             unprofiled_ns_predicted=None,
             unprofiled_ns_range=None,
+            unprofiled_not_closer=None,
             unprofiled_how=None,
             base_ns=recorded,
         ),
@@ -49,6 +52,9 @@ def as_recorded(report: Report) -> Report:
         together_ns=_scaled(report.together_ns, ratio),
         together_range_ns=_range(report.together_range_ns, ratio),
         fix_ladder=None if ladder is None else _ladder(ladder, recorded, ratio),
+        ladder=tuple(_piece(piece, ratio) for piece in report.ladder),
+        critical_path=None if report.critical_path is None else _path(report.critical_path, ratio),
+        tables={id_: _table(table, ratio) for id_, table in report.tables.items()},
     )
 
 
@@ -107,6 +113,39 @@ def _rung(rung: RungInfo, ratio: float) -> RungInfo:
         sure_ns=round(rung.sure_ns * ratio),
         base_ns=round(rung.base_ns * ratio),
     )
+
+
+_OF_THE_DEVICE = ("device_ns", "limit_ns")  # takes as long with the profiler as without
+
+
+def _piece(piece: PieceInfo, ratio: float) -> PieceInfo:
+    timed = [f for f in piece.__struct_fields__ if f.endswith("_ns") and f not in _OF_THE_DEVICE]
+    return replace(piece, **{field: _scaled(getattr(piece, field), ratio) for field in timed})
+
+
+def _path(path: CriticalPathInfo, ratio: float) -> CriticalPathInfo:
+    stretches = (
+        replace(
+            one,
+            start_ns=round(one.start_ns * ratio),
+            duration_ns=round(one.duration_ns * ratio),
+        )
+        for one in path.stretches
+    )
+    per_step = {kind: round(ns * ratio) for kind, ns in path.ns_per_step.items()}
+    return replace(path, ns_per_step=per_step, stretches=tuple(stretches))
+
+
+def _table(table: ResultTable, ratio: float) -> ResultTable:
+    """A table of times without the profiler as shares of the recorded step; others as they are."""
+    if table.clock != WITHOUT_PROFILER:
+        return table
+    ns = [c.unit == "ns" and c.id not in _OF_THE_DEVICE for c in table.columns]
+    rows = (
+        tuple(_scaled(v, ratio) if of else v for v, of in zip(row, ns, strict=True))
+        for row in table.rows
+    )
+    return replace(table, clock=AS_RECORDED, rows=tuple(rows))
 
 
 def _scaled(ns: int | None, ratio: float) -> int | None:

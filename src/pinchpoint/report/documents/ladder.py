@@ -18,6 +18,7 @@ class RungInfo(msgspec.Struct, frozen=True, kw_only=True):
     on_host: bool = (
         False  # of a piece: without its host time; else with its device work at the limit
     )
+    free: bool = False  # of a piece: the step if it cost nothing; no rule knows how to win it
 
 
 class LadderInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from pinchpoint.diagnosis.finding import Finding, Location, NotShown, Unanswered
 from pinchpoint.report.documents.causal import CriticalPathInfo, PieceInfo
 from pinchpoint.report.documents.ladder import LadderInfo
 from pinchpoint.report.documents.roofline import RooflineDocument
+from pinchpoint.report.documents.run import RunInfo
 
 SCHEMA = "pinchpoint.report/1"
 SCHEMA_OF_SEVERAL = "pinchpoint.reports/1"
@@ -106,6 +107,7 @@ class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_ns_predicted: int | None = None  # the step without the profiler
     unprofiled_ns_range: tuple[int, int] | None = None  # least and most
     unprofiled_how: str | None = None  # "measured in the same run", "estimated from …"
+    unprofiled_not_closer: str | None = None  # why only the range is known; null: it is narrow
     mean_ns: int | None = None  # of the complete steps: typical part plus excess
     kinds: tuple[StepKindInfo, ...] = ()  # most time first; empty where no two steps are alike
     exceptional: tuple[ExceptionalStepInfo, ...] = ()  # in order
@@ -186,6 +188,17 @@ class ServingInfo(msgspec.Struct, frozen=True, kw_only=True):
     rounds: tuple[RoundInfo, ...] = ()  # in order, the first thousand
 
 
+class KvCacheInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys and values that one decode round (a step, without an engine) reads from the cache."""
+
+    rounds: int  # of which it is known; the figures are their medians
+    positions: float | None = None  # of the cache, of all requests of a round together
+    position_bytes: int | None = None  # of keys and values of all layers
+    read_bytes: int | None = None  # at most: layers with a window read less
+    least_ns: int | None = None  # to read them at the memory bandwidth of the data sheet
+    why: str | None = None  # why it is not known
+
+
 class PartOfStep(msgspec.Struct, frozen=True, kw_only=True):
     """One part of the breakdown; the parts of a list add up to the step exactly.
 
@@ -241,8 +254,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[OneDeviceInfo, ...] = ()  # that did something, by number
     processes: tuple[ProcessInfo, ...] = ()  # empty for a single one
     serving: ServingInfo | None = None  # null: no rounds of a serving engine are named
+    kv_cache: KvCacheInfo | None = None  # null: nothing decodes, as far as is known
     breakdown: tuple[PartOfStep, ...] = ()  # where a step goes
-    verdict: str = ""  # what bounds the step, in one sentence
+    verdict: str = ""  # what bounds the step or the run, in one sentence
     findings: tuple[Finding, ...] = ()  # best first
     together_ns: int | None = None  # the step if all findings were fixed, replayed together
     together_range_ns: tuple[int, int] | None = None  # least and most
@@ -261,6 +275,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ladder: tuple[PieceInfo, ...] = ()  # the pieces worth most; pinchpoint causal has all
     critical_path: CriticalPathInfo | None = None  # null: the recording cannot be replayed
     queue: QueueInfo | None = None  # null: launches and device work are not linked
+    run: RunInfo | None = None  # null: the whole run was not looked at
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,6 +285,13 @@ class Reports(msgspec.Struct, frozen=True, kw_only=True):
     reports: tuple[Report, ...]  # in the order of the files
     job: msgspec.Raw | None = None  # pinchpoint.ranks/1, where they are ranks of one job
     jobs: tuple[msgspec.Raw, ...] = ()  # all of them, where a folder holds several
+
+
+def finding_key(until: Sequence[Finding]) -> str:
+    """What tells the last of these apart, for anchors: its id, of the second of one id ``id-2``."""
+    id_ = until[-1].id
+    nth = sum(finding.id == id_ for finding in until)
+    return id_ if nth == 1 else f"{id_}-{nth}"
 
 
 def encode(report: Report) -> bytes:

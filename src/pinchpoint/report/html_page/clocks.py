@@ -1,15 +1,23 @@
 """What the page says on each of its clocks; a switch shows one of them, everywhere at once."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pinchpoint.diagnosis.evidence.run_places import in_run
 from pinchpoint.frozen import dataclass
 from pinchpoint.report.blocks import Ladder
 from pinchpoint.report.documents.clock import Clock, has_two_clocks, on_clock
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import duration, in_unit, percent, time_unit
+from pinchpoint.report.svg.causal import ladder_svg, path_svg
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.ladder import clock_words
 from pinchpoint.report.words.mean import mean_sentences
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class OnClock:
     step: tuple[str, str, str]  # how long a step takes: what stands before the number, it, the rest
     mean: tuple[str, ...]
     ladder: Ladder | None
-    gains: dict[str, str]  # of findings, by id
+    gains: tuple[str, ...]  # of findings, in their order
     title: str  # of the breakdown
     parts: tuple[Part, ...]
     shown_parts: int  # that an overview has room for
@@ -44,6 +52,8 @@ class OnClock:
     unit: str
     device_work: str | None
     closing: str | None
+    pieces: "Markup | None"  # what each is worth; its own renderer has escaped every name
+    path: "Markup | None"  # the critical path
 
 
 def clocks(safe: Report) -> tuple[OnClock, ...]:
@@ -55,7 +65,7 @@ def clocks(safe: Report) -> tuple[OnClock, ...]:
 
 
 def _said(report: Report, clock: Clock, suffix: str) -> OnClock:
-    times = [ns for _, ns in wording.all_parts(report)]
+    times, path = [ns for _, ns in wording.all_parts(report)], report.critical_path
     large = _large(times)
     unit = time_unit(sum(times))
     return OnClock(
@@ -66,7 +76,7 @@ def _said(report: Report, clock: Clock, suffix: str) -> OnClock:
         step=_step(report),
         mean=tuple(mean_sentences(report)),
         ladder=ladder_block(report),
-        gains={finding.id: wording.gain(report, finding) for finding in report.findings},
+        gains=tuple(wording.gain(report, finding) for finding in report.findings),
         title=wording.breakdown_title(report),
         parts=_parts(report, unit),
         shown_parts=large,
@@ -74,11 +84,22 @@ def _said(report: Report, clock: Clock, suffix: str) -> OnClock:
         unit=unit,
         device_work=wording.device_work(report),
         closing=closing_sentence(report),
+        pieces=_drawn(ladder_svg(wording.base_ns(report) or 0, report.ladder), report.ladder),
+        path=None if path is None else _drawn(path_svg(path.stretches), path.stretches),
     )
 
 
+def _drawn(svg: str, of: Sequence[object]) -> "Markup | None":
+    from markupsafe import Markup
+
+    return Markup(svg) if of else None
+
+
 def _step(report: Report) -> tuple[str, str, str]:
-    return (wording.step_sentence(report) or "").partition(duration(wording.base_ns(report) or 0))
+    base_ns = wording.base_ns(report) or 0
+    alone = report.run is not None and report.run.alone
+    figure = in_run(base_ns, base_ns) if alone else duration(base_ns)
+    return (wording.step_sentence(report) or "").partition(figure)
 
 
 def _parts(report: Report, unit: str) -> tuple[Part, ...]:

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.clean import clean
+from pinchpoint.report.documents.clock import as_recorded
 from pinchpoint.report.documents.report import Report, ResultTable
 from pinchpoint.report.html import template
 from pinchpoint.report.html_page.clocks import clocks
 from pinchpoint.report.pages.causal import path_sentence, queue_sentence
 from pinchpoint.report.pages.report import finding_block
 from pinchpoint.report.plain import middle_cut
-from pinchpoint.report.svg.causal import PATH_KINDS, ladder_svg, path_svg, queue_svg
+from pinchpoint.report.svg.causal import PATH_KINDS, queue_svg
 from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.report.svg.steps import legend, scale, steps_svg
 from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value, titled
@@ -70,7 +71,7 @@ def shown_table(table: ResultTable) -> ShownTable:
     heads = tuple(
         Head(
             table.columns[i].label,
-            "" if table.columns[i].unit == "count" else table.columns[i].unit,
+            table.columns[i].unit,
             "number" if of_numbers[i] else _wrapping(table, i),
             hidden=i == full,
         )
@@ -105,6 +106,9 @@ _GROUPS = (
 )
 
 
+_GROUPS_OF_A_RUN = (("host", "it works"), ("idle", "it waits, or has no core"))
+
+
 def render(report: Report) -> str:
     """The whole page as text."""
     return template("report.html").render(shown(clean(report)), interactive=False, marked=())
@@ -120,16 +124,15 @@ def shown(safe: Report) -> dict[str, object]:
         "about_memory": "",
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
         "spread": wording.spread_sentence(safe),
-        "serving": wording.serving_sentence(safe),
+        "serving": (wording.serving_sentence(safe), wording.kv_cache_sentence(safe)),
         "clocks": on,
         "switch": [(clock.id, clock.label) for clock in on],
         "steps_strip": steps_svg(safe.steps),
         "steps_legend": legend(safe.steps),
         "steps_scale": scale(safe.steps),
-        "in_time": any(r.kind == "finding" for r in safe.fix_ladder.rungs)
-        if safe.fix_ladder
-        else False,
-        "groups": [g for g in _GROUPS if any(p.group == g[0] for p in safe.breakdown)],
+        "first_label": _first_label(safe),
+        "in_time": _in_time(safe),
+        "groups": [g for g in _groups(safe) if any(p.group == g[0] for p in safe.breakdown)],
         "parts": on[0].parts,
         "unit": on[0].unit,
         "closing": on[0].closing,
@@ -138,11 +141,44 @@ def shown(safe: Report) -> dict[str, object]:
             for number, finding in enumerate(safe.findings, 1)
         ],
         "not_checked": wording.not_checked_grouped(safe),
-        "tables": [shown_table(table) for table in safe.tables.values()],
+        "on_clocks": _on_clocks(safe),
         "arithmetic": _arithmetic(safe),
         "roofline": _roofline(safe),
         **_causal(safe),
     }
+
+
+def _on_clocks(safe: Report) -> dict[str, list[tuple[str, ShownTable]]]:
+    """Of each table by its id: on which clocks, empty for all, and what it says there."""
+    other = as_recorded(safe).tables
+    return {
+        id_: [("", shown_table(table))]
+        if other[id_] == table
+        else [("unprofiled", shown_table(table)), ("recorded", shown_table(other[id_]))]
+        for id_, table in safe.tables.items()
+    }
+
+
+def _groups(report: Report) -> tuple[tuple[str, str], ...]:
+    return _GROUPS_OF_A_RUN if _is_of_a_run(report) else _GROUPS
+
+
+def _is_of_a_run(report: Report) -> bool:
+    """Whether nothing was recorded but looks at the whole run."""
+    return report.run is not None and report.run.alone
+
+
+def _in_time(report: Report) -> bool:
+    """Whether findings are about the time of what is judged."""
+    rungs = report.fix_ladder.rungs if report.fix_ladder else ()
+    return _is_of_a_run(report) or any(r.kind == "finding" for r in rungs)
+
+
+def _first_label(report: Report) -> str:
+    """What stands before the first finding: a bound is a place to look at, and no promise."""
+    if _is_of_a_run(report):
+        return "Look at this first"
+    return "Change this first" if _in_time(report) else "Found, not about the step's time:"
 
 
 def _causal(report: Report) -> dict[str, object]:
@@ -151,8 +187,8 @@ def _causal(report: Report) -> dict[str, object]:
 
     path, base = report.critical_path, wording.base_ns(report)
     return {
-        "ladder": Markup(ladder_svg(base, report.ladder)) if report.ladder and base else None,
-        "path": None if path is None else Markup(path_svg(path.stretches)),
+        "ladder": bool(report.ladder and base),
+        "path": path is not None,
         "queue": None if report.queue is None else Markup(queue_svg(report.queue)),
         "queue_sentence": queue_sentence(report.queue),
         "path_sentence": "" if path is None else path_sentence(path),

@@ -99,6 +99,7 @@ def page(result: AbResult, fix: FixOutcome | None = None) -> ResultPage:
         title=f"A/B of {result.bench_id}: {pairs(result)}",
         verdict=result.verdict,
         headline=result.why,
+        headline_answers="how sure",
         answer=_answer(fix) if fix else _measured(result, gated),
         ladder=fix_ladder(fix) if fix else _arms_as_bars(gated),
         tables=tuple(tables),
@@ -148,6 +149,7 @@ def _arms_as_bars(gated: list[MeasureResult]) -> Ladder | None:
             Rung("A", number(m.a_median), *3 * (m.a_median / whole,), role="today"),
             Rung("B, by the pairs", number(b), *share, between=between, role="together"),
         ),
+        answers="did it work, how sure",
     )
 
 

@@ -100,7 +100,7 @@ def history_page(baseline: Baseline) -> ResultPage:
             tables.append(_sessions(f"{key.split('|')[0]} {name}", entry))
             notes += [
                 f"{name}: {figure(p.before, entry.unit)} to {figure(p.after, entry.unit)} from "
-                f"session {p.at + 1} ({100 * p.change_ratio:+.1f} %, p {p.p:.1g})"
+                f"session {p.at + 1} ({change(p.change_ratio)}, p {p.p:.1g})"
                 for p in levels(entry)
             ]
     return ResultPage(

@@ -17,7 +17,7 @@ from pinchpoint.report.pages.result import (
     range_of,
     table,
 )
-from pinchpoint.report.quantity import duration, number
+from pinchpoint.report.quantity import duration, relative
 from pinchpoint.report.words.fix import fix_sentence, fixed_words
 
 ROWS = 15  # changes on a screen; the document has all
@@ -30,6 +30,7 @@ def profiles_page(found: ProfileComparison) -> ResultPage:
     return ResultPage(
         title=f"{_name(found.a.path)} (A) against {_name(found.b.path)} (B)",
         headline=_headline(found),
+        headline_answers="how slow, why",
         answer=_answer(found),
         ladder=None if found.fix is None else fix_ladder(found.fix),
         reasons=_causes(found),
@@ -63,10 +64,10 @@ def _name(path: str) -> str:
 def _headline(found: ProfileComparison) -> str:
     if found.a_step_ns is None or found.b_step_ns is None or found.change_ns is None:
         return "a side has no step: nothing to compare"
-    text = f"As recorded, a step takes {duration(found.a_step_ns)} in A"
-    text += f" and {duration(found.b_step_ns)} in B"
+    text = "The run took" if found.a.whole_run else "As recorded, a step takes"
+    text += f" {duration(found.a_step_ns)} in A and {duration(found.b_step_ns)} in B"
     if found.change_ratio is not None:
-        text += f" ({_compared(found.a_step_ns, found.b_step_ns)})"
+        text += f" ({relative(found.a_step_ns, found.b_step_ns)})"
     text += _sureness(found) + _unprofiled(found)
     if found.causes:
         first = found.causes[0]
@@ -78,14 +79,9 @@ def _headline(found: ProfileComparison) -> str:
     return text
 
 
-def _compared(a_ns: int, b_ns: int) -> str:
-    """``+12.3 %``; from twice as long on, how many times."""
-    if max(a_ns, b_ns) < 2 * min(a_ns, b_ns) or not min(a_ns, b_ns):
-        return f"{100 * (b_ns / a_ns - 1):+.1f} %"
-    return f"B {number(b_ns / a_ns)} ×" if b_ns > a_ns else f"A {number(a_ns / b_ns)} ×"
-
-
 def _sureness(found: ProfileComparison) -> str:
+    if found.a.whole_run:
+        return ", of one run each"
     if found.sure is False:
         return ", which is within what steps differ by themselves"
     return ", from too few steps to tell from chance" if found.sure is None else ""
@@ -104,7 +100,7 @@ def _unprofiled(found: ProfileComparison) -> str:
 
 
 def _both(a_ns: int, b_ns: int) -> str:
-    return f"{duration(a_ns)} and {duration(b_ns)} ({_compared(a_ns, b_ns)})"
+    return f"{duration(a_ns)} and {duration(b_ns)} ({relative(a_ns, b_ns)})"
 
 
 def _signed(ns: int) -> str:
@@ -121,6 +117,8 @@ def _parts(found: ProfileComparison) -> Table:
     total = ("step", *(_time(t) for t in (found.a_step_ns, found.b_step_ns)))
     change = "-" if found.change_ns is None else _marked(found.change_ns, found.sure)
     title = "where the step goes, as recorded"
+    if found.a.whole_run:
+        title, total = "where the run goes, by looks at its main thread", ("run", *total[1:])
     return table(title, ("", "A", "B", "change  "), (*rows, (*total, change)))
 
 
@@ -182,18 +180,22 @@ def _what(found: ProfileComparison, r: ChangedRow) -> str:
 
 def _causes(found: ProfileComparison) -> tuple[Text, ...]:
     return tuple(
-        Text(_cause(c), label=c.id if c.rests_on != "piece" else "unnamed") for c in found.causes
+        Text(
+            _cause(c, whole_run=found.a.whole_run),
+            label=c.id if c.rests_on != "piece" else "unnamed",
+        )
+        for c in found.causes
     )
 
 
-def _cause(c: CauseOfChange) -> str:
+def _cause(c: CauseOfChange, *, whole_run: bool = False) -> str:
     text = c.summary
     if c.possible:
         text += f": {' or '.join(c.possible)}"
     if c.where and c.where not in c.summary:
         text += f", at {c.where}"
     if c.change_ns is not None:
-        text += f" ({_signed(c.change_ns)} of the step"
+        text += f" ({_signed(c.change_ns)} of the {'run' if whole_run else 'step'}"
         gains = [
             f"a fix gains {duration(ns)} in {side}"
             for side, ns in (("A", c.a_saving_ns), ("B", c.b_saving_ns))

@@ -15,7 +15,7 @@ def fix_ladder(outcome: FixOutcome) -> Ladder:
         rungs.append(_rung("predicted", outcome.predicted_ns, between, whole, unit, "finding"))
     measured = outcome.measured_ns, outcome.measured_range_ns
     rungs.append(_rung("measured", *measured, whole, unit, "together"))
-    return Ladder(f"The step, {outcome.clock}", unit, tuple(rungs))
+    return Ladder(f"The step, {outcome.clock}", unit, tuple(rungs), answers="did it work, how sure")
 
 
 def _rung(

@@ -7,7 +7,7 @@ from pinchpoint.report.blocks import Block, Command, Gap, Items, Page, Table, Te
 from pinchpoint.report.documents.clean import cleaned
 from pinchpoint.report.documents.fleet import FleetChange, FleetDocument
 from pinchpoint.report.plain import middle_cut
-from pinchpoint.report.quantity import percent
+from pinchpoint.report.quantity import percent, relative
 
 _ROWS = 10  # of each table, unless all are wanted
 _PROGRAM = 40  # characters; the middle is left out
@@ -103,7 +103,7 @@ def _change(change: FleetChange) -> tuple[str, ...]:
         _program(change.program, change.ranks),
         f"{change.before_ms:,.4g}",
         f"{change.after_ms:,.4g}",
-        f"{100 * change.ratio:+.1f} %",
+        relative(change.before_ms, change.after_ms),
         f"{change.rank_hours:+,.3g}",
         f"{change.since} ({_day(change.since_unix_ns)})",
         f"{change.runs_after:,}",

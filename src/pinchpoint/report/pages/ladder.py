@@ -3,13 +3,14 @@
 from pinchpoint.report.blocks import Ladder, Rung
 from pinchpoint.report.documents.ladder import RungInfo
 from pinchpoint.report.documents.ranks import RanksReport
-from pinchpoint.report.documents.report import Report
+from pinchpoint.report.documents.report import Report, finding_key
 from pinchpoint.report.quantity import in_unit, span, time_unit
 from pinchpoint.report.words.ladder import (
     MOST_RUNGS,
     clock_words,
     rung_label,
     takes,
+    title,
     why_this_order,
 )
 
@@ -22,36 +23,31 @@ def ladder_block(report: Report | RanksReport) -> Ladder | None:
     unit = time_unit(ladder.base_ns)
     findings = [rung for rung in ladder.rungs if rung.kind == "finding"][:MOST_RUNGS]
     others = [rung for rung in ladder.rungs if rung.kind != "finding"]
-    numbers: dict[str, list[int]] = {}  # of the findings; rungs of one cause are in their order
-    own: dict[str, list[int]] = {}  # of those that have a rung
+    own: dict[str, list[int]] = {}  # numbers of findings with a rung, by id, in their order
     for number, finding in enumerate(report.findings, 1):
-        numbers.setdefault(finding.id, []).append(number)
         if finding.predicted_step_ns is not None:
             own.setdefault(finding.id, []).append(number)
     next_of = {id_: iter(of) for id_, of in own.items()}
     today = Rung("today", in_unit(ladder.base_ns, unit), 1.0, 1.0, 1.0, role="today")
     return Ladder(
-        title=f"The step after each change, {clock_words(report)}",
+        title=title(ladder, clock_words(report)),
         unit=unit,
         rungs=(
             today,
             *(
-                _rung(
-                    rung, ladder.base_ns, unit, numbers, next(next_of.get(rung.id, iter(())), None)
-                )
+                _rung(report, rung, unit, next(next_of.get(rung.id, iter(())), None))
                 for rung in findings
             ),
-            *(_rung(rung, ladder.base_ns, unit, numbers, None) for rung in others),
+            *(_rung(report, rung, unit, None) for rung in others),
         ),
         note=why_this_order(ladder) or "",
     )
 
 
-def _rung(
-    rung: RungInfo, base_ns: int, unit: str, numbers: dict[str, list[int]], number: int | None
-) -> Rung:
-    low, high = rung.range_ns
-    first = [str(numbers[id_][0]) for id_ in rung.after if id_ in numbers]
+def _rung(report: Report | RanksReport, rung: RungInfo, unit: str, number: int | None) -> Rung:
+    (low, high), ids = rung.range_ns, [finding.id for finding in report.findings]
+    base_ns = report.fix_ladder.base_ns if report.fix_ladder else rung.base_ns
+    first = [str(ids.index(id_) + 1) for id_ in rung.after if id_ in ids]
     after = f", after {' and '.join(first)}" if first else ""
     return Rung(
         label=rung_label(rung),
@@ -62,6 +58,6 @@ def _rung(
         between=span(low, high, unit),
         takes=takes(rung) + after,
         role=rung.kind,  # type: ignore[arg-type]
-        id=rung.id if rung.kind == "finding" else "",
+        id=finding_key(report.findings[:number]) if number else "",
         number=number,
     )

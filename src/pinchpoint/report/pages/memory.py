@@ -31,7 +31,7 @@ from pinchpoint.report.documents.memory import (
     Moment,
 )
 from pinchpoint.report.pages.report import evidence, fix_facts
-from pinchpoint.report.quantity import percent, size
+from pinchpoint.report.quantity import relative, size
 from pinchpoint.report.svg.memory import ORDER, css_class
 from pinchpoint.report.words.memory import (
     CATEGORY_WORDS,
@@ -87,7 +87,7 @@ def memory_blocks(
     """The same without a title; findings in ``said``, the verdict and what the device is called may
     stand elsewhere."""
     if verdict:
-        yield Text(report.verdict, "strong")
+        yield Text(report.verdict, "strong", answers="how full, why")
     for i, device in enumerate(report.devices):
         if named:
             yield Text(" · ".join(_about(device)))
@@ -319,12 +319,12 @@ def comparison_page(found: MemoryComparison) -> Page:
 
 
 def _compared(title: str, changes: tuple[Change, ...]) -> tuple[Block, ...]:
-    heads = (title, "before", "after", "change", "%")
+    heads = (title, "before", "after", "change", "relative")
     return (Gap(), Table(heads, tuple(map(_change, changes)), whole=True))
 
 
 def _change(c: Change) -> tuple[str, ...]:
     change = c.after - c.before
     sign = "+" if change > 0 else "−" if change < 0 else ""
-    ratio = f"{sign}{percent(abs(change) / c.before)}" if c.before else ""
-    return (c.what, size(c.before), size(c.after), sign + size(abs(change)), ratio)
+    times = relative(c.before, c.after).replace("-", "−") if c.before else ""
+    return (c.what, size(c.before), size(c.after), sign + size(abs(change)), times)

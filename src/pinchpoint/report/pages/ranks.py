@@ -26,7 +26,7 @@ from pinchpoint.report.blocks import (
 from pinchpoint.report.documents.clean import cleaned
 from pinchpoint.report.documents.clock import job_as_recorded
 from pinchpoint.report.documents.ranks import HeatMap, JobFindingItem, RanksReport
-from pinchpoint.report.documents.report import ResultTable
+from pinchpoint.report.documents.report import ResultTable, finding_key
 from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.pages.report import evidence, fix_facts
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
@@ -159,9 +159,9 @@ def _on_clocks(
 
 
 def _head(report: RanksReport) -> Iterator[Block]:
-    yield Text(report.verdict, "strong")
+    yield Text(report.verdict, "strong", answers="why")
     if sentence := words.step_sentence(report):
-        yield Text(sentence, "step", figure=words.step_figure(report))
+        yield Text(sentence, "step", figure=words.step_figure(report), answers="how slow")
 
 
 def _first(report: RanksReport) -> Iterator[Block]:
@@ -208,7 +208,8 @@ def _finding(
     facts = tuple(fact for fact in said if fact.text)
     code = tuple((finding.hint or "").splitlines())
     other = "" if other == gain else other
-    return FindingCard(number, finding.id, gain, finding.summary, facts, code, other)
+    key = finding_key(report.findings[:number])
+    return FindingCard(number, finding.id, gain, finding.summary, facts, code, other, key)
 
 
 def _late(report: RanksReport, verbose: bool) -> Iterator[Block]:

@@ -23,7 +23,7 @@ from pinchpoint.report.blocks import (
 )
 from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.documents.clock import Clock, on_clock
-from pinchpoint.report.documents.report import Report, ResultTable
+from pinchpoint.report.documents.report import Report, ResultTable, finding_key
 from pinchpoint.report.pages.causal import queue_sentence
 from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
@@ -50,11 +50,12 @@ def _head(report: Report) -> Iterator[Block]:
     if report.health.verdict == wording.CANNOT_CONCLUDE:
         return
     if report.verdict:
-        yield Text(report.verdict, "strong")
+        yield Text(report.verdict, "strong", answers="why")
     timed = (
         wording.step_sentence(report),
         wording.spread_sentence(report),
         wording.serving_sentence(report),
+        wording.kv_cache_sentence(report),
     )
     for sentence in (*timed, *mean_sentences(report)):
         if sentence:
@@ -162,7 +163,8 @@ def finding_block(report: Report, finding: Finding, number: int, *, verbose: boo
     )
     facts = tuple(fact for fact in said if fact.text)
     code = code_lines(finding) or tuple((finding.hint or "").splitlines())
-    return FindingCard(number, finding.id, gain, finding.summary, facts, code)
+    key = finding_key((*report.findings[: number - 1], finding))
+    return FindingCard(number, finding.id, gain, finding.summary, facts, code, key=key)
 
 
 def code_lines(finding: Finding) -> tuple[str, ...]:

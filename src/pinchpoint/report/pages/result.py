@@ -16,7 +16,7 @@ from pinchpoint.report.blocks import (
     Text,
     Title,
 )
-from pinchpoint.report.quantity import number, quantity
+from pinchpoint.report.quantity import number, quantity, relative
 
 Outcome = Literal["pass", "fail", "inconclusive", "warn"]
 
@@ -46,6 +46,7 @@ class ResultPage:
     next_command: str | None = None
     answer: str = ""  # whether a fix worked, before everything else
     ladder: Ladder | None = None  # the picture of that
+    headline_answers: str = ""  # which questions of a reader; empty: that of its verdict
 
 
 def table(title: str, header: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> Table:
@@ -55,13 +56,15 @@ def table(title: str, header: tuple[str, ...], rows: tuple[tuple[str, ...], ...]
 
 def blocks(result: ResultPage) -> Page:
     """The same as blocks."""
-    role: Role = "strong" if result.verdict and not result.answer else "plain"
+    judged = bool(result.verdict and not result.answer)
+    role: Role = "strong" if judged else "plain"
+    answers = result.headline_answers or "did it work" * judged
     said: list[Block] = [Title(result.title)]
     if result.answer:
-        said.append(Text(f"{result.answer}.", "strong"))
+        said.append(Text(f"{result.answer}.", "strong", answers="did it work"))
     if result.ladder is not None:
         said.append(result.ladder)
-    said.append(Text(result.headline, role, result.verdict or ""))
+    said.append(Text(result.headline, role, result.verdict or "", answers=answers))
     if result.reasons:
         said += [Gap(), Heading("What changed"), *result.reasons]
     said += result.figures
@@ -80,7 +83,7 @@ def blocks(result: ResultPage) -> Page:
 # Figures of benchmarks as people read them.
 
 
-ABSURD = 10.0  # ratios beyond this say only that nothing is known
+ABSURD = 1000.0  # ratios beyond this say only that nothing is known
 
 
 def figure(value: float | None, unit: str) -> str:
@@ -93,20 +96,22 @@ def figure(value: float | None, unit: str) -> str:
 
 
 def change(ratio: float | None) -> str:
-    """A worsening as a signed percentage."""
+    """A worsening as a signed percentage; from twice on as how many times."""
     if ratio is None:
         return "-"
-    return f"{100 * ratio:+.1f} %" if abs(ratio) < ABSURD else f"over {100 * ABSURD:.0f} %"
+    return relative(1.0, 1 + ratio) if abs(ratio) < ABSURD else f"over {ABSURD:.0f} ×"
 
 
 def better_or_worse(ratio: float | None) -> str:
-    """A worsening in words: ``48.0 % better``, ``3.1 % worse``."""
+    """A worsening in words: ``48.0 % better``, ``3.1 % worse``, from twice on ``2.10 × worse``."""
     if ratio is None:
         return "-"
-    if not round(ratio, 3):
-        return "the same"
-    size = change(abs(ratio)).removeprefix("+")
-    return f"{size} {'worse' if ratio > 0 else 'better'}"
+    return f"{_size(ratio)} {'worse' if ratio > 0 else 'better'}" if round(ratio, 3) else "the same"
+
+
+def _size(ratio: float) -> str:
+    """How much better or worse, without saying which."""
+    return change(ratio).removesuffix(" less").lstrip("+-")
 
 
 def worsening_range(interval: tuple[float, float] | None) -> str:
@@ -117,14 +122,16 @@ def worsening_range(interval: tuple[float, float] | None) -> str:
     if low * high <= 0:
         return f"{better_or_worse(low)} to {better_or_worse(high)}"
     least, most = sorted((low, high), key=abs)
-    return f"{change(abs(least)).strip('+ %')} to {better_or_worse(most)}"
+    said, unit = _size(least), _size(most)[-1]
+    return f"{said.removesuffix(f' {unit}')} to {better_or_worse(most)}"
 
 
 def change_range(interval: tuple[float, float] | None) -> str:
     """An interval of worsenings."""
     if interval is None:
         return "-"
-    return f"{100 * interval[0]:+.1f} to {change(interval[1])}"
+    low, high = map(change, interval)
+    return f"{low.removesuffix(' %') if high.endswith('%') else low} to {high}"
 
 
 def range_of(interval: tuple[float | None, float | None] | None, unit: str = "") -> str:

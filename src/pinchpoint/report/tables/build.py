@@ -21,10 +21,11 @@ from pinchpoint.analysis.tables.modules import ModuleRow, kept_bytes_per_call, m
 from pinchpoint.analysis.tables.operators import OperatorRow, operators
 from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.causal import PieceInfo, shown_pieces
+from pinchpoint.report.documents.clock import AS_RECORDED, WITHOUT_PROFILER
 from pinchpoint.report.documents.report import ResultTable
 from pinchpoint.report.tables import time as time_tables
 from pinchpoint.report.tables import work as work_tables
-from pinchpoint.report.tables.columns import AS_RECORDED, Column, result_table
+from pinchpoint.report.tables.columns import Column, result_table
 from pinchpoint.trace import Trace
 
 # ------------------------------------------------------------------------------------------------
@@ -266,7 +267,7 @@ def piece_table(trace: Trace) -> ResultTable:
         " the critical path. pinchpoint causal has all."
     )
     known = corrected_step_ns(trace) is not None
-    clock = "without the profiler" if known else AS_RECORDED
+    clock = WITHOUT_PROFILER if known else AS_RECORDED
     return result_table("pieces", "Pieces of a step", columns, shown_pieces(trace), note, clock)
 
 

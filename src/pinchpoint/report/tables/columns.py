@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from pinchpoint.frozen import dataclass
+from pinchpoint.report.documents.clock import AS_RECORDED
 from pinchpoint.report.documents.report import ResultTable, TableColumn
 from pinchpoint.report.quantity import quantity
 
@@ -22,9 +23,6 @@ class Column(Generic[Row]):
     label: str
     unit: str
     value: Callable[[Row], Any]
-
-
-AS_RECORDED = "as recorded"
 
 
 def result_table(

@@ -181,8 +181,7 @@ function liveTimeline(view) {
     click: ({ x, y }) => {
       const finding = view.findingAt(y);
       if (!finding) return address.jump(() => choose(view.sliceAt(x, y)));
-      const places = placesOf(finding, view);
-      address.jump(() => goTo(finding, x < view.gutter ? longestPlace(places) : nearestPlace(places, view.tick(x))));
+      address.jump(() => goTo(finding, x < view.gutter ? firstPlace(finding, view) : nearestPlace(placesOf(finding, view), view.tick(x))));
     },
   };
 
@@ -191,6 +190,7 @@ function liveTimeline(view) {
     for (const [number, lane] of view.lanes.entries()) {
       [lane.folded, lane.pinned] = [said.folded.includes(number), said.pinned.includes(number)];
     }
+    view.countersSet = said.counters;
     view.layOut();
     clear();
     const mark = byKey.get(said.mark);
@@ -225,14 +225,18 @@ function liveTimeline(view) {
     if (!mark) continue;
     link.hidden = false;
     link.addEventListener("click", () => {
-      address.jump(() => goTo(mark, longestPlace(placesOf(mark, view))));
+      address.jump(() => goTo(mark, firstPlace(mark, view)));
       section.scrollIntoView({ block: "start" });
       canvas.focus({ preventScroll: true });
     });
   }
-  const placeHeads = laneHeads(view, byId("heads"), toggle);
+  const placeHeads = laneHeads(view, byId("heads"), toggle, () => {
+    view.countersSet = !view.countersShown;
+    view.layOut();
+    view.redraw();
+  });
   view.drawn = () => {
-    const now = [view.scroll, view.top, view.shown, view.width, ...view.lanes.map((lane) => lane.y * 4 + lane.folded * 2 + lane.pinned)].join();
+    const now = [view.scroll, view.top, view.shown, view.width, view.countersShown, ...view.lanes.map((lane) => lane.y * 4 + lane.folded * 2 + lane.pinned)].join();
     if (now !== headsAt) placeHeads();
     headsAt = now;
     address.moved();

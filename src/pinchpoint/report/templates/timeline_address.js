@@ -1,7 +1,7 @@
 // The view as the address of the page: it can be sent, and Back returns to it.
 //
 //   #timeline=12.5-80.25&event=api_calls.17&find=gemm&mark=finding%20sync-in-loop&at=3
-//   &area=13-14&lanes=0.2&folded=1&pinned=0&path=1&clock=recorded
+//   &area=13-14&lanes=0.2&folded=1&pinned=0&counters=0&path=1&clock=recorded
 //
 // Times are milliseconds since the recording began.
 
@@ -21,6 +21,7 @@ function viewAsText(view, search) {
     const lanes = view.lanes.flatMap((lane, number) => lane[flag] ? [number] : []);
     if (lanes.length) parts.push([flag, lanes.join(".")]);
   }
+  if (view.countersSet !== null) parts.push(["counters", Number(view.countersSet)]);
   if (view.pathShown) parts.push(["path", 1]);
   if (asRecorded()?.checked) parts.push(["clock", "recorded"]);
   return "#" + parts.map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&");
@@ -46,6 +47,7 @@ function viewFromText(view, text) {
     area: area && { from: area[0], to: area[1], lanes: said.get("lanes") ? numbers("lanes") : null },
     folded: numbers("folded"),
     pinned: numbers("pinned"),
+    counters: said.has("counters") ? said.get("counters") === "1" : null,
     path: said.get("path") === "1",
     clock: said.get("clock") === "recorded" ? "recorded" : "unprofiled",
   };

@@ -96,8 +96,14 @@ function watchPointers(view, act) {
   canvas.addEventListener("dblclick", () => act.selected());
 }
 
-// The names of the lanes as buttons over the column of names: collapse, and pin.
-function laneHeads(view, box, toggle) {
+// The names of the lanes as buttons over the column of names: collapse, and pin. One collapses all
+// counters.
+function laneHeads(view, box, toggle, toggleCounters) {
+  const many = view.head.counters.length, counters = many ? pressable("", toggleCounters) : null;
+  if (counters) {
+    counters.className = "name";
+    box.append(element("div", "", counters));
+  }
   const heads = view.lanes.map((lane) => {
     const name = pressable("", () => toggle(lane, "folded")), pin = pressable("", () => toggle(lane, "pinned"));
     name.className = "name";
@@ -109,12 +115,15 @@ function laneHeads(view, box, toggle) {
     return { lane, head, name, pin };
   });
   return () => {
+    if (counters) {
+      const top = view.counterTop();
+      counters.textContent = `${view.countersShown ? "▾" : "▸"} ${many} counter${many > 1 ? "s" : ""}`;
+      counters.setAttribute("aria-expanded", String(view.countersShown));
+      placeHead(view, counters.parentElement, top, view.top, view.shown);
+    }
     for (const { lane, head, name, pin } of heads) {
       const top = view.laneTop(lane), [low, high] = view.zone(lane);
-      head.hidden = top < low - 6 || top + TimelineLayout.ROW > high + 4;
-      head.style.display = head.hidden ? "none" : "";
-      head.style.transform = `translateY(${top - 1}px)`;
-      head.style.width = `${view.gutter - 10}px`;
+      placeHead(view, head, top, low, high);
       const sign = lane.levels > 1 ? (lane.folded ? "▸ " : "▾ ") : "";
       if (name.textContent !== sign + lane.label) name.textContent = sign + lane.label;
       name.setAttribute("aria-expanded", String(!lane.folded));
@@ -123,4 +132,11 @@ function laneHeads(view, box, toggle) {
       pin.setAttribute("aria-pressed", String(lane.pinned));
     }
   };
+}
+
+function placeHead(view, head, top, low, high) {
+  head.hidden = top < low - 6 || top + TimelineLayout.ROW > high + 4;
+  head.style.display = head.hidden ? "none" : "";
+  head.style.transform = `translateY(${top - 1}px)`;
+  head.style.width = `${view.gutter - 10}px`;
 }

@@ -18,7 +18,18 @@ class TimelineLayout {
       this.lanes[lane].tracks.push({ depth, first, end: first + count });
     });
     for (const lane of this.lanes) lane.levels = Math.max(...lane.tracks.map((track) => track.depth)) + 1;
+    this.countersSet = null;  // whether counters are shown, once a reader has said so
     this.layOut();
+  }
+
+  // Unless a reader says otherwise, where they leave two thirds of the room to the lanes.
+  get countersShown() {
+    return this.countersSet ?? this.head.counters.length * TimelineLayout.COUNTER <= (this.shown || 400) / 3;
+  }
+
+  // The row that names the counters, or where the first of them begins.
+  counterTop(i = -1) {
+    return this.top + 4 - this.scroll + (i < 0 ? 0 : TimelineLayout.ROW + i * TimelineLayout.COUNTER);
   }
 
   // Ruler, findings and pinned lanes stay; counters and the other lanes scroll below them.
@@ -29,7 +40,8 @@ class TimelineLayout {
       lane.height = (lane.folded ? 1 : lane.levels) * TimelineLayout.ROW + 8;
       return y + lane.height;
     };
-    let pinned = 0, y = this.head.counters.length * TimelineLayout.COUNTER + 4;
+    const counters = this.head.counters.length;
+    let pinned = 0, y = 4 + (counters && TimelineLayout.ROW + 4 + this.countersShown * counters * TimelineLayout.COUNTER);
     for (const lane of this.lanes) if (lane.pinned) pinned = put(lane, pinned); else y = put(lane, y);
     const room = Math.max((this.shown || 400) - this.pinTop, 0);
     this.top = this.pinTop + Math.min(pinned, room / 2);

@@ -36,10 +36,20 @@ function slicesNamed(wanted, { head, name, count }) {
   return Int32Array.from(found);
 }
 
-function longestPlace({ starts, ends }) {
-  let longest = 0;
-  for (let k = 1; k < starts.length; k++) if (ends[k] - starts[k] > ends[longest] - starts[longest]) longest = k;
-  return longest;
+// Where a link leads first: the longest place in the step that a finding is about, of all else in
+// the typical one. Where that has none, the longest of all.
+function firstPlace(mark, view) {
+  const { starts, ends } = placesOf(mark, view), key = mark.key.replace(/^finding /, "");
+  const steps = view.head.shown_steps;
+  const about = steps.find(([, , , why]) => why.includes(key)) || steps.find(([, , , why]) => why.includes("typical"));
+  const [from, to] = about ? [view.tickOf(about[1]), view.tickOf(about[2])] : [0, 0];
+  let longest = 0, inside = -1;
+  for (let k = 0; k < starts.length; k++) {
+    const length = ends[k] - starts[k];
+    if (length > ends[longest] - starts[longest]) longest = k;
+    if (starts[k] >= from && starts[k] < to && (inside < 0 || length > ends[inside] - starts[inside])) inside = k;
+  }
+  return inside < 0 ? longest : inside;
 }
 
 function nearestPlace({ starts, ends }, at) {

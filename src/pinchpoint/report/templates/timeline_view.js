@@ -86,7 +86,7 @@ class TimelineView extends TimelineLayout {
     paint.font = "11px system-ui, sans-serif";
     paint.textBaseline = "middle";
     for (const [i, x, y, room, colour] of this.labels) this.drawText(this.title(i), x, y, room, colour);
-    this.head.counters.forEach((counter, i) => this.drawCounter(counter, i));
+    if (this.countersShown) this.head.counters.forEach((counter, i) => this.drawCounter(counter, i));
     this.drawPlaces();
     this.drawArea();
     drawArrows(this);
@@ -178,7 +178,7 @@ class TimelineView extends TimelineLayout {
   }
 
   drawCounter(counter, i) {
-    const top = this.top + i * TimelineLayout.COUNTER - this.scroll;
+    const top = this.counterTop(i);
     if (top > this.shown || top + TimelineLayout.COUNTER < this.top) return;
     const { least, most } = counter;
     const y = (value) => top + TimelineLayout.COUNTER - 6 - (value - least) / (most - least) * (TimelineLayout.COUNTER - 12);
@@ -259,8 +259,8 @@ class TimelineView extends TimelineLayout {
     paint.fillStyle = this.colours.card;
     paint.fillRect(0, 0, gutter - 4, this.shown);
     this.head.counters.forEach((counter, i) => {
-      const top = this.top + i * TimelineLayout.COUNTER - this.scroll;
-      if (top < this.top - 4) return;
+      const top = this.counterTop(i);
+      if (!this.countersShown || top < this.top - 4) return;
       this.drawText(counter.label, 4, top + 4, room);
       this.drawText(counter.range, 4, top + 18, room, this.colours.soft);
     });

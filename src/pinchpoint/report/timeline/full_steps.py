@@ -8,10 +8,9 @@ import numpy as np
 
 from pinchpoint.analysis.mean.exceptional_steps import exceptional_steps
 from pinchpoint.analysis.steps.steps import Steps, steps
-from pinchpoint.diagnosis import engine
-from pinchpoint.report.documents.report import Report
+from pinchpoint.report.documents.report import Report, finding_key
 from pinchpoint.report.timeline.kinds import Numbers
-from pinchpoint.report.timeline.marks import Occurrences, occurrences
+from pinchpoint.report.timeline.occurrences import Occurrences, of_findings
 from pinchpoint.trace import Trace
 
 
@@ -44,25 +43,26 @@ def full_steps(trace: Trace, report: Report) -> tuple[FullStep, ...]:
 def _wanted(trace: Trace, report: Report, found: Steps) -> Iterator[tuple[str, int]]:
     lasting = found.end_ns - found.start_ns
     typical = _typical(found, lasting)
-    chosen = {typical}
+    chosen = [typical]
     yield "typical", typical
     far = [one.step for one in exceptional_steps(trace)]
     far = far or [step for step in found.outliers if lasting[step] > lasting[typical]]
     if far:
         longest = int(max(far, key=lambda step: lasting[step]))
-        chosen.add(longest)
+        chosen.append(longest)
         yield "exceptional", longest
-    shown = {item.id for item in report.findings}
-    for ranked in engine.diagnose(trace).found:
-        if ranked.id not in shown:
-            continue
-        spent = _spent(trace, found, occurrences(ranked.finding))
-        if not spent.any():
-            continue
-        here = [step for step in chosen if spent[step]]
-        step = here[0] if here else int(spent.argmax())
-        chosen.add(step)
-        yield ranked.id, step
+    for number, (_, places) in enumerate(of_findings(trace, report), 1):
+        spent = _spent(trace, found, places)
+        if spent.any():
+            chosen.append(_step_of(spent, chosen, far))
+            yield finding_key(report.findings[:number]), chosen[-1]
+
+
+def _step_of(spent: Numbers, chosen: list[int], far: list[int]) -> int:
+    """Of what mostly happens in exceptional steps one of those, else the typical step if it can."""
+    about_far = 2 * spent[far].sum() > spent.sum()
+    wanted = [step for step in chosen if spent[step] and (step in far) == about_far]
+    return wanted[0] if wanted else int(spent.argmax())
 
 
 def _typical(found: Steps, lasting: Numbers) -> int:

@@ -5,77 +5,25 @@ time. Keys are stable: ``finding sync-in-loop``, ``part gemm``, ``kernels-1`` (t
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.device.activity import device_activity
 from pinchpoint.analysis.host.frames import frame_of
-from pinchpoint.analysis.replay.changes import (
-    AddHostTime,
-    DropSyncs,
-    RemoveHostTime,
-    RemoveRecordingCost,
-    ScaleHostSpans,
-)
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.modules import MODULE_PREFIX
 from pinchpoint.analysis.time.accounting import device_part
 from pinchpoint.analysis.time.gaps import gaps
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.diagnosis import engine
-from pinchpoint.diagnosis.finding import Found
 from pinchpoint.frozen import dataclass
-from pinchpoint.report.documents.report import Report, ResultTable
+from pinchpoint.report.documents.report import Report, ResultTable, finding_key
 from pinchpoint.report.plain import plain
 from pinchpoint.report.tables.columns import LONGEST_NAME
 from pinchpoint.report.tables.time import idle_causes_shown
 from pinchpoint.report.timeline.lanes import NO_LINK, Timeline
+from pinchpoint.report.timeline.occurrences import Numbers, Occurrences, of_findings
 from pinchpoint.trace import DeviceKind, HostKind, MemoryKind, Table, Trace
-
-# ------------------------------------------------------------------------------------------------
-# Where each finding happens: every row of the trace that its fix would change.
-
-
-Numbers = NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Occurrences:
-    """Rows by table, and stretches of time that are no rows."""
-
-    rows: dict[str, Numbers] = field(default_factory=dict)
-    start_ns: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
-    end_ns: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def __len__(self) -> int:
-        return sum(len(rows) for rows in self.rows.values()) + len(self.start_ns)
-
-
-def occurrences(finding: Found) -> Occurrences:
-    """What the changes of a finding touch; empty where it has none, as those about memory."""
-    rows: dict[str, list[Numbers]] = {}
-    starts: list[Numbers] = []
-    ends: list[Numbers] = []
-    for change in finding.changes:
-        match change:
-            case RemoveRecordingCost() | AddHostTime():  # no place that the fix would change
-                continue
-            case RemoveHostTime(start_ns=start, end_ns=end):
-                starts.append(np.asarray(start, np.int64))
-                ends.append(np.asarray(end, np.int64))
-            case DropSyncs(api_calls=calls):
-                rows.setdefault("api_calls", []).append(np.asarray(calls, np.int64))
-            case ScaleHostSpans(host_ops=spans):
-                rows.setdefault("host_ops", []).append(np.asarray(spans, np.int64))
-            case _:
-                rows.setdefault("device_ops", []).append(np.asarray(change.device_ops, np.int64))
-    found = {table: np.unique(np.concatenate(parts)) for table, parts in rows.items()}
-    if not starts:
-        return Occurrences(found)
-    return Occurrences(found, np.concatenate(starts), np.concatenate(ends))
-
 
 # ------------------------------------------------------------------------------------------------
 # The names in the trace that the rows of a table stand for.
@@ -136,14 +84,6 @@ def _distinct(trace: Trace, rows: Table | None, kind: HostKind | None = None) ->
     return [trace.names[i] for i in np.flatnonzero(np.bincount(names, minlength=1)).tolist()]
 
 
-def names_at(trace: Trace, rows: Table | None, at_ns: int | None) -> set[str]:
-    """Names of the events that begin at a time."""
-    if rows is None or at_ns is None:
-        return set()
-    first, end = np.searchsorted(rows["start_ns"], (at_ns, at_ns + 1))
-    return {trace.names[i] for i in rows["name"][first:end].tolist()}
-
-
 # ------------------------------------------------------------------------------------------------
 # What the numbers of the report are made of, as places in the timeline.
 
@@ -185,29 +125,12 @@ def _all(trace: Trace, drawn: Timeline, report: Report) -> Iterator[tuple[str, M
 
 
 def _findings(trace: Trace, drawn: Timeline, report: Report) -> Iterator[tuple[str, Mark]]:
-    shown = {item.id: number for number, item in enumerate(report.findings, 1)}
-    if not shown:
-        return
-    for ranked in engine.diagnose(trace).found:
-        if ranked.id not in shown:
-            continue
-        places = occurrences(ranked.finding)
-        label = f"{shown[ranked.id]} · {ranked.id}"
+    for number, (item, places) in enumerate(of_findings(trace, report), 1):
+        how = f" ({places.how})" if places.how else ""
+        label = f"{number} · {item.id}{how}"
         if len(places):
-            yield f"finding {ranked.id}", of_rows(trace, drawn, label, places)
-            continue
-        yield f"finding {ranked.id}", _of_evidence(trace, label, ranked.finding)
-
-
-def _of_evidence(trace: Trace, label: str, finding: Found) -> Mark:
-    """Where no change says what a fix would touch: all events named as the one that shows it."""
-    shown = [fact for fact in finding.evidence if fact.at_ns is not None]
-    for fact in shown:
-        for kind, table in (("device", trace.device_ops), ("host", trace.host_ops)):
-            if fact.name in names_at(trace, table, fact.at_ns):
-                return Mark(f"{label} (events of this name)", 0, (str(fact.name),), kind)
-    when = np.array([fact.at_ns for fact in shown], np.int64)
-    return of_times(label, when, when + 1)
+            key = finding_key(report.findings[:number])
+            yield f"finding {key}", of_rows(trace, drawn, label, places)
 
 
 def of_rows(trace: Trace, drawn: Timeline, label: str, places: Occurrences) -> Mark:

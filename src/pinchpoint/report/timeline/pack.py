@@ -18,7 +18,7 @@ import numpy as np
 
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.report.documents.report import Report
+from pinchpoint.report.documents.report import Report, finding_key
 from pinchpoint.report.plain import plain
 from pinchpoint.report.timeline.counters import counters_of
 from pinchpoint.report.timeline.details import details, sources
@@ -194,6 +194,7 @@ def _places(trace: Trace, drawn: Timeline, report: Report) -> list[dict[str, Any
     named = drawn.entries.name[slices.entry]
     numbers = {text: i for i, text in enumerate(trace.names)}
     for finding, item in enumerate(report.findings):
+        key = finding_key(report.findings[: finding + 1])
         for fact in item.evidence:
             if fact.at_ns is None:
                 continue
@@ -204,7 +205,7 @@ def _places(trace: Trace, drawn: Timeline, report: Report) -> list[dict[str, Any
             places.append(
                 {
                     "finding": finding,
-                    "id": item.id,
+                    "id": key,
                     "what": plain(fact.what, NAME_LIMIT),
                     "at_ns": fact.at_ns,
                     "slice": int(rows[-1]) if len(rows) else None,

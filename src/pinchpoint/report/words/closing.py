@@ -8,9 +8,11 @@ from pinchpoint.analysis.steps.repetition import FEWEST_LAUNCHES
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.record import Need
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
+from pinchpoint.report.documents.causal import PieceInfo
 from pinchpoint.report.documents.report import PartOfStep, Report
 from pinchpoint.report.quantity import duration
 from pinchpoint.report.words.mean import unexplained_exceptions
+from pinchpoint.report.words.run import closing_of_run
 
 _IDLE_KINDS = frozenset(kind.id for kind in GapKind)
 _SILENT = (
@@ -34,6 +36,8 @@ _NOT_THE_PROGRAM = (GapKind.PROFILER.id, GapKind.START_LATENCY.id)
 
 def closing_sentence(report: Report) -> str | None:
     """What the absence of further findings means; None if no rule looked at a step."""
+    if report.run is not None and report.run.alone:
+        return closing_of_run(report, report.run) if report.findings or report.clear else None
     said = _said(report)
     ends_in_a_command = said is not None and not said.endswith(".")
     return said if said is None or ends_in_a_command else said + _too_short(report)
@@ -79,9 +83,10 @@ def _nothing(report: Report, where: str, worth: str) -> str:
     if report.findings:  # of memory, or of how the program measures
         return f"No cause that was checked{where} is {worth}."
     if where:
-        return f"Nothing{where} is {worth}."
+        return f"Nothing{where} is {worth}.{_not_judged(report)}"
     doubt = _not_judged(report) + _undecided(report)
     if report.not_applicable:
+        doubt = doubt or _heaviest(report)
         return (
             f"No cause of programs on CPUs that was checked is {worth}"
             f" ({len(report.not_applicable)} others are causes on devices).{doubt}"
@@ -112,6 +117,8 @@ def _heaviest(report: Report) -> str:
     line = report.heaviest_line
     if line is None or any(line.name == str(f.location) for f in report.findings):
         return ""
+    if report.device is None:
+        return _longest_operator(report, line)
     least = (
         ""
         if line.limit_ns is None
@@ -121,6 +128,18 @@ def _heaviest(report: Report) -> str:
         f" Most of the device's work is that of {line.name}: {duration(line.device_ns)} a step in"
         f" {line.calls:.0f} operations{least}. Without it the step would be"
         f" {duration(line.step_if_free_ns)}: is all of it needed?"
+    )
+
+
+def _longest_operator(report: Report, piece: PieceInfo) -> str:
+    """Without a device, the operator that the host computes longest."""
+    if any(piece.name in f.summary for f in report.findings):
+        return ""
+    share = piece.host_ns / (piece.step_if_free_ns + piece.host_ns)
+    where = f" in {piece.place}" if piece.place else ""
+    of = f" of {piece.shapes}" if piece.shapes else ""
+    return (
+        f" The host computes longest in {piece.name}{of}{where}: {100 * share:.0f} % of the step."
     )
 
 

@@ -1,7 +1,7 @@
 """The sentence that answers whether a fix worked."""
 
 from pinchpoint.compare.fix import FixOutcome
-from pinchpoint.report.quantity import in_unit, span, time_unit
+from pinchpoint.report.quantity import in_unit, slower_or_faster, span, time_unit
 
 _ENDS = {
     "worked": "it worked",
@@ -30,12 +30,8 @@ def _doubt(outcome: FixOutcome) -> str:
 
 
 def _without_prediction(outcome: FixOutcome) -> str:
-    if outcome.said == "worked":
-        gone = 100 * (1 - outcome.measured_ns / outcome.before_ns)
-        return f"{gone:.1f} % faster"
-    if outcome.said == "did not help":
-        more = 100 * (outcome.measured_ns / outcome.before_ns - 1)
-        return f"{more:.1f} % slower"
+    if outcome.said in ("worked", "did not help"):
+        return slower_or_faster(outcome.before_ns, outcome.measured_ns)
     return _ENDS[outcome.said]
 
 

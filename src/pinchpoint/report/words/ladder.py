@@ -27,16 +27,33 @@ def rung_label(rung: RungInfo) -> str:
     """The change in a few words."""
     if rung.kind == "together":
         return "all of them"
-    return f"{rung.id} at its limit" if rung.kind == "piece" and not rung.on_host else rung.id
+    at_limit = rung.kind == "piece" and not (rung.on_host or rung.free)
+    return f"{rung.id} at its limit" if at_limit else rung.id
 
 
 def takes(rung: RungInfo) -> str:
     """What the change takes; empty for all together."""
+    if rung.free:
+        return "if it cost nothing"
     return "host time gone" if rung.on_host else EFFORT.get(rung.effort or "", "")
+
+
+_OF_PIECES = (
+    "No rule knows what to change: these are the heaviest pieces, each at most worth what is shown."
+    " A range ends at what the machine needs for it, where that is known. Pieces overlap."
+)
+
+
+def title(ladder: LadderInfo, clock: str) -> str:
+    """What the bars are."""
+    pieces = bool(ladder.rungs) and all(rung.free for rung in ladder.rungs)
+    return f"The step {'without each of its pieces' if pieces else 'after each change'}, {clock}"
 
 
 def why_this_order(ladder: LadderInfo) -> str | None:
     """Why the first change is first, where that is not the largest gain or not the least work."""
+    if any(rung.free for rung in ladder.rungs):
+        return _OF_PIECES
     rungs = [rung for rung in ladder.rungs if rung.kind == "finding" and not rung.after]
     if len(rungs) < 2:
         return None

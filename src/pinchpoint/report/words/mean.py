@@ -6,6 +6,7 @@ from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.documents.report import ExceptionalStepInfo, Report, StepKindInfo
 from pinchpoint.report.quantity import duration, in_unit, time_unit
 from pinchpoint.report.words.report import counts_the_mean
+from pinchpoint.report.words.run import outside_sentence, steps_of_run
 
 _MOST_CAUSES = 3  # of exceptional steps, in one sentence
 
@@ -19,6 +20,10 @@ def mean_sentences(report: Report) -> Iterator[str]:
         yield mean
     if run := _run(report):
         yield run
+    if outside := outside_sentence(report):
+        yield outside
+    if report.run is not None and report.run.alone and (timed := steps_of_run(report.run)):
+        yield timed
 
 
 def _kinds(report: Report) -> str | None:

@@ -1,6 +1,7 @@
 """Sentences about a job that the renderers share."""
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 from pinchpoint.report.documents.ranks import (
@@ -14,7 +15,7 @@ from pinchpoint.report.documents.ranks import (
     StragglerItem,
 )
 from pinchpoint.report.documents.report import PartOfStep
-from pinchpoint.report.quantity import duration, number, percent, quantity
+from pinchpoint.report.quantity import duration, in_unit, number, percent, quantity, time_unit
 from pinchpoint.report.words.report import MOST_PARTS, SMALL_PART_RATIO, change
 
 MOST_NOTES = 4  # of one sort; the document has them all
@@ -55,16 +56,32 @@ def clock_sentence(report: RanksReport) -> str | None:
 
 
 def step_sentence(report: RanksReport) -> str | None:
-    """How long a step takes, recorded and without the profiler."""
+    """How long a step takes, recorded and without the profiler.
+
+    Of several ranks that is the mean, which their parts add up to; what a rank's own answer says
+    is its typical step, near the median.
+    """
     steps = report.steps
     if steps.typical_ns is None:
         return None
-    without, recorded = steps.unprofiled_ns_predicted, duration(steps.typical_ns)
+    without, recorded = (
+        steps.unprofiled_ns_predicted,
+        f"{duration(steps.typical_ns)}{_mean(report)}",
+    )
     if without is None:
         return f"A step takes {recorded}, as recorded"
-    if duration(without) == recorded:
+    if duration(without) == duration(steps.typical_ns):
         return f"A step takes {recorded}, with the profiler or without"
     return f"A step takes about {duration(without)} without the profiler, {recorded} as recorded"
+
+
+def _mean(report: RanksReport) -> str:
+    steps = report.steps
+    if report.job.ranks < 2 or steps.typical_ns is None or not steps.duration_ns:
+        return ""
+    unit, middle = time_unit(steps.typical_ns), round(median(steps.duration_ns))
+    apart = in_unit(middle, unit) != in_unit(steps.typical_ns, unit)
+    return f" on average over ranks and steps{f' (median {in_unit(middle, unit)})' * apart}"
 
 
 def step_figure(report: RanksReport) -> str:

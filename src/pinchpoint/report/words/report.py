@@ -8,6 +8,7 @@ from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
 from pinchpoint.report.documents.report import PartOfStep, Report, RoundsInfo, StepsInfo
 from pinchpoint.report.quantity import duration, in_unit, percent, size, span, time_unit
+from pinchpoint.report.words.run import run_sentence
 
 CANNOT_CONCLUDE = "cannot conclude"
 NOT_CORRECTED = "not corrected: "  # and why not
@@ -29,6 +30,9 @@ def source_line(report: Report) -> tuple[str, ...]:
     if any(fact.id == "device-unread" for fact in report.health.facts):
         none = "a device whose activity is not read"
     devices = ", ".join(named) or none
+    if report.run is not None and report.run.alone:
+        sure = f"{report.run.looks:,} looks at its threads, nothing else recorded"
+        return (report.source.path, sure, f"health: {report.health.verdict}")
     if not report.source.events and not named:
         return (report.source.path, report.source.format)
     rank = () if report.source.rank is None else (f"rank {report.source.rank}",)
@@ -51,10 +55,13 @@ def steps_found(report: Report) -> str:
 def step_sentence(report: Report) -> str | None:
     """How long a step takes, as the one number that gains count from; None if nothing was timed.
 
-    ``A step takes 14.4 ms without the profiler (12.1 to 16.7), 24.6 in the trace``. The number is
-    the mean where exceptional steps or several kinds of steps make it another one.
+    ``A step takes 14.4 ms without the profiler (13.1 to 15.7), 24.6 in the trace``. The number is
+    the mean where exceptional steps or several kinds of steps make it another one. Where the
+    recording does not tell it closely, the range takes its place, with why.
     """
     steps, base = report.steps, base_ns(report)
+    if report.run is not None and report.run.alone:
+        return run_sentence(report.run)
     if steps.typical_ns is None or not base:
         return None
     if steps.how == "none":
@@ -70,6 +77,8 @@ def step_sentence(report: Report) -> str | None:
         )
     recorded = (steps.mean_ns if mean else steps.typical_ns) or steps.typical_ns
     limits = steps.base_range_ns if mean else steps.unprofiled_ns_range
+    if limits and steps.unprofiled_not_closer:
+        return _only_a_range(steps, limits, base, recorded, mean)
     between = f" ({span(*limits, time_unit(base))})" if limits else ""
     if abs(recorded - base) < VISIBLE_COST_RATIO * recorded:
         return f"A step takes {takes}, with the profiler or without{between}"
@@ -80,6 +89,17 @@ def step_sentence(report: Report) -> str | None:
     same = unit == time_unit(recorded)
     trace = in_unit(recorded, unit) if same else duration(recorded)
     return f"A step takes {about}{takes} without the profiler{between}{how}, {trace} in the trace"
+
+
+def _only_a_range(
+    steps: StepsInfo, limits: tuple[int, int], base: int, recorded: int, mean: bool
+) -> str:
+    unit = time_unit(base)
+    trace = in_unit(recorded, unit) if unit == time_unit(recorded) else duration(recorded)
+    return (
+        f"A step takes {span(*limits, unit)} {unit}{' on average' * mean} without the profiler"
+        f" (counted as {in_unit(base, unit)}), {trace} in the trace; {steps.unprofiled_not_closer}"
+    )
 
 
 def _one_piece(report: Report) -> str:
@@ -135,6 +155,24 @@ def serving_sentence(report: Report) -> str | None:
     return said
 
 
+def kv_cache_sentence(report: Report) -> str | None:
+    """What one decode round reads from the cache of keys and values; None where nothing is known.
+
+    ``kv_cache.why`` of the document says what would tell.
+    """
+    found = report.kv_cache
+    if found is None or found.positions is None:
+        return None
+    each = "round" if report.serving is not None else "step"
+    held = f"{found.positions:,.0f} position{'s' if found.positions != 1 else ''} of the KV cache"
+    if found.read_bytes is None:
+        return f"A decode {each} meets {held}; their size is not known"
+    said = f"A decode {each} reads {held}, at most {size(found.read_bytes)}"
+    if found.least_ns is not None:
+        said += f": {duration(found.least_ns)} at full memory bandwidth"
+    return said
+
+
 def _rounds(kind: RoundsInfo) -> str:
     said = f"{kind.count} {kind.kind} round{'s' if kind.count != 1 else ''}"
     said += f" of {kind.requests:g} request{'s' if kind.requests != 1 else ''}"
@@ -174,6 +212,8 @@ def gain(report: Report, finding: Finding) -> str:
     What falls into a few steps only leaves the typical one as it is; then its cost is said.
     """
     base = finding.given_step_ns or base_ns(report)
+    if report.run is not None and report.run.alone and finding.consequence:
+        return finding.consequence
     if finding.predicted_step_ns is not None and base and finding.predicted_step_ns < base:
         return change(base, finding.predicted_step_ns, finding.predicted_range_ns)
     if finding.cost_ns_per_step and (base or finding.consequence is None):
@@ -286,6 +326,8 @@ def breakdown_title(report: Report) -> str:
     """What the breakdown is of."""
     clock = "without the profiler" if _parts_are_corrected(report) else "as recorded"
     what = "the time" if report.steps.how == "none" else "a step"
+    if report.run is not None and report.run.alone:
+        return "Where the run goes"
     return f"Where {what} goes, {clock}"
 
 

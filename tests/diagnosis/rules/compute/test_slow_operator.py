@@ -3,6 +3,7 @@
 import pytest
 
 from pinchpoint.analysis.replay import DropDeviceOps, LimitDeviceOps
+from pinchpoint.diagnosis.engine import diagnose
 from program import Program
 
 ROWS, WIDTH, TABLE = 200_000, 256, 1_000
@@ -151,3 +152,14 @@ def test_a_kernel_that_is_known_to_be_slow_needs_no_limit(outcome):
     assert (finding.changes, finding.cost_ns_per_step) == ((), 5_000_000)
     small = ("aten::miopen_convolution", {}, "naive_conv_fwd", 0.5, 1)
     assert not outcome("slow-operator", step_of(small, HEALTHY)).findings
+
+
+def test_what_is_slow_wherever_it_runs_needs_no_limit_and_promises_none(outcome):
+    trace = step_of(("aten::_coalesce", {}, "coalesceValuesKernel", 2, 1), HEALTHY, HEALTHY)
+    (finding,) = outcome("slow-operator", trace).findings
+    assert "how much of it another way saves is not known" in finding.summary
+    (ranked,) = diagnose(trace).found
+    assert ranked.predicted.range_ns[1] == ranked.predicted.base_ns  # it may win nothing
+    assert ranked.predicted.range_ns[0] == pytest.approx(3.4e6, rel=0.1)  # or all of it
+    small = ("aten::_coalesce", {}, "coalesceValuesKernel", 0.2, 1)
+    assert not outcome("slow-operator", step_of(small, HEALTHY, HEALTHY)).findings

@@ -80,19 +80,38 @@ def test_without_them_the_step_is_that_of_the_frozen_encoder(predicted):
     assert after == pytest.approx((500 + HEAD_US + 20) * 1_000, rel=0.1)
 
 
-def test_products_of_their_shape_go_wherever_they_run(outcome):
+FILTER, MAPS = [64, 32, 3, 3], [8, 64, 16, 16]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "in_vain_us"), [(ENCODER, 300), (FILTER, 300 + 50)], ids=["linear", "convolution"]
+)
+def test_what_is_for_their_shape_goes_wherever_it_runs(outcome, encoder, in_vain_us):
     """An adapter that is trained, in front of a layer that is not: the way to it is needed."""
     p = Program()
     engine = p.builder.thread("autograd")
-    for _ in p.steps(5):
-        p.thread = engine
+
+    def of_a_product():
         given = {"shapes": [[1024, 64], [64, 1024]], "dtypes": ["float"] * 2}
         with p.row(NODE + "MmBackward0"):
             with p.row("aten::mm", **given):
                 p.kernel("sm90_xmma_gemm_f32", 300)
             with p.row("aten::mm", shapes=[[64, 1024], [1024, 1024]], dtypes=["float"] * 2):
                 p.kernel("sm90_xmma_gemm_f32", 200)
-        for shape, adds in ((ENCODER, True), (HEAD, False)):
+
+    def of_a_convolution():
+        given = {"shapes": [MAPS, [8, 32, 16, 16], FILTER], "dtypes": ["float"] * 3}
+        with p.row(NODE + "ConvolutionBackward0"):
+            with p.row("aten::convolution_backward", **given):
+                p.kernel("sm90_xmma_dgrad_implicit_gemm_f32", 200)
+                p.kernel("sm90_xmma_wgrad_implicit_gemm_f32", 300)
+            with p.row("aten::sum", shapes=[MAPS], dtypes=["float"]):
+                p.kernel("reduce_kernel", 50)
+
+    for _ in p.steps(5):
+        p.thread = engine
+        (of_a_product if encoder is ENCODER else of_a_convolution)()
+        for shape, adds in ((encoder, True), (HEAD, False)):
             with p.row("torch::autograd::AccumulateGrad", shapes=[shape], dtypes=["float"]):
                 if adds:
                     with p.row("aten::add_"):
@@ -105,7 +124,7 @@ def test_products_of_their_shape_go_wherever_they_run(outcome):
             p.kernel("sgd", 20)
         p.sync()
     (finding,) = outcome("unused-gradients", p.trace()).findings
-    assert finding.cost_ns_per_step == (300 + ADD_US) * 1_000
+    assert finding.cost_ns_per_step == (in_vain_us + ADD_US) * 1_000
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from pinchpoint.trace import RunFacts, RunSamples
+from pinchpoint.trace import HostKind, RunFacts, RunSamples
 from pinchpoint.trace.run_samples import SampledThread
 from program import Program
 
@@ -132,3 +132,73 @@ def test_the_line_is_that_of_most_looks(outcome):
     trace = replace(batching(), run=RunFacts(samples=looked))
     (finding,) = outcome("host-waits", trace).findings
     assert finding.location.line == 71
+
+
+RUN, POOL = "concurrent/futures/thread.py(58): run", "multiprocessing/pool.py(540): _handle_tasks"
+
+
+def looked_at(main, *others, late_ns=0, cpu_ns=900_000_000):
+    """100 looks in 10 s at the main thread at one stack, and at others with stacks and looks."""
+    stacks, threads = [main], [SampledThread("MainThread", True, 100, 0, ((0, 100),))]
+    for number, seen in enumerate(others):
+        rows = []
+        for stack, looks in seen:
+            rows.append((len(stacks), looks))
+            stacks.append(stack)
+        threads.append(SampledThread(f"other {number}", False, 100, cpu_ns, tuple(rows)))
+    frames = tuple(dict.fromkeys(f for stack in stacks for f in stack))
+    return RunFacts(
+        cores_allowed=16,
+        samples=RunSamples(
+            every_s=0.1,
+            seconds=10.0,
+            looks=100,
+            late_median_ns=late_ns,
+            cost_ns=0,
+            frames=frames,
+            stacks=tuple(tuple(frames.index(f) for f in stack) for stack in stacks),
+            threads=tuple(threads),
+        ),
+    )
+
+
+COLLECT = (WAIT, GET, "server.py(60): collect")
+TURNS = [[(("read.py(48): patch", RUN), 80), (("read.py(50): patch", RUN), 20)]] * 5
+
+
+def test_threads_that_take_turns_at_a_lock_are_followed_to_its_line(outcome, predicted):
+    run = looked_at(COLLECT, *TURNS)  # 0.9 s on a core each of 10: less than one core together
+    trace = replace(batching(wait_us=(20_000, 40_000)), run=run)
+    (finding,) = outcome("host-waits", trace).findings
+    assert "turns at a lock: most stand in patch (read.py:48)" in finding.summary
+    assert finding.location.line == 50
+    # Five at once leave a fifth of 30 ms beside the 5 ms of the device.
+    assert predicted(trace, "host-waits") == pytest.approx(11e6, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("late_ns", "cpu_ns"),
+    [(5_000_000, 900_000_000), (0, 9_000_000_000), (0, 1_000_000)],
+    ids=["the interpreter's lock", "all on cores", "none on a core"],
+)
+def test_other_threads_take_no_turns(outcome, late_ns, cpu_ns):
+    run = looked_at(COLLECT, *TURNS, late_ns=late_ns, cpu_ns=cpu_ns)
+    (finding,) = outcome("host-waits", replace(batching(), run=run)).findings
+    assert "another thread, or a timeout" in finding.summary
+
+
+def test_without_stacks_looks_say_who_waits_and_for_a_pool_that_is_sent_much(outcome):
+    p = Program()
+    for _ in range(7):
+        p.host("aten::mm", 100, kind=HostKind.OPERATOR)
+        p.kernel("work", 900)
+        p.sync()
+        p.busy(30_000)
+    compute = (WAIT, "multiprocessing/pool.py(765): wait", "features.py(53): compute")
+    packs = [(("multiprocessing/connection.py(206): send", POOL), 95)]
+    trace = replace(p.trace(), run=looked_at(compute, packs))
+    (finding,) = outcome("host-waits", trace).findings
+    assert (finding.location.function, finding.location.line) == ("compute", 53)
+    assert "packs and sends their tasks (95 % of the looks at it)" in finding.summary
+    least_ns, most_ns = finding.saving_ns_per_step
+    assert least_ns < 0.1 * most_ns  # what the workers take by themselves is not known

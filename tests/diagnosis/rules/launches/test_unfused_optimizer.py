@@ -6,7 +6,7 @@ from program import LAUNCH_US, Program
 LAUNCHES, HOST_US = 80, 20
 
 
-def optimizing(*, launches=LAUNCHES, name="Optimizer.step#AdamW.step", reads=0):
+def optimizing(*, launches=LAUNCHES, name="Optimizer.step#AdamW.step", reads=0, products=0):
     """A forward pass of 200 us, then an optimizer step of many launches, HOST_US each."""
     p = Program()
     for _ in p.steps(6):
@@ -17,6 +17,9 @@ def optimizing(*, launches=LAUNCHES, name="Optimizer.step#AdamW.step", reads=0):
                 with p.row("aten::addcdiv_"):
                     p.kernel("elementwise", 3)
                     p.busy(HOST_US - LAUNCH_US)
+            for _ in range(products):
+                with p.row("aten::mm"):
+                    p.kernel("sm90_xmma_gemm_bf16", 100)
             for _ in range(reads):
                 p.read()
     return p.trace()
@@ -36,8 +39,13 @@ def test_fused_the_step_is_short(predicted):
 
 @pytest.mark.parametrize(
     "trace",
-    [optimizing(launches=8), optimizing(launches=8, reads=40), optimizing(name="my_update")],
-    ids=["fused", "reads", "no optimizer"],
+    [
+        optimizing(launches=8),
+        optimizing(launches=8, reads=40),
+        optimizing(name="my_update"),
+        optimizing(products=40),
+    ],
+    ids=["fused", "reads", "no optimizer", "it multiplies matrices"],
 )
 def test_other_steps_are_not_meant(outcome, trace):
     assert outcome("unfused-optimizer", trace).answer == "clear"

@@ -311,3 +311,23 @@ def test_an_operator_without_a_limit_is_named_with_its_shapes():
     trace = _trace(lambda b, at: _op(b, "aten::grid_sampler_2d", at, 9 * MS))
     said = closing_sentence(report_of(trace))
     assert f"How fast aten::grid_sampler_2d of {LARGE} in train (train.py:5), 90 %" in said
+
+
+@pytest.mark.parametrize(
+    ("conv_ms", "nodes", "not_checked"),
+    [
+        (8, (0,), {"layout-nchw": "try --knob channels_last"}),
+        (1, (0, 1), {"numa-remote": "numactl --cpunodebind=0 --membind=0 COMMAND"}),
+        (1, None, {"numa-remote": "a run folder"}),
+        (1, (0,), {}),
+    ],
+)
+def test_layout_and_memory_nodes_are_told_by_a_comparison_only(conv_ms, nodes, not_checked):
+    trace = _trace(lambda b, at: _op(b, "aten::convolution", at, conv_ms * MS))
+    said = {
+        outcome.id: outcome.record
+        for outcome in diagnose(replace(trace, run=RunFacts(cpu_nodes=nodes))).outcomes
+        if outcome.answer == "not checked" and outcome.id in ("layout-nchw", "numa-remote")
+    }
+    assert said.keys() == not_checked.keys()
+    assert all(not_checked[id_] in said[id_] for id_ in said)

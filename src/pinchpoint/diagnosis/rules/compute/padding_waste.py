@@ -1,37 +1,57 @@
 """Most of the work goes into padding.
 
 ## What it looks for
-Which tokens are padding is not in a recording: it has the shapes of tensors, not their values. The
-rule says so where batches of sequences go through attention at one common length, and is content
-where sequences are packed, with their own lengths given to the kernel.
+Batches [rows, width] whose rows are shorter than the batch is wide, by what `pinchpoint run` saw of
+the tensors of one step: a mask of one piece a row, else runs of one value in which rows end or
+begin, else frames that are all alike there; and operators that compute on all of these positions.
+Which tokens are padding is not in a recording by itself: there, batches of sequences that go
+through attention at one common length are not checked, and sequences that are packed, with their
+own lengths given to the kernel, are none.
 
 ## Why it matters
-A batch padded to the longest length computes as much for a short sequence as for the longest. The
+A batch padded to a fixed length computes as much for a short sequence as for the longest. The
 device is busy all the time, so no utilisation shows it.
 
 ## How to fix it
-Group sequences by length and pad to the longest of each batch; or pack several into one row, with
-an attention that knows their borders (variable-length kernels, nested tensors).
+Pad to the longest row of each batch, and put rows of like length into one batch; or pack several
+into one row, with an attention that knows their borders (variable-length kernels, nested tensors).
+The range is from the first of these to the last.
 
 ## When to ignore it
-Sequences of one length.
+Where other batches are full: one step was looked at.
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
+import numpy as np
+
+from pinchpoint.analysis.costs.call import OperatorCall
+from pinchpoint.analysis.host.input_arguments import Shape
+from pinchpoint.analysis.replay import Change
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.evidence.attainable import attainable
+from pinchpoint.diagnosis.evidence.called_work import CalledWork, called_work
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
-from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Floats
+from pinchpoint.trace.durations import duration
+from pinchpoint.trace.run_values import Padding
 
 RULE = Rule(
-    needs=("device_ops", "host_ops"),
-    record=Record("how many tokens are real: log (mask.sum() / mask.numel()) for some batches"),
+    needs=("host_ops",),
+    record=Record("values of masks: pinchpoint run looks at one step's"),
+    advice=NO_HINT,
 )
 
 SHORTEST = 64  # of queries; decoding steps of one token have no padding to speak of
+LEAST_WASTE_RATIO = 0.1  # of the positions: rows of text that are cut alike end a little apart
+START_NS = 3_000  # of a kernel that does next to nothing: 1.5 to 2.5 us, and its tail
+CALL_NS = 20_000  # of an operator on a CPU that does next to nothing: 2 to 20 us when recorded
+GROUPS = 8  # stretches of lengths that sorted batches have: a loader sorts some batches' worth
 
 _PACKED_AT = {  # input that is only there for packed sequences: borders, or sequences' lengths
     "aten::_flash_attention_forward": 3,
@@ -41,12 +61,164 @@ _PACKED_AT = {  # input that is only there for packed sequences: borders, or seq
 
 
 def check(trace: Trace) -> Iterator[Found]:
-    """Never a finding: only the program knows which tokens are padding."""
-    calls, inside = launched_calls(trace), device_ops_in_steps(trace)
-    padded = calls.where(_may_be_padded) & inside
-    if padded.any():
-        raise NotChecked("a recording does not show which tokens are padding", fits=True)
-    yield from ()
+    """Padding that was seen, with the work that goes with it."""
+    values = None if trace.run is None else trace.run.values
+    if values is None or not values.batches:
+        calls, inside = launched_calls(trace), device_ops_in_steps(trace)
+        if (calls.where(_may_be_padded) & inside).any():
+            raise NotChecked("a recording does not show which tokens are padding", fits=True)
+        return
+    padded = [p for p in values.padding if 1 - p.real_ratio >= LEAST_WASTE_RATIO]
+    for padding in sorted(padded, key=lambda p: -p.rows * p.width * (1 - p.real_ratio)):
+        found = _found(trace, padding)
+        if found is not None:
+            yield found
+            return
+
+
+def _found(trace: Trace, padding: Padding) -> Found | None:
+    """None where nothing that was recorded computes on these positions."""
+    rows, width = padding.rows, padding.width
+    pairs = called_work(
+        trace, lambda call: _on_pairs(call, rows, width), "attention over pairs of positions"
+    )
+    linear = called_work(
+        trace,
+        lambda call: not _on_pairs(call, rows, width) and _on_positions(call, rows, width),
+        "work on all positions",
+    )
+    work = [one for one in (linear, pairs) if one is not None]
+    if not work:
+        return None
+    total = sum(one.ns_per_step for one in work)
+    what = "frames" if padding.evidence == "frames" else "tokens"
+    place = None if padding.place is None else Location(*padding.place)
+    longest, mean = padding.longest, padding.mean_length
+    kept = _kept(padding)
+    return Found(
+        summary=(
+            f"{100 * padding.real_ratio:.0f} % of {rows} × {width} positions hold {what}"
+            f" (mean length {mean:.0f}, longest {longest}); {duration(total)} of each step compute"
+            " on all of them"
+        ),
+        evidence=(
+            *(fact for one in work for fact in one.evidence[:2]),
+            Evidence("positions that hold something", round(padding.real_ratio, 4), "ratio"),
+            Evidence("mean length", round(mean, 1), "positions"),
+            Evidence("longest row", longest, "positions"),
+            Evidence("width of the batch", width, "positions"),
+            Evidence("seen by", _BY[padding.evidence].format(padding.name or "the batch"), "words"),
+        ),
+        cost_ns_per_step=total,
+        changes=_shrunk(trace, linear, pairs, kept),
+        at_best=_shrunk(trace, linear, pairs, [n / width for n in padding.lengths]),
+        location=place or work[0].place,
+        fix=(
+            "Pad each batch to its longest row, and put rows of like length into one batch"
+            if longest < width
+            else "Put rows of like length into one batch, or pack them"
+        ),
+        hint=(
+            'batch = tokenizer(texts, padding="longest")  # not max_length; texts sorted by length'
+            if longest < width
+            else "order = sorted(range(len(data)), key=lambda i: len(data[i]))"
+        ),
+        confidence=_CONFIDENCE[padding.evidence],
+    )
+
+
+_BY = {
+    "mask": "the mask {}",
+    "ids": "one value that rows of {} share at their ends",
+    "frames": "frames of {} that are all alike at the ends of rows",
+}
+# Only a mask says what is not to be read; silence at the end of a recording looks like padding.
+_CONFIDENCE: dict[str, Literal["high", "medium", "low"]] = {
+    "mask": "high",
+    "ids": "medium",
+    "frames": "low",
+}
+
+
+def _kept(padding: Padding) -> list[float]:
+    """Shares of the width that stretches of rows have: all the longest; else sorted by length."""
+    if padding.longest <= (1 - LEAST_WASTE_RATIO) * padding.width:
+        return [padding.longest / padding.width]
+    last = len(padding.lengths) - 1
+    return [padding.lengths[round(last * (i + 1) / GROUPS)] / padding.width for i in range(GROUPS)]
+
+
+def _shrunk(
+    trace: Trace, linear: CalledWork | None, pairs: CalledWork | None, kept: list[float]
+) -> tuple[Change, ...]:
+    """Work by its positions, attention by pairs of them; weights are read all the same."""
+    changes: list[Change] = []
+    for work, power in ((linear, 1), (pairs, 2)):
+        if work is not None:
+            ratio = float(np.mean(np.power(kept, power)))
+            if not work.on_device:
+                calls_ns = CALL_NS * work.count
+                ratio = max(ratio, min(calls_ns / max(work.ns_per_step, 1), 1.0))
+            changes.append(work.scaled(ratio, least=_least(trace, work)))
+    return tuple(changes)
+
+
+def _least(trace: Trace, work: CalledWork) -> Floats | None:
+    """The share of its time that each operation keeps, however few positions there are."""
+    if not work.on_device:
+        return None
+    assert trace.device_ops is not None
+    took, well = trace.device_ops["duration_ns"][work.rows], attainable(trace)
+    least = np.full(len(took), float(START_NS))
+    if well is not None:
+        weights = launched_calls(trace).numbers(well.weights_ns)[work.rows]
+        least = np.fmax(least, weights)
+    return np.minimum(least / np.maximum(took, 1), 1.0)
+
+
+# ------------------------------------------------------------------------------------------------
+# Which operators compute on the positions of a batch, by the shapes of their inputs.
+
+
+def _on_positions(call: OperatorCall, rows: int, width: int) -> bool:
+    """An input has a row of features for each position."""
+    if call.name.startswith(("aten::_foreach", "aten::_fused")):
+        return False  # an optimizer's, on lists of parameters
+    if "embedding" in call.name:
+        return any(call.shape(i) == (rows, width) for i in call.tensors())
+    return any(
+        _has_positions(shape, rows, width)
+        for i in call.tensors()
+        if (shape := call.shape(i)) is not None
+    )
+
+
+def _has_positions(shape: Shape, rows: int, width: int) -> bool:
+    """``[rows, width, …]``, ``[width, rows, …]``, ``[rows, heads, width, …]``, or both as one."""
+    if len(shape) >= 3 and {shape[0], shape[1]} == {rows, width}:
+        return True
+    if len(shape) == 4 and shape[0] == rows and width in shape[2:]:
+        return True
+    return len(shape) >= 2 and rows > 1 and rows * width in shape
+
+
+def _on_pairs(call: OperatorCall, rows: int, width: int) -> bool:
+    """Attention, fused or with stored scores."""
+    shapes = [s for i in call.tensors() if (s := call.shape(i)) is not None]
+    mine = [s for s in shapes if len(s) >= 3 and s[0] % rows == 0 and width in s[1:]]
+    if not mine:
+        return False
+    if "attention" in call.name:
+        return True
+    if any(s[-2:] == (width, width) for s in mine):
+        return True
+    return call.name in ("aten::bmm", "aten::baddbmm", "aten::matmul") and _makes_scores(
+        mine, width
+    )
+
+
+def _makes_scores(shapes: list[Shape], width: int) -> bool:
+    return len(shapes) >= 2 and shapes[-2][-2] == width == shapes[-1][-1]
 
 
 def _may_be_padded(of: LaunchedCall) -> bool:

@@ -7,7 +7,9 @@ kernel. Of a table, that is the rows that are touched. Named is what would make 
 15 % shorter at its limit; 5 % where the table of operators knows another way to the same result.
 Operators that stream tensors in two orders are far at 1.75 times their limit, and named from 10 %
 on. Where no limit is known, an operator is named if it takes a quarter of the step, and that in a
-kernel that another way avoids, or for fifty passes over what it reads. Products in a wide number
+kernel that another way avoids, or for fifty passes over what it reads; from a tenth of the step on
+if the table says what makes it slow wherever it runs, and then between nothing and all but one pass
+may be won. Products in a wide number
 format are held against what the device's matrix units do. It yields to every other finding that
 explains the same time. Collectives are left out: of one rank, they may wait.
 
@@ -68,6 +70,7 @@ LEAST_GAIN_ACROSS_LAYOUTS_RATIO = 0.10  # one transposing copy may be wanted
 LEAST_GAIN_RATIO = 0.15  # where no other way is known, only much is worth the search for one
 LEAST_GAIN_WHERE_AVOIDABLE_RATIO = 0.05  # of the step: twice what a limit may be wrong by
 DOMINATES_RATIO = 0.25  # of the step: so much is worth a look even where no limit is known
+KNOWN_RATIO = 0.10  # of the step: the same where the table says what makes it slow wherever it runs
 # Of an operator without a model: a radix sort passes over its input 8 times and more, a selection
 # less; more than three times 16 passes is no matter of the algorithm.
 PASSES = 16
@@ -97,7 +100,12 @@ def check(trace: Trace) -> Iterator[Found]:
 def _told(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Found | None:
     if _is_far(piece, entry):
         return _finding(trace, piece, mine, entry)
-    if piece.limit_ns is not None or piece.device_ns < DOMINATES_RATIO * piece.base_ns:
+    share = piece.device_ns / piece.base_ns
+    if piece.limit_ns is None and entry is not None and entry.always and share >= KNOWN_RATIO:
+        why = f"{entry.why}; how much of it another way saves is not known"
+        most = (LimitDeviceOps(np.flatnonzero(mine), _pass_ns(trace, mine)),)
+        return _without_limit(trace, piece, mine, why, entry.instead, at_best=most)
+    if piece.limit_ns is not None or share < DOMINATES_RATIO:
         return None
     if entry is not None and entry.avoidable and entry.kernels:
         return _without_limit(trace, piece, mine, entry.why, entry.instead)
@@ -261,6 +269,7 @@ def _without_limit(
     why: str,
     instead: str,
     changes: tuple[Change, ...] = (),
+    at_best: tuple[Change, ...] = (),
 ) -> Found:
     work = device_work(trace, mine, "in its device operations")
     assert work is not None
@@ -274,6 +283,7 @@ def _without_limit(
         evidence=work.evidence,
         cost_ns_per_step=work.ns_per_step,
         changes=changes,
+        at_best=at_best,
         location=work.place,
         fix=instead,
         confidence="low",

@@ -43,7 +43,8 @@ from pinchpoint.diagnosis.evidence.exceptions import (
     sentence,
 )
 from pinchpoint.diagnosis.evidence.loading import loads
-from pinchpoint.diagnosis.evidence.rare import rare_found
+from pinchpoint.diagnosis.evidence.rare import found_of, rare_found
+from pinchpoint.diagnosis.evidence.run_places import account_of, in_the_run
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import MORE_STEPS, Record
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, NotChecked, Rule
@@ -95,6 +96,20 @@ def check(trace: Trace) -> Iterator[Found]:
             " what makes the difference was not recorded",
             Record("more steps: pinchpoint run --steps 60 --stacks python train.py"),
         )
+
+
+LEAST_RUN_RATIO = 0.05  # of a run that was not recorded: less is within what two runs differ by
+
+
+def check_run(trace: Trace) -> Iterator[Found]:
+    """Far steps of a run whose steps were timed and not recorded."""
+    samples, total_ns = trace.run.samples if trace.run else None, account_of(trace).total_ns
+    if samples is None or not samples.count:
+        raise NotChecked("no steps of the run were told from each other: pinchpoint.step() does")
+    for cause in rare_causes(trace):
+        ns = cause.ns_per_step * samples.count
+        if cause.recurs and cause.place.at is not None and ns >= LEAST_RUN_RATIO * total_ns:
+            yield in_the_run(trace, found_of(trace, cause, LESS_OFTEN), ns)
 
 
 def _is_worth_telling(cause: ExceptionalCause, mean: MeanStep) -> bool:

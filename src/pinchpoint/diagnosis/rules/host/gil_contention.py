@@ -29,7 +29,10 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.whole_run import NS_PER_US, run_account, waits_for_work
 from pinchpoint.analysis.replay import RemoveHostTime
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.time.stalls import (
     SWITCH_INTERVAL_NS,
@@ -42,11 +45,14 @@ from pinchpoint.analysis.time.stalls import (
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.rivals import Rival, sampled_rivals
+from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
-from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
+from pinchpoint.trace.run_samples import SampledThread
 
 RULE = Rule(needs=("host_ops",), record=STACKS_OF_ALL_THREADS)
 
@@ -107,6 +113,83 @@ def check(trace: Trace) -> Iterator[Found]:
         confidence="high" if rival else "medium",
         fix=_fix(seen)[0],
         hint=_fix(seen)[1],
+    )
+
+
+FEWEST_RIVALS = 2  # one alone has the lock whenever it wants it
+LEAST_RUN_RATIO = 0.1  # of a run, that is lost to the lock
+
+
+def check_run(trace: Trace) -> Iterator[Found]:
+    """Threads of a whole run that wanted the lock and did not have it, most work first."""
+    samples, account = trace.run.samples if trace.run else None, run_account(trace)
+    if samples is None or account is None:
+        raise NotChecked("the threads of the whole run were not looked at")
+    wanting = [w for thread in samples.threads if (w := _wants(thread)) is not None]
+    wanting = [w for w in wanting if w.wanted_ns >= BUSY_RATIO * 1e9 * samples.seconds]
+    wanting.sort(key=lambda w: -w.on_core_ns)
+    if len(wanting) < FEWEST_RIVALS:
+        return
+    lost_ns = sum(w.lost_ns for w in wanting)
+    cores = run_facts(trace).cores_allowed or run_facts(trace).cores_there or len(wanting)
+    at_once = max(min(len(wanting), int(cores)), 1)
+    together_ns = sorted(w.wanted_ns for w in wanting)[-FEWEST_RIVALS]  # two and more wanted it
+    most_ns = min(round(together_ns * (1 - 1 / at_once)), account.total_ns)
+    if min(lost_ns, most_ns) < LEAST_RUN_RATIO * account.total_ns:
+        return
+    beside = next(w for w in wanting if not w.main)
+    where = f" in {beside.location}" if beside.location else ""
+    long = of_run(most_ns, account.total_ns)
+    yield Found(
+        summary=f"{len(wanting)} threads take turns at Python's lock, one of them{where}: together"
+        f" they run on {sum(w.on_core_ns for w in wanting) / account.total_ns:.1f} cores",
+        evidence=(
+            *(
+                Evidence(f"{'main thread' if w.main else w.name}: on a core", w.on_core_ns, "ns")
+                for w in wanting[:_MOST_NAMED]
+            ),
+            Evidence("all of them, for want of the lock", lost_ns, "ns"),
+            Evidence("cores allowed", cores, "count"),
+        ),
+        cost_ns_per_step=most_ns,
+        location=beside.location,
+        fix=_FIX,
+        hint="ProcessPoolExecutor()  # in place of ThreadPoolExecutor()",
+        consequence=f"at most {long}",
+        run_ratio=most_ns / account.total_ns,
+    )
+
+
+_MOST_NAMED = 4  # threads, in the evidence
+
+
+@dataclass(frozen=True)
+class _Wanting:
+    """A thread that had Python to run."""
+
+    name: str
+    main: bool
+    wanted_ns: int
+    on_core_ns: int
+    lost_ns: int  # that somebody else held the lock
+    location: Location | None
+
+
+def _wants(thread: SampledThread) -> _Wanting | None:
+    """None for one that waits for something else whenever it is looked at."""
+    work = [one for one in thread.spent if one.held_us and not waits_for_work(one)]
+    if not work:
+        return None
+    wanted, ran = sum(o.held_us for o in work), sum(o.on_core_us for o in work)
+    at = max(work, key=lambda one: one.us)
+    frame = own_frame(at.frames)
+    return _Wanting(
+        thread.name,
+        thread.main,
+        NS_PER_US * wanted,
+        NS_PER_US * ran,
+        max(NS_PER_US * (wanted - ran) - (thread.queued_ns or 0), 0),
+        None if frame is None else Location(frame.file, frame.line, frame.function),
     )
 
 

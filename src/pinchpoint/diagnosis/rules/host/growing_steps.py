@@ -21,6 +21,7 @@ Where steps are meant to grow, as with sequences that become longer, up to a len
 from collections.abc import Iterator
 
 from pinchpoint.analysis.mean.growth import FEWEST_PARTS, Growth, growth
+from pinchpoint.diagnosis.evidence.run_places import in_the_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
@@ -55,6 +56,14 @@ def check(trace: Trace) -> Iterator[Found]:
         hint="total += value; count += 1  # in place of a history gone through in each step",
         confidence="high" if len(found.signs) > 1 else "medium",
     )
+
+
+def check_run(trace: Trace) -> Iterator[Found]:
+    """The same of a run whose steps were timed and not recorded."""
+    found = growth(trace)
+    for one in check(trace):
+        assert found is not None
+        yield in_the_run(trace, one, (found.mean_ns - found.early_ns) * found.steps)
 
 
 def _sentence(found: Growth) -> str:

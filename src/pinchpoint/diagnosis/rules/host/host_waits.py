@@ -6,7 +6,7 @@ Time on the thread that launches in a call that only waits: a lock, `queue.get`,
 in a synchronisation with the device that is not the end of the step. Waits for the backward pass
 and for a program that was started have names of their own and are left out. Told is the function
 of the program that the step would get at least 10 % shorter without, unless other findings explain
-it. Without Python stacks no wait for a thread shows.
+it. Without Python stacks no wait for a thread shows, but looks at a whole run show it.
 
 ## Why it matters
 A thread that waits launches nothing. A batcher that waits 30 ms for requests to fill a batch which
@@ -15,7 +15,10 @@ they never fill, a `sleep` between two polls, a lock that a slow thread holds: t
 ## How to fix it
 A timeout: as short as the work of one batch, and a batch no larger than what comes in meanwhile. A
 sleep: wait for the event itself. Another thread or process: make it quicker, or ask it earlier. The
-device: keep its results there, and read them a step late.
+device: keep its results there, and read them a step late. Threads that take turns at a lock: hold
+it only where they touch what they share; which line that is, looks at all threads of the run tell
+(`pinchpoint run` takes them). A pool that is sent large tasks: send names and numbers, and let the
+workers read or keep the data. Without Python stacks in the recording, these looks stand in.
 
 ## When to ignore it
 Where there is nothing to do: a server that waits for requests which have not come loses nothing.
@@ -34,12 +37,13 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.diagnosis.evidence.awaited import Sends, awaited, cores_free
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.loading import loads
-from pinchpoint.diagnosis.evidence.whole_run import waits_at
+from pinchpoint.diagnosis.evidence.whole_run import waits_at, waits_for_others
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
-from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule, shows_torch
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask
@@ -60,6 +64,8 @@ LEAST_NS = 500_000  # a lock that another thread holds for a moment takes less
 # The interpreter's timers are late by 50 to 100 µs, and a wait begins when the thread before it is
 # done: waits for one timer differ by that, waits for work of others by more.
 ALIKE_RATIO = 0.15
+# A judgement: what the others take by themselves is not known, nearly all of the wait or nothing.
+LEAST_WON_RATIO = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +93,11 @@ def check(trace: Trace) -> Iterator[Found]:
             continue
         if not _may_be_told(trace, waits, base):
             continue
-        yield _finding(waits)
+        yield _finding(trace, waits)
     if not _has_stacks(trace):
-        raise NotChecked("without Python stacks a wait looks like any Python")
+        if (looked_at := _seen_in_looks(trace, base)) is None:
+            raise NotChecked("without Python stacks a wait looks like any Python")
+        yield looked_at
 
 
 def _may_be_told(trace: Trace, waits: _Waits, base_ns: int) -> bool:
@@ -162,8 +170,39 @@ def _most(group: Ints, took: Ints) -> int:
     return int(np.flatnonzero(inverse == busiest)[0])
 
 
-def _finding(waits: _Waits) -> Found:
+def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
+    """Of a recording without stacks, what looks at the run say of waits for others."""
+    waits = waits_for_others(trace)
+    named = trace.run.named if trace.run else None
+    if waits is None or (named is not None and _has_stacks(named)) or not shows_torch(trace):
+        return None
+    low, high = (round(ratio * base_ns) for ratio in waits.sure_ratios)
+    if low < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
+        return None
+    what = _awaited(trace) or _THREAD
+    return Found(
+        summary=(
+            f"The thread of the steps waits in {waits.location} for {what.waits_for}:"
+            f" {waits.looks} of {waits.of} looks at the program found it there"
+        ),
+        evidence=(
+            Evidence("looks at the program that found it there", waits.looks, "count"),
+            Evidence("of all", waits.of, "count"),
+        ),
+        cost_ns_per_step=(low + high) // 2,
+        saving_ns_per_step=(round(LEAST_WON_RATIO * low), high),
+        location=waits.location,
+        fix=what.fix,
+        confidence="medium",
+    )
+
+
+def _finding(trace: Trace, waits: _Waits) -> Found:
+    others = _awaited(trace) if waits.kind is GapKind.WAIT else None
     what = _OF_KIND.get(waits.kind) or _what(waits.call)
+    if what is not _THREAD:
+        others = None
+    what = others or what
     where = f" in {waits.location}" if waits.location else ""
     of_steps = waits.of_steps
     least, most = int(of_steps.min()), int(of_steps.max())
@@ -180,17 +219,27 @@ def _finding(waits: _Waits) -> Found:
             Evidence("longest in a step", most, "ns", name=waits.call),
         ),
         cost_ns_per_step=waits.ns_per_step,
-        changes=waits.changes,
-        location=waits.location,
+        changes=_in_part(waits, what),
+        location=what.location or waits.location,
         fix=what.fix,
         confidence="high" if what is _SLEEP else "medium",
     )
+
+
+def _in_part(waits: _Waits, what: "_What") -> tuple[Change, ...]:
+    """The waits, but for what the others still take once they all get on at once."""
+    if not what.left_ratio:
+        return waits.changes
+    rest = ((waits.end_ns - waits.start_ns) * what.left_ratio).astype(np.int64)
+    return (RemoveHostTime(waits.start_ns + rest, waits.end_ns),)
 
 
 @dataclass(frozen=True)
 class _What:
     waits_for: str
     fix: str
+    location: Location | None = None  # of the cause, where it is known
+    left_ratio: float = 0.0  # of the wait, with the fix
 
 
 _SLEEP = _What("a sleep to end", "Wait for the event itself instead of sleeping")
@@ -212,6 +261,27 @@ _OF_KIND = {
     ),
 }
 _OUTSIDE_CALLS = ("select", "poll", "recv")
+
+
+def _awaited(trace: Trace) -> _What | None:
+    """What the other threads were seen doing."""
+    found = awaited(trace)
+    if isinstance(found, Sends):
+        return _What(
+            "worker processes, while a thread packs and sends their tasks"
+            f" ({100 * found.looks / found.of:.0f} % of the looks at it)",
+            "Send the workers names and numbers in place of data: a method sends its whole object"
+            " with each task; let workers keep or read what they need",
+        )
+    if found is None:
+        return None
+    return _What(
+        f"{found.threads:.0f} threads that take turns at a lock: most stand in {found.waits},"
+        f" one at a time works in {found.works}",
+        "Hold the lock only where the threads touch what they share, and compute outside of it",
+        found.works,
+        found.ratio_left(cores_free(trace) or 1.0),
+    )
 
 
 def _what(call: str) -> _What:

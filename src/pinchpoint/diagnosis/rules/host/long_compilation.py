@@ -21,7 +21,7 @@ Where the run was cut short to look at it, and real ones take hours.
 
 from collections.abc import Iterator
 
-from pinchpoint.diagnosis.evidence.whole_run import before_the_steps, compiles_first
+from pinchpoint.diagnosis.evidence.whole_run import before_the_steps, compiles_first, works_first
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
@@ -34,7 +34,7 @@ RULE = Rule(
 )
 
 LEAST_RATIO = 0.5  # of the run: with less, the steps are worth more
-MOSTLY_RATIO = 0.5  # of the looks before the third step
+MOSTLY_RATIO = 0.5  # of the looks before the third step that saw no import
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -45,7 +45,7 @@ def check(trace: Trace) -> Iterator[Found]:
     seen = compiles_first(trace)
     if seen is None or course.before_ns < LEAST_RATIO * course.total_ns:
         return
-    if seen.ratio < MOSTLY_RATIO:
+    if seen.looks < MOSTLY_RATIO * works_first(trace):
         return
     passed = before_the_steps(course)
     yield Found(

@@ -22,14 +22,16 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from pinchpoint.analysis.mean.rare_steps import COLLECT
+from pinchpoint.analysis.mean.rare_steps import COLLECT, own_frame
+from pinchpoint.analysis.mean.whole_run import run_account
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, named
 from pinchpoint.diagnosis.evidence.rare import found_of, material
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.evidence.run_places import of_run
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, Rule
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -69,6 +71,38 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix=_FIX,
         hint=_HINT,
+    )
+
+
+LEAST_RUN_RATIO = 0.05  # of a run without steps: less is within what two runs differ by
+
+
+def check_run(trace: Trace) -> Iterator[Found]:
+    """Collections of a whole run, timed one by one; who called for most of them."""
+    samples, account = trace.run.samples if trace.run else None, run_account(trace)
+    garbage = None if samples is None else samples.garbage
+    if garbage is None or account is None:
+        raise NotChecked("collections of the whole run were not timed")
+    if garbage.ns < LEAST_RUN_RATIO * account.total_ns:
+        return
+    called = 2 * garbage.called_ns >= garbage.ns
+    at = own_frame(garbage.called_at) if called else None
+    where = None if at is None else Location(at.file, at.line, at.function)
+    long = of_run(garbage.ns, account.total_ns)
+    yield Found(
+        summary=f"Garbage is collected {garbage.collections:,} times, for {long}"
+        + (f": gc.collect() in {where}" if where else ""),
+        evidence=(
+            Evidence("collections, timed one by one", garbage.ns, "ns"),
+            Evidence("of them called for by the program", garbage.called_ns, "ns"),
+        ),
+        cost_ns_per_step=garbage.ns,
+        location=where,
+        fix=_FIX_CALL if called else _FIX,
+        hint=None if called else _HINT,
+        confirm=ANY_PROGRAM,
+        consequence=f"at most {long}",
+        run_ratio=garbage.ns / account.total_ns,
     )
 
 

@@ -22,9 +22,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.mean.crew import crew
+from pinchpoint.analysis.mean.whole_run import Way, run_account
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.run import data_wait_ns, host_looks, run_facts, workers_at_once
 from pinchpoint.diagnosis.evidence.loading import most_won_ns
+from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Framework, NotChecked, Rule
@@ -51,6 +54,51 @@ def check(trace: Trace) -> Iterator[Found]:
         raise NotChecked("the cores that the job may use are not recorded")
     yield from _workers(trace, cores)
     yield from _own_pool(trace, cores)
+
+
+LEAST_RUN_RATIO = 0.1  # of a run, in which its main thread or workers had no core
+OWN_RATIO = 0.6  # of the cores, used by the run itself: with less, others took them
+
+
+def check_run(trace: Trace) -> Iterator[Found]:
+    """Processes and threads of a whole run that had no core because of each other."""
+    samples, account = trace.run.samples if trace.run else None, run_account(trace)
+    cores, usage = run_facts(trace).cores_allowed, samples.usage if samples else None
+    cores = cores or (usage.cores_allowed if usage else None) or run_facts(trace).cores_there
+    if samples is None or account is None or usage is None or not cores:
+        raise NotChecked("the cores of the whole run are not recorded")
+    team = crew(trace)
+    lacking_ns = account.ways.get(Way.NO_CORE, 0)
+    if team is not None and team.processes:
+        queued = sum(member.queued_ns for member in team.members)
+        lacking_ns = max(lacking_ns, queued // max(len(team.members), 1))
+    if lacking_ns < LEAST_RUN_RATIO * account.total_ns:
+        return
+    each = [usage, *(child.usage for child in samples.children)]
+    used_ns = sum((u.user_ns or 0) + (u.kernel_ns or 0) for u in each)
+    if used_ns < OWN_RATIO * cores * account.total_ns:
+        raise NotChecked("it lacked cores that it did not use itself: others had them")
+    threads = sum(u.threads or 1 for u in each)
+    if threads < TOO_MANY_RATIO * cores:
+        return
+    long = of_run(lacking_ns, account.total_ns)
+    yield Found(
+        summary=f"{len(each)} process{'es' if len(each) > 1 else ''} with {threads} threads share"
+        f" {cores:g} cores: each is ready to run and has no core for about {long}",
+        evidence=(
+            Evidence("threads of all processes, in the end", threads, "count"),
+            Evidence("cores allowed", cores, "count"),
+            Evidence("on cores, all of them", used_ns, "ns"),
+            Evidence("ready without a core, one of them", lacking_ns, "ns"),
+            *_runnable(trace),
+        ),
+        cost_ns_per_step=lacking_ns,
+        fix="Processes times threads within the cores: one compute thread in each worker process",
+        hint="OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 python train.py",
+        confirm=ANY_PROGRAM,
+        consequence=f"at most {long}",
+        run_ratio=lacking_ns / account.total_ns,
+    )
 
 
 def _workers(trace: Trace, cores: float) -> Iterator[Found]:

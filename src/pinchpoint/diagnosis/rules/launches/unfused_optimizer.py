@@ -5,7 +5,8 @@ Many launches inside `Optimizer.step`, a few for each parameter tensor: the sing
 implementation (`foreach=False, fused=False`). Or many calls of the fused one, of which several have
 the same hyperparameters: one call updates all parameters of a group, and equal groups can be one.
 Kernels that are launched elsewhere, and optimizers that launch a handful for all parameters, are
-not meant. The range that PyTorch writes around each optimizer step is what shows it.
+not meant, nor optimizers that mostly multiply matrices (Muon, Shampoo, SOAP): products are not
+fused away. The range that PyTorch writes around each optimizer step is what shows it.
 
 ## Why it matters
 A model with hundreds of parameter tensors costs thousands of launches, each a few microseconds of
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.ancestry import nearest, parents, within
 from pinchpoint.analysis.replay import (
     MergeDeviceOps,
@@ -65,7 +67,11 @@ def check(trace: Trace) -> Iterator[Found]:
     if spans is None:
         return
     inside = within(parents(host), steps)
-    work = device_work(trace, inside[ops.filled("host_op", len(host))], "its device time")
+    mine = inside[ops.filled("host_op", len(host))]
+    products = mine & (category_of_device_ops(trace) == Category.GEMM)
+    if 2 * ops["duration_ns"][products].sum() > ops["duration_ns"][mine].sum():
+        return
+    work = device_work(trace, mine & ~products, "its device time")
     if work is None or work.count / spans.count < FEWEST_LAUNCHES:
         return
     if (fused := _fused_calls(trace, work.rows)) is not None:

@@ -20,12 +20,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.on_cpu import cpu_operators
+from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, Way, run_account
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.evidence.run_places import of_run
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import RUN_FOLDER
-from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import (
     GRAIN_ELEMENTS,
     first_elements,
@@ -74,3 +76,55 @@ def check(trace: Trace) -> Iterator[Found]:
         confirm=f"pinchpoint try --knob omp_threads={max(int(cores), 1)} -- python train.py",
         confidence="medium",
     )
+
+
+# What the libraries below NumPy and SciPy share out among threads by themselves.
+_PRODUCTS = ("@", "dot()", "matmul()", "einsum()", "tensordot()", "inner()", "vdot()")
+_LINEAR_ALGEBRA = "linalg"
+LEAST_RUN_RATIO = 0.1  # of a run, at most, that more threads would win
+ALONE_RATIO = 1.2  # cores used on average, by a program that computes with one thread
+
+
+def check_run(trace: Trace) -> Iterator[Found]:
+    """Products of a whole run that one thread computes while other cores are allowed."""
+    samples, account = trace.run.samples if trace.run else None, run_account(trace)
+    usage, cores = samples.usage if samples else None, run_facts(trace).cores_allowed
+    cores = cores or (usage.cores_allowed if usage else None)
+    if samples is None or account is None or usage is None or usage.threads is None or not cores:
+        raise NotChecked("the threads and cores of the program are not recorded")
+    native = usage.threads - (usage.python_threads or 0)
+    used = ((usage.user_ns or 0) + (usage.kernel_ns or 0)) / account.total_ns
+    if cores < 2 or native > 0 or used > ALONE_RATIO or samples.children:
+        return
+    shared = [p for p in account.places if _is_product(p)]
+    shared_ns = sum(p.ways.get(Way.OUTSIDE, 0) for p in shared)
+    most_ns = round(shared_ns * (1 - 1 / cores))
+    if most_ns < LEAST_RUN_RATIO * account.total_ns:
+        return
+    at = shared[0].at
+    where = None if at is None else Location(at.file, at.line, at.function)
+    long = of_run(most_ns, account.total_ns)
+    yield Found(
+        summary=f"One thread on {cores:g} cores computes products of matrices for"
+        f" {duration(shared_ns)} of the run, most in {where}",
+        evidence=(
+            Evidence("products and linear algebra", shared_ns, "ns"),
+            Evidence("threads beside Python's", max(native, 0), "count"),
+            Evidence("cores allowed", cores, "count"),
+            Evidence("cores used on average", round(used, 2), ""),
+        ),
+        cost_ns_per_step=most_ns,
+        location=where,
+        fix="Compute with as many threads as the program has cores",
+        hint=f"OMP_NUM_THREADS={max(int(cores), 1)} python train.py  # or unset it",
+        confirm=ANY_PROGRAM,
+        consequence=f"at most {long}",
+        run_ratio=most_ns / account.total_ns,
+        confidence="medium",
+    )
+
+
+def _is_product(place: RunPlace) -> bool:
+    call = place.call_ratio >= MOSTLY_RATIO and place.call.endswith(_PRODUCTS)
+    inside = place.inside if place.inside_ratio >= MOSTLY_RATIO else None
+    return call or (inside is not None and _LINEAR_ALGEBRA in inside)

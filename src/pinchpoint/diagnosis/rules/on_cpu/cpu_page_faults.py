@@ -19,11 +19,13 @@ Where memory is so short that what is freed must go back.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.mean.whole_run import Way, run_account
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.evidence.run_places import of_run
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import RUN_FOLDER
-from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import judged
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
@@ -63,4 +65,49 @@ def check(trace: Trace) -> Iterator[Found]:
         hint="GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184",
         confirm="pinchpoint try --knob keep_memory -- python train.py",
         confidence="medium",
+    )
+
+
+LEAST_RUN_RATIO = 0.1  # of a run, in the kernel for page faults
+# A fault clears 2 MB where the system gives huge pages, 0.2 ms at 10 GB/s.
+MOST_HUGE_FAULT_NS = 300_000
+COPY_BYTES_PER_NS = 2.0  # of a read or write, at least, by way of the kernel
+FEW_FAULTS = 20_000  # a start with NumPy takes 13,000
+LEAST_KERNEL_RATIO = 0.05  # of the run, in the kernel: a start takes a tenth of a second there
+
+
+def check_run(trace: Trace) -> Iterator[Found]:
+    """Page faults of a whole run, by the share of the kernel in its time on cores."""
+    samples, account = trace.run.samples if trace.run else None, run_account(trace)
+    usage = samples.usage if samples else None
+    if account is None or usage is None or usage.page_faults is None or not usage.kernel_ns:
+        raise NotChecked("page faults of the run are not recorded")
+    cpu_ns = usage.kernel_ns + (usage.user_ns or 0)
+    copied_ns = ((usage.read_bytes or 0) + (usage.written_bytes or 0)) / COPY_BYTES_PER_NS
+    faults_ns = min(usage.page_faults * MOST_HUGE_FAULT_NS, usage.kernel_ns - copied_ns)
+    works_ns = sum(account.ways.get(way, 0) for way in (Way.INTERPRETER, Way.OUTSIDE, Way.NO_CORE))
+    most = round(works_ns * faults_ns / cpu_ns)
+    little = usage.kernel_ns < LEAST_KERNEL_RATIO * account.total_ns
+    if usage.page_faults < FEW_FAULTS or little or most < LEAST_RUN_RATIO * account.total_ns:
+        return
+    outside = [p for p in account.places if p.ways.get(Way.OUTSIDE, 0) and p.at is not None]
+    at = max(outside, key=lambda p: p.ways[Way.OUTSIDE]).at if outside else None
+    where = None if at is None else Location(at.file, at.line, at.function)
+    long = of_run(most, account.total_ns)
+    yield Found(
+        summary=f"The kernel hands out new memory {usage.page_faults:,} times, for up to {long}:"
+        " what arrays free goes back to it" + (f"; most work is in {where}" if where else ""),
+        evidence=(
+            Evidence("page faults", usage.page_faults, "count"),
+            Evidence("time of the kernel for the process", usage.kernel_ns, "ns"),
+            Evidence("time of the process on cores", cpu_ns, "ns"),
+        ),
+        cost_ns_per_step=most,
+        location=where,
+        fix="Write into arrays that are there (out=), or let the allocator keep what is freed",
+        hint="GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184",
+        confirm=ANY_PROGRAM,
+        consequence=f"at most {long}",
+        confidence="medium",
+        run_ratio=most / account.total_ns,
     )

@@ -52,5 +52,5 @@ def check(trace: Trace) -> Iterator[Found]:
         changes=reads.dropped,
         location=reads.place,
         fix=_FIX_OF_A_CALL if len(reads.for_values) else _FIX,
-        hint="total += loss.detach()  # and total.item() only when it is logged",
+        hint="total += loss.detach()  # in a sum of losses; total.item() where it is logged",
     )

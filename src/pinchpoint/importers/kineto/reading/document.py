@@ -25,7 +25,10 @@ FRAME_BYTES = 64 << 20  # far more than any recorder writes outside the list of 
 EVENT_BYTES = 32 << 20  # a longer event is taken for broken text
 EVENTS = b"traceEvents"
 _REACHES = (1 << 14, 1 << 18)  # how far back from the end of a block its last event is sought
-RECORD_AGAIN = "is this a trace from torch.profiler (export_chrome_trace)?"
+RECORD_AGAIN = (
+    "give a trace, as torch.profiler's export_chrome_trace writes it, or record one:"
+    " pinchpoint run python train.py"
+)
 
 
 @dataclass

@@ -1,0 +1,108 @@
+"""Which operators the kernels of a graph replay come from, where its capture was recorded too.
+
+A capture runs nothing: its launches have no device work of their own. The operations of a replay
+are those launches again, in their order. So a replay belongs to a capture that ended before it and
+has as many launches of the same kinds; where several do, all of them have to name the same
+operators in the same order. On several streams the order is known by the numbers of the nodes only.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.attribution import launching_operators
+from pinchpoint.frozen import dataclass
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Table, Trace, once_per_trace
+from pinchpoint.trace.arrays import Codes, Rows
+from pinchpoint.trace.names import rows_named
+
+_KINDS = {
+    ApiKind.LAUNCH: DeviceKind.KERNEL,
+    ApiKind.COPY: DeviceKind.COPY,
+    ApiKind.MEMSET: DeviceKind.MEMSET,
+}
+_MOST_CAPTURES = 1000  # engines capture a graph a batch size, dozens
+
+
+@dataclass(frozen=True, eq=False)
+class _Capture:
+    """The launches of one capture, in order."""
+
+    end_ns: int
+    kinds: Codes  # of what they start on the device
+    operators: Rows  # around each, rows of host_ops; their number where there is none
+    names: Rows  # of these
+
+
+@once_per_trace
+def originating_operators(trace: Trace) -> Rows:
+    """As ``launching_operators``, and of replayed graphs the operator that was captured.
+
+    ``len(host_ops)`` where neither is known.
+    """
+    found, captures = launching_operators(trace), list(_captures(trace))
+    if not captures:
+        return found
+    ops, calls, found = trace.device_ops, trace.api_calls, found.copy()
+    assert ops is not None
+    assert calls is not None
+    for launch, rows in _replays(ops, calls):
+        began = int(calls["start_ns"][launch])
+        if (capture := _fitting(captures, _kinds(ops["kind"][rows]), began)) is not None:
+            found[rows] = capture.operators
+    return found
+
+
+def _captures(trace: Trace) -> Iterator[_Capture]:
+    calls, host, ops = trace.api_calls, trace.host_ops, trace.device_ops
+    if calls is None or host is None or ops is None or not len(host):
+        return
+    begins = np.flatnonzero(rows_named(trace, calls, lambda name: "BeginCapture" in name))
+    ends = np.flatnonzero(rows_named(trace, calls, lambda name: "EndCapture" in name))
+    if not len(begins) or len(begins) > _MOST_CAPTURES:
+        return
+    ran = np.zeros(len(calls) + 1, np.bool_)
+    ran[ops.filled("api_call", len(calls))] = True
+    silent = np.flatnonzero(np.isin(calls["kind"], list(_KINDS)) & ~ran[:-1])
+    silent = silent[np.argsort(calls["start_ns"][silent], kind="stable")]
+    operator = np.append(nearest(parents(host), host["kind"] == HostKind.OPERATOR), len(host))
+    names = np.append(host["name"].astype(np.int64), -1)
+    for begin in begins.tolist():
+        later = ends[calls["start_ns"][ends] >= calls.end_ns[begin]]
+        later = later[calls["thread"][later] == calls["thread"][begin]]
+        if not len(later):
+            continue
+        end_ns = int(calls["start_ns"][later].min())
+        times = calls["start_ns"][silent]
+        rows = silent[(times >= calls.end_ns[begin]) & (times < end_ns)]
+        around = operator[calls.filled("host_op", len(host))[rows]]
+        kinds = np.array([_KINDS[ApiKind(k)] for k in calls["kind"][rows].tolist()], np.uint8)
+        yield _Capture(end_ns, kinds, around, names[around])
+
+
+def _replays(ops: Table, calls: Table) -> Iterator[tuple[int, Rows]]:
+    """Each launch of a graph with the operations of its replay, in the order of the capture."""
+    launch = ops.filled("api_call", len(calls))
+    replayed = np.append(calls["kind"] == ApiKind.GRAPH_LAUNCH, False)[launch]
+    rows = np.flatnonzero(replayed)
+    nodes = ops.known("graph_node")
+    order = np.where(nodes, ops["graph_node"], ops["start_ns"])[rows]
+    rows = rows[np.lexsort((order, launch[rows]))]
+    edges = np.flatnonzero(np.diff(launch[rows])) + 1
+    for mine in np.split(rows, edges) if len(rows) else ():
+        if nodes[mine].all() or (
+            not nodes[mine].any() and len(np.unique(ops["stream"][mine])) == 1
+        ):
+            yield int(launch[mine[0]]), mine
+
+
+def _kinds(kinds: Codes) -> Codes:
+    """Kernels and collectives are launched alike; copies and memsets have other calls."""
+    return np.where(kinds == DeviceKind.COLLECTIVE, DeviceKind.KERNEL, kinds).astype(np.uint8)
+
+
+def _fitting(captures: list[_Capture], kinds: Codes, began_ns: int) -> _Capture | None:
+    fits = [c for c in captures if c.end_ns <= began_ns and np.array_equal(c.kinds, kinds)]
+    alike = fits and all(np.array_equal(c.names, fits[0].names) for c in fits[1:])
+    return max(fits, key=lambda c: c.end_ns) if alike else None

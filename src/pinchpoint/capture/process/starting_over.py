@@ -1,0 +1,84 @@
+"""A session whose steps turn out to be others than they seemed, or longer than a trial may be."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pinchpoint.capture.process.stage import Stage, Stages
+from pinchpoint.capture.process.step_clock import CompletionClock
+from pinchpoint.capture.settings import BESIDE
+from pinchpoint.capture.windows.torch import TorchWindow
+
+# Of a trial. Where nothing but operators runs, writing takes nine times as long as recording them.
+LONG_TRIAL_NS = 250_000_000
+WORTH_GOING_ON = 4  # times what the trial has taken so far: less adds little to what is known
+
+
+class Restartable(Stages):
+    """Ends what was begun."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._trial_ends_ns: int | None = None
+
+    @property
+    def steady_recorded(self) -> bool:
+        """Whether there is a window of times, or was an attempt at one."""
+        return any(recording.window == "times" for recording in self.recordings)
+
+    def _start_over(self) -> None:
+        """Steps are marked otherwise from now on. What was recorded counts until more is."""
+        self.budget.calls.end()
+        if self.stage is Stage.RECORDING:
+            self._close()
+        for recording in [one for one in self.recordings if one.window in BESIDE]:
+            recording.remove(Path(self.settings.folder))
+            self.recordings.remove(recording)
+        self.recordings = [replace(recording, window="early") for recording in self.recordings]
+        self.window, self.stage, self.thread = None, Stage.WAITING, None
+        self.by_time, self.before, self.after = False, range(0), range(0)
+        self.completion = CompletionClock()
+        self.clock.forget()
+
+    def abandon(self) -> None:
+        """Steps stopped, as after a warm-up: end what was begun for them. In their thread."""
+        if self.stage is Stage.RECORDING:
+            self._close()
+        if self.stage in (Stage.DRAINING, Stage.RECOVERING) and not self.steady_recorded:
+            self.window, self.stage = None, Stage.WAITING
+
+    def carefully(self, act: Callable[[], None]) -> None:
+        """Act, and give up where that fails: the user's program comes first."""
+        try:
+            act()
+        except Exception as error:
+            self._give_up(error)
+
+    def trial_is_long(self) -> bool:
+        """Whether it is time to look at what the open trial holds, as :meth:`bound_trial` does."""
+        if self.stage is not Stage.RECORDING or self._kind != "trial":
+            return False
+        lasted_ns = round(1e9 * self.clock.since_last_s)
+        return lasted_ns > (self._trial_ends_ns or LONG_TRIAL_NS)
+
+    def bound_trial(self) -> None:
+        """Write what the trial holds, and go on in another file if the rest of the step may be
+        written, too. Else this part of a step is the trial. In the thread of the steps."""
+        window = self.window
+        if not self.trial_is_long() or not isinstance(window, TorchWindow):
+            return
+        lasted_ns, began_ns = round(1e9 * self.clock.since_last_s), self.clock.now_ns()
+        closed = replace(window.close(), window="early")
+        writing_ns = self.clock.now_ns() - began_ns
+        allowed_ns = self.budget.tried(closed, lasted_ns, writing_ns)
+        goes_on = self._trial_ends_ns is None and allowed_ns > WORTH_GOING_ON * lasted_ns
+        self.window = self._make_window("trial") if goes_on else None
+        if self.window is not None:
+            closed.remove(Path(self.settings.folder))
+            self._trial_ends_ns = round(1e9 * self.clock.since_last_s + allowed_ns)
+            self._open()
+            self.window.step()
+        else:
+            self.keep(closed)
+            self._countdown, self.stage = 1, Stage.RECOVERING

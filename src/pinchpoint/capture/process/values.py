@@ -1,0 +1,281 @@
+"""One look at values: in one step between windows, at a model's arguments and attention masks.
+
+Two steps of a program are looked at: an early one, and one after the windows, which then counts.
+Neither is recorded or timed. For that step ``scaled_dot_product_attention`` is replaced, unless
+the program compiles: torch.compile would see it and compile again. Calls of modules are told of by
+the hook that marks steps. What fails leaves nothing behind: the program comes first.
+"""
+
+import contextlib
+import os
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pinchpoint.capture.process.policy import compile_count
+from pinchpoint.capture.process.stage import Stage, Stages
+from pinchpoint.capture.process.stalls import graph_is_captured
+from pinchpoint.capture.process.value_facts import (
+    Leaves,
+    Pending,
+    attention_mask,
+    padding,
+    read,
+)
+from pinchpoint.capture.samples.stacks import relative
+from pinchpoint.frozen import dataclass
+from pinchpoint.inside.hooks import BATCH_GIVEN, MODEL_CALLED, MODEL_ENTERED
+from pinchpoint.run_folder.layout import VALUES, VALUES_SCHEMA, write_json
+
+ATTENTION = "scaled_dot_product_attention"
+MASK_AT = 3  # its position among the arguments
+FIRST_EDGES = 3  # before it a model may see something made up, to find its shapes
+MOST_CALLS = 8  # of modules that are looked at in the step: micro-batches, one after the other
+MOST_MASKS = 8  # different tensors: layers share one
+_BETWEEN = (Stage.RECOVERING, Stage.WAITING)
+_AFTER = (Stage.TIMING, Stage.DONE)
+
+
+@dataclass
+class _Call:
+    """Tensors of one call of a model, or of one batch of a loader."""
+
+    place: tuple[str, int, str] | None
+    source: str  # module or loader
+    model: str
+    pending: list[Pending]
+
+
+@dataclass
+class _Attention:
+    """Calls of attention at one place with one mask."""
+
+    place: tuple[str, int, str] | None
+    queries: tuple[int, ...]
+    mask: tuple[int, ...]
+    dtype: str
+    key: int  # which of the masks
+    calls: int = 0
+
+
+class ValuesLook:
+    """Looks once or twice in a process, and writes ``values/rank….json``."""
+
+    def __init__(self, session: Stages) -> None:
+        self._session = session
+        self._looks = 0
+        self._after = self._active = False
+        self._thread = 0
+        self._cost_ns = 0
+        self._calls: list[_Call] = []
+        self._batches: list[_Call] = []
+        self._attention: dict[Any, _Attention] = {}
+        self._masks: dict[Any, tuple[int, Pending, Any]] = {}
+        self._undo: list[Callable[[], None]] = []
+        self._stop_hearing: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        """Hear of calls from now on; the hook of modules stays until the last look is over."""
+        for event, heard in (
+            (MODEL_CALLED, _nothing),
+            (MODEL_ENTERED, self._entered),
+            (BATCH_GIVEN, self._given),
+        ):
+            self._stop_hearing.append(event.listen(heard, _nothing))
+        self._session.look_ends, self._session.look_begins = self._step_ended, self._step_begins
+
+    def stop(self) -> None:
+        """No more looks."""
+        self._put_back()
+        self._active = False
+        while self._stop_hearing:
+            self._stop_hearing.pop()()
+        self._session.look_ends = self._session.look_begins = _nothing
+
+    def _step_ended(self) -> None:
+        """An edge, before anything is recorded: write what was seen."""
+        if not self._active:
+            return
+        began_ns = time.perf_counter_ns()
+        self._put_back()
+        self._active = False
+        try:
+            self._write(began_ns)
+        except Exception:  # a device that is lost, a full disk: the program comes first
+            self._cost_ns = 0
+        self._calls, self._batches, self._attention, self._masks = [], [], {}, {}
+        self._session.clock.disturb()
+        if self._after:
+            self.stop()
+
+    def _step_begins(self) -> None:
+        """An edge, after what belongs to the recording: look at the step that begins, if due."""
+        session = self._session
+        after = session.stage in _AFTER
+        early = session.stage in _BETWEEN and not self._looks
+        early = early and session.clock.edges >= FIRST_EDGES and not session.quiet_busy
+        if self._active or not (after or early) or "torch" not in sys.modules:
+            return
+        self._looks, self._after, self._active = self._looks + 1, after, True
+        self._thread, self._cost_ns = threading.get_ident(), 0
+        session.clock.disturb()
+        if not compile_count():
+            self._replace_attention()
+
+    # What is heard in the step
+
+    def _mine(self) -> bool:
+        mine = self._active and threading.get_ident() == self._thread
+        return mine and not graph_is_captured()
+
+    def _entered(self, model: Any, args: Any, kwargs: Any) -> None:
+        if len(self._calls) < MOST_CALLS and self._mine():
+            with self._counted():
+                named = _named(model, args) | dict(kwargs)
+                self._calls.append(self._call("module", named, type(model).__name__))
+
+    def _given(self, batch: Any) -> None:
+        if len(self._batches) < MOST_CALLS and self._mine():
+            with self._counted():
+                self._batches.append(self._call("loader", batch, ""))
+
+    def _call(self, source: str, given: Any, model: str) -> _Call:
+        torch = sys.modules["torch"]
+        leaves = Leaves(torch)
+        leaves.add(given)
+        return _Call(_place(), source, model, list(padding(torch, leaves.found)))
+
+    def _seen(self, args: Any, kwargs: Any) -> None:
+        mask = kwargs.get("attn_mask", args[MASK_AT] if len(args) > MASK_AT else None)
+        query = kwargs.get("query", args[0] if args else None)
+        torch = sys.modules["torch"]
+        if type(mask) is not torch.Tensor or query is None or mask.dim() < 2 or not mask.numel():
+            return
+        size = tuple(mask.shape)
+        version = None if mask.is_inference() else mask._version
+        key = (mask.data_ptr(), size, mask.stride(), mask.dtype, version)
+        if key not in self._masks:
+            if len(self._masks) >= MOST_MASKS:
+                return
+            # The tensor is kept alive until the step ends, so that its address stays its own.
+            self._masks[key] = (len(self._masks), attention_mask(torch, mask), mask)
+        number, place = self._masks[key][0], _place()
+        at = (place, number, tuple(query.shape))
+        if at not in self._attention:
+            dtype = str(mask.dtype).removeprefix("torch.")
+            self._attention[at] = _Attention(place, tuple(query.shape), size, dtype, number)
+        self._attention[at].calls += 1
+
+    def _replace_attention(self) -> None:
+        """In every module that has the function under its name; put back when the step ends."""
+        original = getattr(sys.modules["torch"].nn.functional, ATTENTION, None)
+        if original is None:
+            return
+
+        def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+            if self._mine():
+                with self._counted():
+                    self._seen(args, kwargs)
+            return original(*args, **kwargs)
+
+        for module in list(sys.modules.values()):
+            names = getattr(module, "__dict__", None)
+            if isinstance(names, dict) and names.get(ATTENTION) is original:
+                names[ATTENTION] = scaled_dot_product_attention
+                self._undo.append(_restore(names, scaled_dot_product_attention, original))
+
+    def _put_back(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        began_ns = time.perf_counter_ns()
+        try:
+            with sys.modules["torch"].no_grad():
+                yield
+        except Exception:  # subclasses of tensors, transforms: what cannot be read is left out
+            pass
+        finally:
+            self._cost_ns += time.perf_counter_ns() - began_ns
+
+    # What becomes of it
+
+    def _write(self, began_ns: int) -> None:
+        session, torch = self._session, sys.modules["torch"]
+        told = any(call.pending for call in self._calls)
+        calls = self._calls if told or not self._batches else self._batches
+        pending = [one for call in calls for one in call.pending]
+        masks = [one for _, one, _ in self._masks.values()]
+        found = read(torch, [*pending, *masks])
+        notes, facts = iter(found[: len(pending)]), found[len(pending) :]
+        batches = [
+            {"place": call.place, "source": call.source, "model": call.model}
+            | {"tensors": [note for _ in call.pending if (note := next(notes)) is not None]}
+            for call in calls
+        ]
+        attention = [
+            {"place": one.place, "calls": one.calls, "queries": one.queries, "mask": one.mask}
+            | {"dtype": one.dtype}
+            | (facts[one.key] or {})
+            for one in self._attention.values()
+        ]
+        path = Path(session.settings.folder) / VALUES / f"{session.identity.stem}.json"
+        path.parent.mkdir(exist_ok=True)
+        write_json(
+            path,
+            {
+                "schema": VALUES_SCHEMA,
+                "rank": session.identity.rank,
+                "pid": os.getpid(),
+                "step": session.clock.edges - 1,
+                "attention_seen": not compile_count(),
+                "batches": batches,
+                "attention": attention,
+                "cost_ns": self._cost_ns + time.perf_counter_ns() - began_ns,
+            },
+        )
+
+
+def _named(model: Any, args: Any) -> dict[str, Any]:
+    """Positional arguments by the names that ``forward`` gives them, of a wrapped model too."""
+    inner = getattr(model, "module", model)
+    code = getattr(type(inner).forward, "__code__", None)
+    names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
+    return {names[i] if i < len(names) else str(i): value for i, value in enumerate(args)}
+
+
+_LIBRARIES = tuple(
+    {f"{p}/" for name in ("stdlib", "purelib", "platlib") if (p := sysconfig.get_path(name))}
+)
+_OURS = str(Path(__file__).parents[2]) + "/"
+
+
+def _place() -> tuple[str, int, str] | None:
+    """File, line and function of the user's own code: the innermost frame in no library."""
+    frame = sys._getframe(1)
+    roots = sorted({p.rstrip("/") + "/" for p in sys.path if p.startswith("/")}, key=len)[::-1]
+    while frame is not None:
+        code = frame.f_code
+        file = code.co_filename
+        library = file.startswith((*_LIBRARIES, _OURS, "<")) or "-packages/" in file
+        if not library:
+            return relative(file, roots), frame.f_lineno, code.co_name
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _restore(names: dict[str, Any], ours: Any, original: Any) -> Callable[[], None]:
+    def undo() -> None:
+        if names.get(ATTENTION) is ours:
+            names[ATTENTION] = original
+
+    return undo
+
+
+def _nothing(*_: Any) -> None:
+    pass

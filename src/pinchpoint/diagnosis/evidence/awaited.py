@@ -1,0 +1,113 @@
+"""What the other threads do while the thread of the steps waits for them, by looks at all of them.
+
+A lock shows as a proportion: several threads stand in one function of the program, and no more than
+one of them is ever on a core, although cores are free and nobody wants the interpreter's lock.
+"""
+
+from collections import Counter
+
+from pinchpoint.analysis.host.frames import Owner, PythonFrame
+from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.run import run_facts
+from pinchpoint.diagnosis.evidence.rivals import FEWEST_LOOKS, LATE_NS
+from pinchpoint.diagnosis.finding import Location
+from pinchpoint.frozen import dataclass
+from pinchpoint.trace import RunSamples, Trace, once_per_trace
+from pinchpoint.trace.run_samples import SampledThread
+
+# Threads in one function at once, of which so much of one core is used: one at a time, with a
+# margin for what they do outside the lock. Less than the least, and they wait for something else.
+SEVERAL_AT_ONCE, ONE_CORE, LEAST_CORE = 2.0, 1.2, 0.3
+ONE_AT_ONCE = 1.15  # threads at the line that one at a time works at; looks are spread by chance
+MOSTLY_RATIO = 0.5  # of the looks at a thread
+_SENDS_TASKS = ("multiprocessing/pool.py", ": _handle_tasks")
+_SENDING = (": send", ": _send", ": _send_bytes", ": dumps")
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Threads of which one at a time gets on."""
+
+    threads: float  # that have work, at a time
+    function: str
+    waits: Location  # where most of them stand
+    works: Location  # where the one is
+    cores: float  # that they use together
+
+    def ratio_left(self, cores: float) -> float:
+        """Of a wait for them, if they all got on at once on so many cores."""
+        return 1 / max(min(self.threads, cores), 1.0)
+
+
+@dataclass(frozen=True)
+class Sends:
+    """A thread of a pool that packs and sends tasks to worker processes most of the time."""
+
+    looks: int
+    of: int
+
+
+@once_per_trace
+def awaited(trace: Trace) -> Turns | Sends | None:
+    """What the others do; None where looks do not tell, or there are too few."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None or samples.looks < FEWEST_LOOKS:
+        return None
+    others = [thread for thread in samples.threads if not thread.main]
+    return _turns(trace, samples, others) or _sends(samples, others)
+
+
+def _turns(trace: Trace, samples: RunSamples, others: list[SampledThread]) -> Turns | None:
+    cores = cores_free(trace)
+    if cores is None or cores < SEVERAL_AT_ONCE or (samples.late_median_ns or 0) >= LATE_NS:
+        return None
+    lines: dict[tuple[str, str], Counter[int]] = {}
+    on_core_ns: Counter[tuple[str, str]] = Counter()
+    for thread in others:
+        mine: Counter[PythonFrame] = Counter()
+        for stack, looks in thread.stacks:
+            frame = own_frame(samples.spelt(stack))
+            if frame is not None and frame.owner is Owner.USER:
+                mine[frame] += looks
+        for frame, looks in mine.items():
+            lines.setdefault((frame.file, frame.function), Counter())[frame.line] += looks
+        if mine:
+            most = max(mine, key=mine.__getitem__)
+            on_core_ns[(most.file, most.function)] += thread.cpu_ns or 0
+    if not lines:
+        return None
+    at, seen = max(lines.items(), key=lambda item: item[1].total())
+    at_once, used = seen.total() / samples.looks, on_core_ns[at] / 1e9 / samples.seconds
+    if at_once < SEVERAL_AT_ONCE or not LEAST_CORE <= used <= ONE_CORE:
+        return None
+    stand = seen.most_common(1)[0][0]
+    alone = {n: looks for n, looks in seen.items() if n != stand}
+    works = max(alone, key=alone.__getitem__, default=stand)
+    if not LEAST_CORE <= seen[works] / samples.looks <= ONE_AT_ONCE:
+        works = stand
+    file, function = at
+    return Turns(
+        at_once, function, Location(file, stand, function), Location(file, works, function), used
+    )
+
+
+def _sends(samples: RunSamples, others: list[SampledThread]) -> Sends | None:
+    file, function = _SENDS_TASKS
+    for thread in others:
+        spelt = [(samples.spelt(stack), looks) for stack, looks in thread.stacks]
+        sends = sum(
+            looks
+            for stack, looks in spelt
+            if any(file in name and name.endswith(function) for name in stack)
+            and any(name.endswith(_SENDING) for name in stack)
+        )
+        if sends >= max(MOSTLY_RATIO * thread.looks, FEWEST_LOOKS):
+            return Sends(sends, thread.looks)
+    return None
+
+
+def cores_free(trace: Trace) -> float | None:
+    """Cores that the program may use; None: not known."""
+    facts = run_facts(trace)
+    known = [n for n in (facts.cores_allowed, facts.cores_there) if n is not None]
+    return float(min(known)) if known else None

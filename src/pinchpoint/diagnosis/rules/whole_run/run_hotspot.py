@@ -1,0 +1,121 @@
+"""One function of the program keeps the interpreter busy for a large part of the run.
+
+## What it looks for
+Looks at the main thread of a run of which nothing else was recorded: a function in which it was on
+a core and held the interpreter's lock, for at least a quarter of the run with 95 % confidence. What
+it does there is told by the instruction it was at: one call most of the time (a regular expression,
+a sort, a conversion in a library), or many (a loop that the interpreter runs). Where the program's
+threads or worker processes do the work while the main thread waits for them, they are looked at.
+
+## Why it matters
+Python runs some ten million simple instructions a second, a library that works on whole arrays a
+hundred times as many. What happens once for each element is most of many slow runs.
+
+## How to fix it
+Do it less often, once, or for all elements at once with a library that works on arrays; keep what
+does not change; compile it. Whether the work is needed, no look tells.
+
+## When to ignore it
+Where that function is the purpose of the program, and written as it should be.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pinchpoint.analysis.mean.crew import crew
+from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, Way, only_samples
+from pinchpoint.diagnosis.evidence.run_places import account_of, found_at, location_of, of_the_run
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import Record
+from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.trace import Trace
+
+RULE = Rule(
+    needs=(),
+    record=Record("a whole run: pinchpoint run python train.py"),
+    residual=True,
+)
+
+# Of the run, surely. A program that is spread over more places than four has no one place to begin.
+LEAST_RATIO = 0.25
+NAMED_RATIO = 1 / 3  # a named cause goes first if it wins a third as much, as in the engine
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """The functions that hold the interpreter most, one of which there may be two."""
+    if not only_samples(trace):
+        raise NotChecked("the recording shows where its time goes")
+    team = crew(trace)
+    places = account_of(trace).places if team is None else team.places
+    who = "" if team is None else f" in {team.name}"
+    for place in places:
+        busy = 2 * place.ways.get(Way.INTERPRETER, 0) >= place.doing_ns
+        if busy and place.at is not None and place.share.least_ratio >= LEAST_RATIO:
+            yield _found(trace, place, who)
+
+
+def _found(trace: Trace, place: RunPlace, who: str) -> Found:
+    account = account_of(trace)
+    at, share = location_of(place), place.share
+    how, fix, hint = _how(place)
+    found = found_at(
+        trace,
+        (place, share),
+        f"{of_the_run(share.ns, account.total_ns)} passes in {at}{who}: {how}",
+        fix=fix,
+        hint=hint,
+        confidence="low",
+        more=(
+            Evidence("lines of it that were seen", place.lines, "count"),
+            *_named("mostly at", place.call, place.call_ratio),
+            *_named("mostly inside", place.inside or "", place.inside_ratio),
+        ),
+    )
+    return msgspec.structs.replace(found, run_ratio=NAMED_RATIO * (found.run_ratio or 0.0))
+
+
+def _named(what: str, name: str, ratio: float) -> Iterator[Evidence]:
+    if name:
+        yield Evidence(f"{what} {name}", ratio, "ratio")
+
+
+def _how(place: RunPlace) -> tuple[str, str, str | None]:
+    """What it does there, what to do about it, and code that shows that."""
+    if place.inside and place.inside_ratio >= 0.5:
+        return (
+            f"{100 * place.inside_ratio:.0f} % of that inside {place.inside}",
+            f"Call {place.inside} less often, or not where its result is not used",
+            None,
+        )
+    if place.call and place.call_ratio >= MOSTLY_RATIO:
+        return (
+            f"{100 * place.call_ratio:.0f} % of that at {place.call}, which keeps the lock",
+            f"See what {place.call} does with its input there: do it once, less often, or in a way"
+            f" whose work grows less with the input{_may_be(place.call)}",
+            None,
+        )
+    return (
+        "Python runs it instruction by instruction",
+        "Work on whole arrays there, keep what does not change, or compile the loop",
+        "total = values.sum()  # in place of a loop over the values",
+    )
+
+
+# What calls of these names are as a rule; an advice for that case, and no evidence.
+_MAY_BE = (
+    (
+        ("match()", "fullmatch()", "search()", "findall()", "finditer()", "sub()", "split()"),
+        "; if it is a regular expression, repeats inside repeats try every way to share the text",
+    ),
+    (
+        ("index()", "remove()", "count()", "insert()", "pop()", "in"),
+        "; if it is a list, it is gone through from its beginning: a dict or set finds at once",
+    ),
+    (("sort()", "sorted()"), "; if little has changed since, bisect.insort keeps it sorted"),
+)
+
+
+def _may_be(call: str) -> str:
+    name = call.rpartition(".")[2]
+    return next((advice for names, advice in _MAY_BE if name in names), "")

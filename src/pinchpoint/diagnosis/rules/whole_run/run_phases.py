@@ -1,0 +1,70 @@
+"""A large part of the run is outside of its steps, in one function of the program.
+
+## What it looks for
+Looks at the main thread before the third step of a run and after its last: a function of the
+program that takes at least a quarter of the whole run there, with 95 % confidence. Imports,
+compilation and what recording itself takes are left out; evaluation between steps shows as
+exceptional steps.
+
+## Why it matters
+However fast the steps become, the run stays as long as what surrounds them: preparing data before,
+evaluating and saving after.
+
+## How to fix it
+Prepare data once and keep the result; work on whole arrays or in several processes; let the steps
+begin while the rest is prepared.
+
+## When to ignore it
+A short trial of a program that otherwise trains for days.
+"""
+
+from collections.abc import Iterator
+
+from msgspec import structs
+
+from pinchpoint.analysis.mean.outside import Phase, phases
+from pinchpoint.analysis.mean.whole_run import RunPlace, only_samples
+from pinchpoint.diagnosis.evidence.run_places import (
+    account_of,
+    found_at,
+    location_of,
+    of_run,
+)
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import Record
+from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.trace import Trace
+
+RULE = Rule(needs=(), record=Record("a whole run: pinchpoint run python train.py"))
+
+LEAST_RATIO = 0.25  # of the run, surely, at one place
+FIRST_RATIO = 0.5  # of the run, outside of the steps: then that is what to look at first
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Places outside of the steps, most time first."""
+    outside, account = phases(trace), account_of(trace)
+    if only_samples(trace) or not outside or not account.total_ns:
+        raise NotChecked("the run outside of its steps was not looked at")
+    first = sum(phase.ns for phase in outside) >= FIRST_RATIO * account.total_ns
+    for phase in outside:
+        for place in phase.places:
+            if place.at and place.share.range_ns[0] >= LEAST_RATIO * account.total_ns:
+                yield _found(trace, phase, place, first=first)
+
+
+def _found(trace: Trace, phase: Phase, place: RunPlace, *, first: bool) -> Found:
+    total_ns = account_of(trace).total_ns
+    when = "before its third step" if phase.id == "before" else "after its last step"
+    what = place.inside if place.inside and place.inside_ratio >= 0.5 else place.call
+    found = found_at(
+        trace,
+        (place, place.share),
+        f"{of_run(place.share.ns, total_ns)} pass {when} in {location_of(place)}"
+        + (f", at {what}" if what else ""),
+        fix="Prepare it once and keep the result, do it in several processes, or for fewer inputs",
+        more=(Evidence(f"the run {when}", phase.ns, "ns"),),
+    )
+    # Its time is none of a step's.
+    ratio = found.run_ratio if first else None
+    return structs.replace(found, cost_ns_per_step=None, run_ratio=ratio)

@@ -1,0 +1,74 @@
+"""From the values document of a run folder to what rules read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.run_folder.documents import ProcessDocument, read
+from pinchpoint.run_folder.layout import VALUES
+from pinchpoint.run_folder.values import AttentionNote, BatchNote, TensorNote, ValuesDocument
+from pinchpoint.trace.run_values import AttentionMask, Padding, RunValues
+
+
+def run_values(folder: Path, process: ProcessDocument) -> RunValues | None:
+    """The look at the values of this process; None without one."""
+    for path in sorted((folder / VALUES).glob(f"rank*.{process.pid}.json")):
+        try:
+            found = read(path, ValuesDocument).document
+        except UnreadableFile:  # the recordings stand without it
+            continue
+        return RunValues(
+            found.step,
+            len(found.batches),
+            found.attention_seen,
+            tuple(one for batch in found.batches for one in _padding(batch)),
+            tuple(one for note in found.attention for one in _attention(note)),
+            found.cost_ns,
+        )
+    return None
+
+
+def _padding(batch: BatchNote) -> Iterator[Padding]:
+    """What the best evidence says. A mask that contradicts the ids is no mask of padding."""
+    told = [t for t in batch.tensors if t.real_ratio is not None and t.lengths and t.width]
+    by_values = next((t for t in told if t.evidence == "ids"), None)
+    best = next((t for t in told if by_values is None or not _inverted(t, by_values)), None)
+    if best is None or best.real_ratio is None or best.mean_length is None:
+        return
+    yield Padding(
+        batch.place,
+        batch.source,
+        best.evidence,
+        best.name,
+        best.rows,
+        best.width,
+        best.rows_read,
+        best.real_ratio,
+        best.mean_length,
+        best.lengths,
+        best.side,
+    )
+
+
+def _inverted(mask: TensorNote, ids: TensorNote) -> bool:
+    """Whether what a mask lets through is what the ids show as padding."""
+    if mask.evidence != "mask" or mask.width != ids.width or mask.rows != ids.rows:
+        return False
+    there, shown = mask.real_ratio or 0.0, ids.real_ratio or 0.0
+    return abs(1 - there - shown) < abs(there - shown)
+
+
+def _attention(note: AttentionNote) -> Iterator[AttentionMask]:
+    if note.real_ratio is not None and len(note.mask) >= 2 and len(note.queries) >= 2:
+        yield AttentionMask(
+            note.place,
+            note.calls,
+            note.queries,
+            note.mask,
+            note.dtype,
+            note.kind,
+            note.real_ratio,
+            note.rows_read,
+            note.rows_there,
+            note.band,
+        )

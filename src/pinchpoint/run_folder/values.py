@@ -1,0 +1,65 @@
+"""``values/rank….json``: what batches and attention masks of one step held, in a few numbers."""
+
+from typing import Annotated
+
+import msgspec
+
+from pinchpoint.run_folder.documents import Count, Ns
+from pinchpoint.run_folder.layout import VALUES_SCHEMA
+
+FrameNote = tuple[str, Count, str]  # file, line, function
+Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Length = Annotated[float, msgspec.Meta(ge=0, lt=1 << 31)]
+
+
+class TensorNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor [rows, width] of a batch. Null: not known."""
+
+    evidence: str = ""  # mask; ids or frames: runs of one value at the ends of rows; labels
+    name: str = ""  # of the argument or key
+    rows: Count = 0
+    width: Count = 0
+    rows_read: Count = 0  # fewer than rows: a sample
+    real_ratio: Ratio | None = None  # of the positions that were read
+    mean_length: Length | None = None
+    lengths: tuple[Count, ...] = ()  # 17 quantiles, shortest to longest
+    side: str | None = None  # of the padding: right, left
+    ignored_ratio: Ratio | None = None  # of labels, that are the index which losses ignore
+
+
+class BatchNote(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a model from outside of modules, or one batch of a loader."""
+
+    place: FrameNote | None = None
+    source: str = ""  # module or loader
+    model: str = ""
+    tensors: tuple[TensorNote, ...] = ()  # best evidence first
+
+
+class AttentionNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of attention at one place with one mask [.., queries, keys]."""
+
+    place: FrameNote | None = None
+    calls: Count = 0
+    queries: tuple[Count, ...] = ()  # shape
+    mask: tuple[Count, ...] = ()  # shape
+    dtype: str = ""  # of the mask
+    # causal, causal before padding, nothing hidden, padding, banded, values (a bias), other
+    kind: str = ""
+    real_ratio: Ratio | None = None  # of the pairs, that are let through
+    rows_read: Count = 0
+    rows_there: Count = 0
+    band: Count | None = None  # keys that a query sees, itself included
+
+
+class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of one process."""
+
+    schema: str = VALUES_SCHEMA
+    rank: Count | None = None
+    pid: Count | None = None
+    step: Count = 0
+    attention_seen: bool = False  # false: the program compiles, and calls were left alone
+    batches: tuple[BatchNote, ...] = ()
+    attention: tuple[AttentionNote, ...] = ()
+    cost_ns: Ns = 0

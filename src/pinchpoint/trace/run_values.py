@@ -1,0 +1,56 @@
+"""What the tensors of one step of a run held, in a few numbers: padding and attention masks."""
+
+from pinchpoint.frozen import dataclass
+
+Frame = tuple[str, int, str]  # file, line, function
+
+
+@dataclass(frozen=True)
+class Padding:
+    """A batch [rows, width] and how much of it is there."""
+
+    place: Frame | None  # of the user's code: where the model is called, or the batch was asked for
+    source: str  # module or loader
+    evidence: str  # mask; ids or frames: runs of one value that rows share at their ends
+    name: str  # of the argument
+    rows: int
+    width: int
+    rows_read: int
+    real_ratio: float  # of the positions
+    mean_length: float
+    lengths: tuple[int, ...]  # quantiles at equal distances, shortest to longest
+    side: str | None  # of the padding: right, left
+
+    @property
+    def longest(self) -> int:
+        """Positions of the longest row."""
+        return self.lengths[-1]
+
+
+@dataclass(frozen=True)
+class AttentionMask:
+    """Calls of attention at one place with one mask."""
+
+    place: Frame | None
+    calls: int  # in the step
+    queries: tuple[int, ...]  # shape
+    mask: tuple[int, ...]  # shape
+    dtype: str
+    # causal, causal before padding, nothing hidden, padding, banded, values (a bias), other
+    kind: str
+    real_ratio: float  # of the pairs, that are let through
+    rows_read: int
+    rows_there: int
+    band: int | None  # keys that a query sees
+
+
+@dataclass(frozen=True)
+class RunValues:
+    """Of one step that is in no window."""
+
+    step: int  # its number in the run
+    batches: int  # calls of a model, or batches of a loader, that were looked at
+    attention_seen: bool  # False: the program compiles, and its calls were left alone
+    padding: tuple[Padding, ...]  # one a call of a model or a batch, by the best evidence
+    attention: tuple[AttentionMask, ...]
+    cost_ns: int

@@ -1,0 +1,256 @@
+"""What one look at the tensors of a step tells: padding, and masks that a flag would say."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.process.step_clock import StepClock
+from pinchpoint.capture.process.values import ValuesLook
+from pinchpoint.capture.settings import Settings
+from pinchpoint.diagnosis.engine import ask
+from pinchpoint.diagnosis.registry import rules
+from pinchpoint.importers import load
+from pinchpoint.importers.run_folder.values import run_values
+from pinchpoint.run_folder.documents import ProcessDocument
+
+pytestmark = pytest.mark.torch
+WIDTH = 32
+LENGTHS = (3, 32, 8, 8)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch():
+    global torch  # not when tests are collected: its import takes seconds in every process
+    torch = pytest.importorskip("torch", reason="looks at tensors of torch")
+
+
+@pytest.fixture
+def seen(tmp_path):
+    """What a look at one step says of a program: ``seen(step)``."""
+
+    def look(step):
+        session = SimpleNamespace(
+            settings=Settings(str(tmp_path)),
+            identity=SimpleNamespace(stem="rank0.host.7", rank=0),
+            clock=StepClock(),
+            stage=Stage.TIMING,
+            quiet_busy=False,
+        )
+        eyes = ValuesLook(session)
+        before = torch.nn.functional.scaled_dot_product_attention
+        eyes.start()
+        try:
+            session.look_begins()
+            step()
+            session.look_ends()
+        finally:
+            eyes.stop()
+        assert torch.nn.functional.scaled_dot_product_attention is before
+        for path in tmp_path.glob("values/*.json"):  # the name has the number of this process
+            document = json.loads(path.read_text())
+            return run_values(tmp_path, ProcessDocument(pid=7)), document
+        return None, None
+
+    return look
+
+
+def called(**given):
+    """A call of a module that does nothing with its arguments."""
+
+    class Model(torch.nn.Module):
+        def forward(self, *args, **kwargs):
+            return None
+
+    return lambda: Model()(**given)
+
+
+def rows(pad, *, left=False, dtype=None, lengths=LENGTHS):
+    found = torch.full((len(lengths), WIDTH), pad, dtype=dtype)
+    for row, n in enumerate(lengths):
+        part = slice(WIDTH - n, None) if left else slice(0, n)
+        found[row, part] = torch.arange(1, n + 1, dtype=found.dtype) if dtype is None else 1
+    return found
+
+
+@dataclass
+class Encoding:
+    """A batch as a class of its own."""
+
+    tokens: object
+
+
+def tails():
+    frames = torch.randn(4, WIDTH, 8)
+    for row, n in enumerate(LENGTHS):
+        frames[row, n:] = 0
+    return frames
+
+
+PADDED = {
+    "a mask of integers": (
+        lambda: {"batch": {"attention_mask": rows(0, dtype=torch.long)}},
+        "mask",
+    ),
+    "a mask of booleans": (lambda: {"keep": rows(False, dtype=torch.bool)}, "mask"),
+    "what is not there": (lambda: {"key_padding_mask": ~rows(False, dtype=torch.bool)}, "mask"),
+    "to the left": (lambda: {"mask": rows(0, left=True, dtype=torch.long)}, "mask"),
+    "added to scores": (
+        lambda: {"mask": torch.log(rows(0, dtype=torch.float))[:, None, None]},
+        "mask",
+    ),
+    "a pad id at the ends": (lambda: {"x": (rows(0), torch.zeros(4))}, "ids"),
+    "a pad id at the starts": (lambda: {"x": Encoding(rows(7, left=True))}, "ids"),
+    "an inverted mask beside ids": (
+        lambda: {"x": rows(0), "m": ~rows(False, dtype=torch.bool)},
+        "ids",
+    ),
+    "frames of silence": (lambda: {"audio": tails()}, "frames"),
+}
+
+
+@pytest.mark.parametrize("case", PADDED)
+def test_the_lengths_of_rows_are_found_without_keeping_values(seen, case):
+    given, evidence = PADDED[case]
+    values, _ = seen(called(**given()))
+    (padding,) = values.padding
+    assert padding.evidence == evidence
+    assert (padding.rows, padding.width, padding.longest) == (4, WIDTH, 32)
+    assert padding.mean_length == sum(LENGTHS) / 4
+    assert padding.real_ratio == pytest.approx(sum(LENGTHS) / 4 / WIDTH, abs=1e-4)
+    assert padding.place[0].endswith("test_values.py")
+    assert padding.side == (
+        "left" if case in ("to the left", "a pad id at the starts") else "right"
+    )
+
+
+FULL = {
+    "random ids": lambda: {"x": torch.arange(4 * WIDTH).view(4, WIDTH)},
+    "one class for all": lambda: {"x": torch.zeros(4, WIDTH, dtype=torch.long)},
+    "tokens to guess": lambda: {"m": torch.arange(WIDTH).remainder(3).eq(0).repeat(4, 1)},
+    "images": lambda: {"x": torch.zeros(4, 3, WIDTH, WIDTH)},
+    "edges of a graph": lambda: {"edge_index": torch.arange(2 * 64).view(2, 64) // 3},
+    "a nested tensor": lambda: {
+        "x": torch.nested.nested_tensor([torch.ones(n, 8) for n in LENGTHS])
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("case", FULL)
+def test_what_is_no_padding_is_not_taken_for_it(seen, case):
+    values, _ = seen(called(**FULL[case]()))
+    assert values.batches == 1
+    assert values.padding == ()
+
+
+def test_labels_that_losses_ignore(seen):
+    labels = torch.full((4, WIDTH), -100)
+    labels[:, 0] = 1
+    _, document = seen(called(labels=labels))
+    (note,) = document["batches"][0]["tensors"]
+    assert (note["evidence"], note["ignored_ratio"]) == ("labels", pytest.approx(31 / 32, abs=1e-3))
+
+
+def ltr(size=WIDTH):
+    return torch.ones(size, size, dtype=torch.bool).tril()
+
+
+def at(size=WIDTH):
+    return torch.arange(size)
+
+
+MASKS = {
+    "causal": lambda: ltr(),
+    "causal, added": lambda: torch.full((WIDTH, WIDTH), float("-inf")).triu(1),
+    "nothing hidden": lambda: torch.zeros(2, 1, WIDTH, WIDTH),
+    "padding": lambda: rows(False, dtype=torch.bool, lengths=(3, 32))[:, None, None],
+    "causal before padding": lambda: (
+        ltr() & rows(False, dtype=torch.bool, lengths=(3, 32))[:, None, None]
+    ),
+    "banded": lambda: ltr() & (at() > at()[:, None] - 4),
+    "values": lambda: -(at()[:, None] - at()).abs().float(),
+    "other": lambda: ltr() | (at() < 5),
+}
+
+
+@pytest.mark.parametrize("case", MASKS)
+def test_masks_of_attention_by_their_values(seen, case):
+    mask = MASKS[case]()
+    query = torch.ones(2, 1, WIDTH, 8)
+
+    def step():
+        for _ in range(3):
+            torch.nn.functional.scaled_dot_product_attention(query, query, query, mask)
+
+    with torch.inference_mode(case == "causal, added"):
+        values, _ = seen(step)
+    (found,) = values.attention
+    assert (found.kind, found.calls) == (case.removesuffix(", added"), 3)
+    assert found.mask == tuple(mask.shape)
+    assert found.place[2] == "step"
+    through = mask.float() if mask.dtype is torch.bool else (mask == 0).float()
+    assert found.real_ratio == pytest.approx(float(through.mean()), abs=1e-4)
+
+
+def test_large_masks_are_sampled_and_that_is_said(seen, monkeypatch):
+    monkeypatch.setattr("pinchpoint.capture.process.value_facts.MOST_ELEMENTS", 300)
+    query = torch.ones(2, 1, WIDTH, 8)
+    values, _ = seen(
+        lambda: torch.nn.functional.scaled_dot_product_attention(query, query, query, ltr())
+    )
+    (found,) = values.attention
+    assert found.kind == "causal"
+    assert found.rows_read < found.rows_there == WIDTH
+
+
+def test_what_cannot_be_read_leaves_nothing_and_the_program_goes_on(seen, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("a device that is lost")
+
+    monkeypatch.setattr("pinchpoint.capture.process.values.attention_mask", broken)
+    query = torch.ones(2, 1, WIDTH, 8)
+    values, _ = seen(
+        lambda: torch.nn.functional.scaled_dot_product_attention(query, query, query, ltr())
+    )
+    assert values.attention == ()
+
+
+PROGRAM = """
+import torch
+from torch.nn import functional as F
+torch.set_num_threads(1)
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(99, 16)
+    def forward(self, ids):
+        x = self.embedding(ids)[:, None]
+        causal = torch.ones(1024, 1024, dtype=torch.bool).tril()
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=causal)
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+ids = torch.zeros(2, 1024, dtype=torch.long)
+ids[:, :100] = torch.arange(1, 91).repeat(2)[:100]
+for _ in range(8):
+    model(ids).sum().backward()  # the call
+    optimizer.step()
+"""
+
+
+def test_a_run_names_padding_and_mask_with_their_places(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "pinchpoint", "run", "-o", "out", sys.executable, "train.py"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    trace = load(tmp_path / "out")
+    trace = trace.run.named or trace
+    (mask,) = ask(rules()["dense-attention-mask"], trace).findings
+    (waste,) = ask(rules()["padding-waste"], trace).findings
+    lines = PROGRAM.splitlines()
+    assert "scaled_dot_product_attention" in lines[mask.location.line - 1]
+    assert "# the call" in lines[waste.location.line - 1]
+    assert waste.summary.startswith("10 % of 2 × 1024 positions hold tokens")

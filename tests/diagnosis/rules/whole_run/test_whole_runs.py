@@ -1,0 +1,156 @@
+"""Causes of runs of which nothing was recorded but looks at their threads."""
+
+import pytest
+
+from looked_at_runs import (
+    IMPORTING,
+    SECOND_NS,
+    child,
+    computing,
+    in_numpy,
+    looked_at,
+    spent,
+    thread,
+    waiting,
+)
+from pinchpoint.report import diagnose
+from pinchpoint.report.words.closing import closing_sentence
+from pinchpoint.report.words.report import gain, step_sentence
+from pinchpoint.trace.run_samples import Garbage
+
+WAITS_FOR_POOL = spent(("multiprocessing/pool.py(3): get", "work.py(7): main"), 20, on_core=0.0)
+WAITS_FOR_THREADS = spent(("threading.py(9): wait", "work.py(7): main"), 20, on_core=0.0, held=1.0)
+ASLEEP = spent(("multiprocessing/queues.py(3): get",), 19, on_core=0.0)
+TURNS = spent(("work.py(3): parse",), 20, on_core=0.25, held=1.0)
+PICKLES = spent(
+    ("multiprocessing/connection.py(9): _send", "work.py(7): main"), 10, doing="write()"
+)
+
+
+def first(trace):
+    report = diagnose(trace)
+    assert not report.crashed
+    assert report.steps.how == "none"
+    found = [(f.id, f.location.function if f.location else None) for f in report.findings]
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize(
+    ("trace", "found"),
+    [
+        pytest.param(
+            looked_at(thread(computing(5, "parse", 15, "pattern.match()"), in_numpy(9, "fit", 5))),
+            ("run-hotspot", "parse"),
+            id="one call that keeps the lock",
+        ),
+        pytest.param(looked_at(thread(in_numpy(9, "fit", 20))), None, id="NumPy"),
+        pytest.param(
+            looked_at(thread(*(computing(10 * n, f"f{n}", 2) for n in range(10)))),
+            None,
+            id="spread over many functions",
+        ),
+        pytest.param(
+            looked_at(thread(waiting(5, "poll", 6, "S hrtimer_nanosleep"), in_numpy(9, "fit", 14))),
+            ("run-waits", "poll"),
+            id="sleep",
+        ),
+        pytest.param(
+            looked_at(thread(waiting(5, "poll", 1, "S hrtimer_nanosleep"), in_numpy(9, "fit", 19))),
+            None,
+            id="a little sleep",
+        ),
+        pytest.param(
+            looked_at(thread(spent(IMPORTING, 12), in_numpy(9, "fit", 8))),
+            ("run-imports", "<module>"),
+            id="imports",
+        ),
+        pytest.param(
+            looked_at(
+                thread(computing(5, "query", 20)),
+                garbage=Garbage(8 * SECOND_NS, 90, 8 * SECOND_NS, ("work.py(5): query",)),
+            ),
+            ("python-gc", "query"),
+            id="garbage that is called for",
+        ),
+        pytest.param(
+            looked_at(
+                thread(WAITS_FOR_THREADS),
+                *(thread(TURNS, main=False, name=f"pool-{n}") for n in range(4)),
+            ),
+            ("gil-contention", "parse"),
+            id="threads at one lock",
+        ),
+        pytest.param(
+            looked_at(
+                thread(WAITS_FOR_POOL),
+                children=[child(in_numpy(3, "f", 20)), *[child(in_numpy(3, "f", 1), ASLEEP)] * 3],
+            ),
+            ("run-pool", "f"),
+            id="one worker does most",
+        ),
+        pytest.param(
+            looked_at(thread(WAITS_FOR_POOL), children=[child(in_numpy(3, "f", 20))] * 2),
+            None,
+            id="workers that are even",
+        ),
+        pytest.param(
+            looked_at(thread(PICKLES), children=[child(PICKLES, in_numpy(3, "f", 5))] * 2),
+            ("run-pool", "main"),
+            id="what workers are sent",
+        ),
+        pytest.param(
+            looked_at(
+                thread(WAITS_FOR_POOL),
+                children=[child(spent(("work.py(3): f",), 20, on_core=0.3), queued=14)] * 6,
+            ),
+            ("thread-oversubscription", None),
+            id="more threads than cores",
+        ),
+        pytest.param(
+            looked_at(
+                thread(in_numpy(9, "fit", 20)),
+                page_faults=200_000,
+                kernel_ns=10 * SECOND_NS,
+                user_ns=10 * SECOND_NS,
+            ),
+            ("cpu-page-faults", "fit"),
+            id="new memory",
+        ),
+        pytest.param(
+            looked_at(thread(in_numpy(9, "fit", 20)), threads=1, python_threads=1, cores=8.0),
+            ("cpu-few-threads", "fit"),
+            id="one thread computes",
+        ),
+    ],
+)
+def test_the_first_finding(trace, found):
+    assert first(trace) == found
+
+
+def test_what_is_said_is_a_bound_with_its_interval():
+    report = diagnose(looked_at(thread(computing(5, "parse", 15, "x.f()"), in_numpy(9, "fit", 5))))
+    (found,) = report.findings
+    assert gain(report, found) == "at most 15.0 of 20.0 s"
+    assert (found.predicted_step_ns, found.confidence) == (None, "low")
+    assert sum(part.ns_per_step for part in report.breakdown) == report.steps.typical_ns
+    assert "1,000 looks at its main thread" in step_sentence(report)
+    assert "fit (work.py:9) at numpy.linalg.linalg.eigh: 5.00 of 20.0 s" in closing_sentence(report)
+    assert report.run.places[0].range_ns[0] < 15 * SECOND_NS < report.run.places[0].range_ns[1]
+    assert report.not_applicable
+    assert "growing-steps" not in report.not_applicable
+
+
+@pytest.mark.parametrize(("looks", "verdict"), [(10, "cannot conclude"), (60, "limited")])
+def test_few_looks_conclude_nothing_or_little(looks, verdict):
+    one = spent(("work.py(5): parse",), 2, held=1.0, looks=looks)
+    report = diagnose(looked_at(thread(one)))
+    assert report.health.verdict == verdict
+    assert f"{looks} looks at its main thread" in report.health.facts[0].detail
+    assert bool(report.findings) == (verdict == "limited")
+
+
+def test_a_run_whose_torch_was_not_recorded_says_so_of_its_causes():
+    seen = spent(("torch/nn/modules/linear.py(9): forward", "work.py(5): train"), 20)
+    report = diagnose(looked_at(thread(seen)))
+    assert not report.not_applicable
+    assert any(item.id == "launch-bound" for item in report.not_checked)
