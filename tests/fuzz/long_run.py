@@ -1,5 +1,6 @@
 """The fuzzers for as long as one likes: python tests/fuzz/long_run.py --minutes 60 [--seed 1].
 
+``--commands`` gives every command that takes a file what is no good one (``commands.py``).
 ``--readers`` damages small files and reads them, some hundred times as many as are diagnosed
 without it; ``--each N`` ends it when every reader had N mutants, PyTorch's ten times as many or
 what ``--pytorch`` says. ``readers.json`` in the folder of ``--keep`` has the same in numbers.
@@ -29,11 +30,16 @@ def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--minutes", type=float, default=60.0)
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--commands", action="store_true")
     options.add_argument("--readers", action="store_true")
     options.add_argument("--each", type=int, default=10**9)
     options.add_argument("--pytorch", type=int)
     options.add_argument("--keep", type=Path, default=Path("build/fuzz"))
     chosen = options.parse_args()
+    if chosen.commands:
+        from fuzz import commands
+
+        return commands.run(few=False, each=chosen.each, seed=chosen.seed, only=[])
     if chosen.readers:
         return _readers(chosen)
     tally, files = fuzz(chosen.minutes, random.Random(chosen.seed))

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.samples import trace
 from jobs.rank_workers import fragile, interrupted_for_ever, quick
+from pinchpoint.cli import main
 from pinchpoint.errors import UsageError
 from pinchpoint.importers.ranks.files import RankFile
+from pinchpoint.jobs import engines
 from pinchpoint.jobs.engines import _pool, _submitted, in_processes, run, workers_for
 from pinchpoint.report.documents.rank_records import decode_record
 
@@ -124,3 +127,33 @@ def test_no_ray_at_the_address():
 
     with pytest.raises(UsageError, match=r"Ray at 127\.0\.0\.1:1"):
         list(run_on_ray(FILES, "127.0.0.1:1"))
+
+
+def test_commands_answer_the_same_where_a_worker_is_killed(tmp_path, monkeypatch, capsys):
+    for rank in range(3):
+        (tmp_path / f"rank{rank}.json").write_text(trace())
+    out = tmp_path / "out"
+    commands = [["diagnose", "--json"], ["ranks", "--shard", "1/1", "-o", str(out)]]
+    submitted, killed = engines._submitted, []
+
+    def and_killed(pool, work, file):
+        future = submitted(pool, work, file)
+        if not killed:
+            killed.append(next(iter(pool._processes)))
+            os.kill(killed[0], signal.SIGKILL)
+        return future
+
+    monkeypatch.setattr(engines, "_submitted", and_killed)
+    monkeypatch.setattr(engines, "workers_for", lambda files: 2)
+    for command, *words in commands:
+        answers = []
+        for small in (engines.SMALL_JOB, 0):  # in this process, then in others
+            monkeypatch.setattr(engines, "SMALL_JOB", small)
+            assert main([command, str(tmp_path), *words]) == 0
+            said = capsys.readouterr().out
+            answers.append(sorted((out.read_text() if out.exists() else said).splitlines()))
+            out.unlink(missing_ok=True)
+        assert killed, command
+        assert answers[0] == answers[1], command
+        killed.clear()
+        monkeypatch.setattr(engines, "SMALL_JOB", 16)

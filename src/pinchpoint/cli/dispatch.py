@@ -104,6 +104,8 @@ def _call(name: str, words: list[str]) -> int:
         own = words[: words.index("--") + 2] if "--" in words else words
     if "" in own:  # a Path would make the current folder of it
         raise UsageError("an empty argument", hint="is a variable of the shell not set?")
+    if any("\0" in word for word in words):  # no shell can say that, a program that calls this can
+        raise UsageError("a zero byte in an argument", hint="no file is called so")
     if hasattr(module, "command") and files_alone(module.command, words):
         return int(module.command(*map(Path, words)))
     return _parsed(name, words)

@@ -1,8 +1,10 @@
 """Where text goes: answers to standard output, everything else to standard error."""
 
+import errno
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -75,6 +77,24 @@ def may_write(
         is_recording=lambda there: format_of(there) is not None,
         force=force,
     )
+
+
+def must_be_writable(path: Path, beginning: bytes = b"", *, force: bool = True) -> None:
+    """What ``may_write`` says, and whether a file can be made there at all: before what takes long.
+
+    Without a beginning only a recording is spared; UsageError in all cases.
+    """
+    try:
+        may_write(path, beginning, force=force)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with suppress(FileNotFoundError):
+            path.stat()  # a link to itself, a name that is too long
+        if not path.exists():
+            tempfile.TemporaryFile(dir=path.resolve().parent, prefix=".pinchpoint-").close()
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link to itself, before Python 3.13
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: cannot be written ({why})", hint="name another file") from None
 
 
 def write_file(path: Path, text: str, *, inputs: Sequence[Path] = (), force: bool = False) -> None:

@@ -188,7 +188,7 @@ def write_parquet(trace: Trace, folder: Path) -> Iterator[Path]:
         try:
             copy_to_parquet(connection, name, file)
         except (duckdb.IOException, OSError) as error:
-            raise UsageError(f"{file}: cannot be written ({_why(error)})", hint=_ROOM) from None
+            raise UsageError(f"{file}: cannot be written ({why(error)})", hint=_ROOM) from None
         yield file
 
 
@@ -201,11 +201,12 @@ def copy_to_parquet(connection: "DuckDBPyConnection", rows: str, file: Path) -> 
         interruptible(connection, lambda: connection.execute(copy))
 
 
-def _why(error: Exception) -> str:
+def why(error: Exception) -> str:
     """The operating system's words in an error, which come last in those of DuckDB."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     reasons = ("No space left on device", "Permission denied", "Read-only file system")
+    reasons += ("File too large", "Disk quota exceeded")
     text = str(error)
     return next((reason for reason in reasons if reason in text), " ".join(text.split())[:200])
 

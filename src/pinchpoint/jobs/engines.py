@@ -18,8 +18,9 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
 import psutil
 from msgspec.structs import replace
@@ -142,13 +143,21 @@ def workers_for(files: Iterable[RankFile]) -> int:
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that end with the block: at once where it is left early."""
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent) as pool:
         try:
             yield pool
         except BaseException:
             for process in list((pool._processes or {}).values()):  # public from Python 3.14 on
                 process.terminate()
             raise
+
+
+def _end_with_parent() -> None:
+    """A worker waits for work through a pipe whose other end it holds as well, so it would not
+    notice that the process that started it was killed."""
+    if (parent := parent_process()) is not None:
+        Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
 def _submitted(pool: Executor, work: Work, file: RankFile) -> Future[bytes]:

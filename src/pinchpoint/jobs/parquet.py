@@ -16,7 +16,7 @@ import numpy as np
 
 from pinchpoint.analysis.ranks.summary import UNKNOWN, RankSummary, unpack, unpack_small
 from pinchpoint.errors import UsageError
-from pinchpoint.export.database import copy_to_parquet, duckdb_module
+from pinchpoint.export.database import copy_to_parquet, duckdb_module, why
 from pinchpoint.report.assemble.ranks_tables import RANK_COLUMNS, Row
 
 Columns = dict[str, Any]
@@ -49,7 +49,8 @@ def _written(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, duckdb_module().IOException) as error:
-        raise UsageError(f"{folder}: {error}", hint="free space, or name another folder") from None
+        text = f"{folder}: cannot be written ({why(error)})"
+        raise UsageError(text, hint="free space, or name another folder") from None
 
 
 def write_rank_rows(folder: Path, count: int, row_of: Callable[[int], Row]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
+from pinchpoint.inside.ending import ends_with_us
 
 GRACE_S = 5.0  # between asking a group to end and killing it
 
@@ -40,7 +41,8 @@ def run_command(
     """Run to the end; output goes to ``stdout.log`` and ``stderr.log`` in ``folder``.
 
     The process group is ended when the command ends, at the time-out, or when this call is
-    interrupted, so nothing stays behind. UsageError if the command cannot be started.
+    interrupted; on Linux the command gets SIGTERM if this process is killed. UsageError if the
+    command cannot be started.
 
     Linux counts the peak memory of a new process from its parent's peak on, so a peak that is not
     above ours says nothing.
@@ -56,6 +58,7 @@ def run_command(
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
+                preexec_fn=ends_with_us(),
             )
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error

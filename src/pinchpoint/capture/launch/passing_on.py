@@ -6,7 +6,6 @@ our process group; one of the program itself is not sent back; every other one i
 they cannot, handlers pass them on, and Ctrl-C is left to the terminal.
 """
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -14,6 +13,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
+
+from pinchpoint.inside.ending import ends_with_us
 
 # Not passed on: what cannot be caught, what tells of our own faults, limits, children and pipes,
 # and what the kernel sends to whoever of us reads from a terminal in the background.
@@ -24,7 +25,6 @@ _OWN = (
 _BY_NAME = {each.name: each for each in signal.Signals}
 PASSED_ON = frozenset(signal.valid_signals()) - {_BY_NAME[n] for n in _OWN if n in _BY_NAME}
 _SI_KERNEL = 0x80  # asm-generic/siginfo.h: sent by the kernel, as a terminal does
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LOOK_EVERY_S = 1.0  # should a library's thread have taken the news that the program ended
 _CAN_WAIT = hasattr(signal, "sigtimedwait") and sys.platform == "linux"
 
@@ -93,16 +93,12 @@ def _stop_as_well() -> None:
 
 def _prepared() -> Callable[[], None]:
     """What the program's process does before it becomes the program."""
-    ours = os.getpid()
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    bound = ends_with_us()
     held = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     theirs = held - _waited_for()
 
     def prepare() -> None:
-        if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != ours:  # killed between the two
-            os._exit(128 + signal.SIGTERM)
+        bound()
         signal.pthread_sigmask(signal.SIG_SETMASK, theirs)
 
     return prepare

@@ -7,7 +7,8 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, note, show, show_json, wrote
+from pinchpoint.cli.output import look, must_be_writable, note, show, show_json, wrote
+from pinchpoint.cli.page import Force
 from pinchpoint.errors import PinchpointError, UsageError
 from pinchpoint.hardware import ceilings as store
 from pinchpoint.report import terminal
@@ -28,14 +29,18 @@ class Keeping:
         Also write the document to this file.
     no_store
         Do not keep the result for later analyses.
+    force
+        Replace a file of another kind that is there. A recording is never replaced.
     """
 
     stored: Annotated[bool, Switch] = False
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None
     no_store: Annotated[bool, Switch] = False
+    force: Force = False
 
 
 _USUAL = Keeping()
+_BEGINNING = f'{{"schema":"{store.SCHEMA}",'.encode()
 
 
 def command(
@@ -68,6 +73,8 @@ def command(
     """
     if sustained < 0:
         raise UsageError("--sustained is a number of seconds", hint="0 leaves it out")
+    if keep.output is not None:
+        must_be_writable(keep.output, _BEGINNING, force=keep.force)
     found = _stored(device) if keep.stored else _measured(device, dtypes, sustained)
     if not keep.stored and not keep.no_store:
         note(f"kept in {store.save(found)}")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pinchpoint.cli.output import look, note, show, show_json, write_file, wrote
+from pinchpoint.cli.output import look, must_be_writable, note, show, show_json, write_file, wrote
 from pinchpoint.cli.page import Force
 from pinchpoint.cli.programs.bench.options import Switch
 from pinchpoint.errors import UsageError
@@ -50,6 +50,9 @@ def command(
     from pinchpoint.report.pages import crossover as crossover_page
     from pinchpoint.report.pages.result import blocks
 
+    for path, beginning in ((svg, b"<svg"), (html, b"<!doctype")):
+        if path:
+            must_be_writable(path, beginning, force=force)
     chosen = _chosen(operations, most)
     machine = this_machine()
     if machine.gpu is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import look, note, show, show_json, write_file, wrote
+from pinchpoint.cli.output import look, must_be_writable, note, show, show_json, write_file, wrote
 from pinchpoint.cli.page import Force
 from pinchpoint.errors import UsageError
 
@@ -183,6 +183,12 @@ class Showing:
     junit: Path | None = None
     html: Path | None = None
     force: Force = False
+
+    def __post_init__(self) -> None:
+        """A page that cannot be written is said before anything is measured."""
+        for path, beginning in ((self.junit, b"<?xml"), (self.html, b"<!doctype")):
+            if path is not None:
+                must_be_writable(path, beginning, force=self.force)
 
     def chosen(self) -> Format:
         """The one format; UsageError if two were asked for."""
