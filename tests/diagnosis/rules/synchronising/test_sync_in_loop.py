@@ -1,4 +1,8 @@
+import numpy as np
+import pytest
+
 from builders import TraceBuilder
+from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.trace import ApiKind, MemoryKind
 from program import Program
 
@@ -69,3 +73,57 @@ def test_a_read_of_a_large_tensor_is_another_cause(outcome):
         with p.row("aten::copy_"):
             p.copy(1 << 24, 500, MemoryKind.DEVICE, MemoryKind.PAGEABLE, waits=True)
     assert outcome("sync-in-loop", p.trace()).answer == "clear"
+
+
+CLASSES = 40
+
+
+def by_class(kernel, *, kernel_us=2, classes=CLASSES):
+    """A loop over classes: a mask, a reduction, ``if not mask.any()``, more for each second one."""
+    p = Program()
+    for _ in p.steps(6):
+        p.kernel("sm90_xmma_gemm_bf16(int)", 300)
+        for number in range(classes):
+            for name in ("aten::eq", "aten::any"):
+                with p.row(name):
+                    p.kernel(kernel, kernel_us)
+                    p.busy(10)
+            with p.row("aten::item"), p.row("aten::_local_scalar_dense"):
+                p.copy(1, 1, MemoryKind.DEVICE, MemoryKind.PINNED)
+                p.sync()
+                p.busy(5)
+            if number % 2:
+                with p.row("aten::sum"):
+                    p.kernel(kernel, kernel_us)
+                    p.busy(10)
+    return p.trace()
+
+
+MASK = "void at::native::vectorized_elementwise_kernel<4, CompareEqFunctor<long> >(int)"
+
+
+def test_the_loop_around_the_reads_may_go_as_a_whole(outcome, predicted):
+    (finding,) = outcome("sync-in-loop", by_class(MASK)).findings
+    evidence = {one.what: one.value for one in finding.evidence}
+    # From read to read: the sum of one turn if it has one, two kernels and the copy of the next.
+    # Before the first read is the product, after the last one a sum.
+    assert evidence["turns of the loop"] == CLASSES
+    assert evidence["launches in each"] == pytest.approx(3.4)
+    *sure, whole = finding.at_best
+    assert tuple(sure) == finding.changes
+    assert len(np.unique(whole.group)) == 6 * 4  # of each step: eq, any, the copy, sum
+    trace = by_class(MASK)
+    alone = what_if_mean(trace, finding.changes).step_ns
+    together = what_if_mean(trace, finding.at_best).step_ns
+    assert predicted(trace, "sync-in-loop") == pytest.approx((alone + together) / 2, rel=0.02)
+    assert together < 0.5 * alone
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"kernel": "sm90_xmma_gemm_bf16(int)"}, {"kernel_us": 50}, {"classes": 8}],
+    ids=["products", "long kernels", "few turns"],
+)
+def test_reads_among_other_work_are_reads_only(outcome, more):
+    (finding,) = outcome("sync-in-loop", by_class(**({"kernel": MASK} | more))).findings
+    assert not finding.at_best

@@ -5,8 +5,10 @@ Calls that copy a few bytes to the host and wait for them: `.item()`, `float(t)`
 printing a tensor, comparing one in an `if`. The gain is what replay says when the host no longer
 waits there; a read that nobody would miss while the device is busy anyway has none. Where the
 framework reads several values in one call and launches nothing after them (a tensor is formatted,
-say), all that this call launches and does is for them, and goes too. Results of
-unknown size, large copies and synchronisations that the program asks for are causes of their own.
+say), all that this call launches and does is for them, and goes too. Where a Python loop of 16
+turns and more launches a few short kernels and reads a value in each, operators on whole tensors
+win its launches as well, and the range reaches there. Results of unknown size, large copies and
+synchronisations that the program asks for are causes of their own.
 
 ## Why it matters
 While the host waits it launches nothing. When the value is there the queue of the device is empty,
@@ -15,8 +17,8 @@ and it idles until the host has prepared and launched the next operation.
 ## How to fix it
 Keep the value on the device (`total += loss.detach()`) and read it every N steps, or copy it with
 `non_blocking=True` into pinned memory and look at it a step later. Turn `if` on device values into
-`torch.where`. Leave formatting to the logger, which drops it with the message:
-`log.debug("%s", x)`.
+`torch.where`, and a loop over classes or pieces into operators on whole tensors. Leave formatting
+to the logger, which drops it with the message: `log.debug("%s", x)`.
 
 ## When to ignore it
 Reads that come once in many steps, or where the host has nothing to do until the value is known.
@@ -29,15 +31,21 @@ from pinchpoint.diagnosis.evidence.device_work import waiting
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
 from pinchpoint.trace import Trace
 
 RULE = Rule(needs=("api_calls", "device_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)
 
 _FIX = "Keep the value on the device and read it every 50 steps, or a step late"
+_FIX_OF_A_LOOP = (
+    "Replace the loop by operators on whole tensors, if no turn needs the one before it (one"
+    " comparison with a range, torch.bincount, scatter_add_). Else: keep the values on the device"
+)
 _FIX_OF_A_CALL = (
     "Do not print or format device tensors in the loop (a logger formats them itself, if at all:"
     ' log.debug("%s", x)); read values every 50 steps, or a step late'
 )
+MANY = 100  # whole numbers from here on: three digits say less
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -45,13 +53,17 @@ def check(trace: Trace) -> Iterator[Found]:
     reads = waiting(trace, "reads of device values", WaitReason.VALUE)
     if reads is None:
         return
+    loop = small_loop(trace, reads)
+    times = f"{reads.count:,.0f}" if reads.count >= MANY else f"{reads.count:.3g}"
     yield Found(
-        summary=f"The host reads a device value (.item()){reads.where}, {reads.count:.3g} × a step",
-        evidence=reads.evidence,
+        summary=f"The host reads a device value (.item()){reads.where}, {times} × a step"
+        + (loop.words if loop else ""),
+        evidence=(*reads.evidence, *(loop.evidence if loop else ())),
         cost_ns_per_step=reads.waited_ns,
         changes=reads.dropped,
+        at_best=(*reads.dropped, *loop.as_one_call) if loop else (),
         location=reads.place,
-        fix=_FIX_OF_A_CALL if len(reads.for_values) else _FIX,
+        fix=_FIX_OF_A_CALL if len(reads.for_values) else _FIX_OF_A_LOOP if loop else _FIX,
         hint="# a sum of losses, for example:\n"
         "total += loss.detach()  # total.item() when it is logged",
     )
