@@ -205,8 +205,13 @@ def why(error: Exception) -> str:
     """The operating system's words in an error, which come last in those of DuckDB."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    reasons = ("No space left on device", "Permission denied", "Read-only file system")
-    reasons += ("File too large", "Disk quota exceeded")
+    reasons = (
+        "No space left on device",
+        "Permission denied",
+        "Read-only file system",
+        "File too large",
+        "Disk quota exceeded",
+    )
     text = str(error)
     return next((reason for reason in reasons if reason in text), " ".join(text.split())[:200])
 

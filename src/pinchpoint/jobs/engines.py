@@ -19,6 +19,7 @@ from concurrent.futures import (
 )
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Thread
 
@@ -156,8 +157,13 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 def _end_with_parent() -> None:
     """A worker waits for work through a pipe whose other end it holds as well, so it would not
     notice that the process that started it was killed."""
+
+    def wait(parent: BaseProcess) -> None:
+        parent.join()
+        os._exit(1)
+
     if (parent := parent_process()) is not None:
-        Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+        Thread(target=wait, args=(parent,), daemon=True).start()
 
 
 def _submitted(pool: Executor, work: Work, file: RankFile) -> Future[bytes]:
