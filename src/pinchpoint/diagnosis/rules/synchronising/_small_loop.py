@@ -11,7 +11,7 @@ from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.evidence.device_work import Waiting
 from pinchpoint.diagnosis.finding import Evidence
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import Trace
+from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 
 # Turns a step: losses and metrics that are read one by one are fewer.
@@ -91,7 +91,8 @@ def _in_small_turns(trace: Trace, rows: Rows, turn: Ints) -> Mask:
     small = np.isin(category_of_device_ops(trace)[rows], _ON_TENSORS)
     small &= ops["duration_ns"][rows] <= SMALL_NS
     launches = np.bincount(turn)
-    whole = (np.bincount(turn, small) == launches) & (launches <= MOST_LAUNCHES)
+    kernels = np.bincount(turn, ops["kind"][rows] == DeviceKind.KERNEL)  # not copies alone
+    whole = (np.bincount(turn, small) == launches) & (launches <= MOST_LAUNCHES) & (kernels > 0)
     found: Mask = whole[turn]
     return found
 
