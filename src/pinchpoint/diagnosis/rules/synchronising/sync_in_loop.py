@@ -18,15 +18,21 @@ and it idles until the host has prepared and launched the next operation.
 Keep the value on the device (`total += loss.detach()`) and read it every N steps, or copy it with
 `non_blocking=True` into pinned memory and look at it a step later. Turn `if` on device values into
 `torch.where`, and a loop over classes or pieces into operators on whole tensors. Leave formatting
-to the logger, which drops it with the message: `log.debug("%s", x)`.
+to the logger, which drops it with the message: `log.debug("%s", x)`. A library that checks the
+values it is given reads them; where it has an option for that (`validate_args=False` of
+torch.distributions), leave the checks out.
 
 ## When to ignore it
 Reads that come once in many steps, or where the host has nothing to do until the value is known.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
-from pinchpoint.analysis.time.host_waits import WaitReason
+import numpy as np
+
+from pinchpoint.analysis.host.frames import PythonFrame, called_by_program, frame_of
+from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.evidence.device_work import waiting
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
@@ -41,11 +47,25 @@ _FIX_OF_A_LOOP = (
     "Replace the loop by operators on whole tensors, if no turn needs the one before it (one"
     " comparison with a range, torch.bincount, scatter_add_). Else: keep the values on the device"
 )
-_FIX_OF_A_CALL = (
+MANY = 100  # whole numbers from here on: three digits say less
+_FIX_OF_PRINTING = (
     "Do not print or format device tensors in the loop (a logger formats them itself, if at all:"
     ' log.debug("%s", x)); read values every 50 steps, or a step late'
 )
-MANY = 100  # whole numbers from here on: three digits say less
+# Functions of frameworks that read values of what they are given, by the file they are in.
+_READS_OF_FILES = (
+    ("torch/_tensor_str.py", _FIX_OF_PRINTING),
+    ("torch/_tensor.py", _FIX_OF_PRINTING),
+    (
+        "torch/distributions/",
+        "Switch the checks of distributions off: validate_args=False, or"
+        " torch.distributions.Distribution.set_default_validate_args(False) before the loop",
+    ),
+)
+_FIX_OF_A_CALL = (
+    "{function} reads values of what it is given: look for its option to leave checks out, call it"
+    " less often, or do its work with operators"
+)
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -53,17 +73,56 @@ def check(trace: Trace) -> Iterator[Found]:
     reads = waiting(trace, "reads of device values", WaitReason.VALUE)
     if reads is None:
         return
-    loop = small_loop(trace, reads)
+    called = _called(trace)
+    loop = None if called else small_loop(trace, reads)
+    inside = f", inside {called.function} of {_module(called)}" if called else ""
     times = f"{reads.count:,.0f}" if reads.count >= MANY else f"{reads.count:.3g}"
     yield Found(
-        summary=f"The host reads a device value (.item()){reads.where}, {times} × a step"
-        + (loop.words if loop else ""),
+        summary=(
+            f"The host reads a device value (.item()){reads.where}{inside}, {times} × a step"
+            + (loop.words if loop else "")
+        ),
         evidence=(*reads.evidence, *(loop.evidence if loop else ())),
         cost_ns_per_step=reads.waited_ns,
         changes=reads.dropped,
         at_best=(*reads.dropped, *loop.as_one_call) if loop else (),
         location=reads.place,
-        fix=_FIX_OF_A_CALL if len(reads.for_values) else _FIX_OF_A_LOOP if loop else _FIX,
+        fix=_FIX_OF_A_LOOP if loop else _fix(called),
         hint="# a sum of losses, for example:\n"
         "total += loss.detach()  # total.item() when it is logged",
     )
+
+
+def _called(trace: Trace) -> PythonFrame | None:
+    """The function of a framework that the program called and that made reads, where its folder
+    made most of them."""
+    waits, host = host_waits(trace), trace.host_ops
+    if host is None:
+        return None
+    reads = waits.host_op[waits.rows(WaitReason.VALUE)]
+    act = called_by_program(trace)[reads]
+    names, counts = np.unique(host["name"][act[act < len(host)]], return_counts=True)
+    seen: Counter[PythonFrame] = Counter()
+    for name, count in zip(names.tolist(), counts.tolist(), strict=True):
+        if frame := frame_of(trace.names[name]):
+            seen[frame] += count
+    folders: Counter[str] = Counter()
+    for frame, count in seen.items():
+        folders[frame.file.rpartition("/")[0]] += count
+    folder, most = max(folders.items(), key=lambda item: item[1], default=("", 0))
+    if 2 * most < len(reads) or not most:
+        return None
+    mine = {f: n for f, n in seen.items() if f.file.rpartition("/")[0] == folder}
+    return max(mine, key=mine.__getitem__)
+
+
+def _module(frame: PythonFrame) -> str:
+    """``torch/distributions/normal.py`` as ``torch.distributions.normal``."""
+    return frame.file.removesuffix(".py").replace("/", ".")
+
+
+def _fix(called: PythonFrame | None) -> str:
+    if called is None:
+        return _FIX
+    named = (fix for part, fix in _READS_OF_FILES if part in called.file)
+    return next(named, _FIX_OF_A_CALL.format(function=called.function))
