@@ -4,7 +4,6 @@ import os
 import select
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -39,7 +38,10 @@ def test_who_is_killed_leaves_no_process(starts, tmp_path):
     killed = subprocess.Popen(
         [sys.executable, script, pipe], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
     )
-    left = [os.pidfd_open(int(pid)) for pid in Path(pipe).read_text().split()]
+    told = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert select.select([told], [], [], LONGEST_S)[0], "it did not start"
+    left = [os.pidfd_open(int(pid)) for pid in os.read(told, 1000).split()]
+    os.close(told)
     killed.kill()
     killed.communicate()
     assert left

@@ -5,7 +5,7 @@ from program import Program
 US = 1_000
 
 
-def loop(*, read=True, host_us=100, device_us=100, steps=6):
+def loop(*, read=True, host_us=100, device_us=100, steps=6, inside=None):
     """Each step: a kernel, perhaps an ``.item()`` that waits for it, and host work."""
     b = TraceBuilder()
     wait_us = device_us if read else 0
@@ -16,6 +16,8 @@ def loop(*, read=True, host_us=100, device_us=100, steps=6):
         b.step(i, at, period)
         b.python("train.py(40): step", at, period)
         b.launch(at + 1 * US, 5 * US, "work", at + 10 * US, device_us * US)
+        if inside:
+            b.python(inside, at + 6 * US, (wait_us + 10) * US)
         if read:
             b.op("aten::item", at + 7 * US, (wait_us + 8) * US)
             b.op("aten::_local_scalar_dense", at + 7 * US, (wait_us + 7) * US)
@@ -42,6 +44,18 @@ def test_names_the_read_its_place_and_its_cost(outcome):
     assert finding.location.operator == "aten::item"
     assert finding.cost_ns_per_step == 103 * US
     assert finding.evidence[0].value == 1.0
+
+
+def test_a_library_that_checks_values_is_named_with_its_option(outcome):
+    check = "torch/distributions/distribution.py(71): __init__"
+    (finding,) = outcome("sync-in-loop", loop(inside=check)).findings
+    assert "inside __init__ of torch.distributions.distribution" in finding.summary
+    assert finding.location.line == 40
+    assert "validate_args=False" in finding.fix
+    (finding,) = outcome("sync-in-loop", loop(inside="torch/_tensor.py(1000): __format__")).findings
+    assert "Do not print or format" in finding.fix
+    (finding,) = outcome("sync-in-loop", loop(inside="torch/special.py(7): check")).findings
+    assert "check reads values of what it is given" in finding.fix
 
 
 def test_ranks_by_what_taking_turns_costs(ranked):
