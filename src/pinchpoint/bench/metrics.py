@@ -12,6 +12,7 @@ import msgspec
 
 from pinchpoint.bench.folders import write_atomic
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.json_text import indented
 from pinchpoint.replacing import read_bounded, too_deep
 
 Document = TypeVar("Document", bound=msgspec.Struct)
@@ -180,7 +181,7 @@ def write_metrics(path: Path, metrics: RunMetrics) -> None:
 
 def encode(document: msgspec.Struct) -> bytes:
     """JSON with line breaks and a last newline; what is not finite becomes null."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    return indented(document) + b"\n"
 
 
 def read_metrics(path: Path) -> RunMetrics:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from pinchpoint.analysis.steps.steps import steps
@@ -25,6 +24,7 @@ from pinchpoint.export.chrome_slices import (
     host_slices,
 )
 from pinchpoint.export.excerpt import WHOLE, Excerpt
+from pinchpoint.json_text import encoded
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.plain import plain
 from pinchpoint.report.words import report as wording
@@ -148,10 +148,10 @@ def chrome(trace: Trace, report: Report, part: Excerpt = WHOLE) -> Iterator[byte
     """The file in pieces; of a part of the recording, with the parts of slices inside it."""
     names = [plain(name, NAME_LIMIT) for name in trace.names]
     yield b'{"exporter":"pinchpoint","displayTimeUnit":"ns","traceEvents":[\n'
-    yield msgspec.json.encode(meta("process_name", HOST, 0, name="host"))
+    yield encoded(meta("process_name", HOST, 0, name="host"))
     for piece in _pieces(trace, report, names, part):
         if piece:
-            yield b",\n" + b",\n".join(msgspec.json.encode(event) for event in piece)
+            yield b",\n" + b",\n".join(encoded(event) for event in piece)
     yield b"\n]}\n"
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.frozen import dataclass
+from pinchpoint.json_text import said
 from pinchpoint.replacing import replacing
 from pinchpoint.trace import TABLES, Table, Trace, kinds
 
@@ -100,7 +101,8 @@ def _array(values: Sequence[Any]) -> Any:
     """Masked where nothing is known; texts as objects, in which None is NULL."""
     known = next((value for value in values if value is not None), "")
     if isinstance(known, str):
-        return np.array([*values, None], object)[:-1]
+        texts = (value if value is None else said(value) for value in values)
+        return np.array([*texts, None], object)[:-1]
     absent = [value is None for value in values]
     filled = [type(known)(0) if value is None else value for value in values]
     return np.ma.masked_array(np.array(filled, type(known)), absent)
@@ -193,7 +195,9 @@ def write_parquet(trace: Trace, folder: Path) -> Iterator[Path]:
 
 
 def copy_to_parquet(connection: "DuckDBPyConnection", rows: str, file: Path) -> None:
-    """Write a table or a query to a file. Raises IOException of DuckDB, or OSError."""
+    """Write a table or a query to a file. Raises IOException of DuckDB, OSError or UsageError."""
+    if said(str(file)) != str(file):
+        raise UsageError(f"{file}: DuckDB writes to names in UTF-8 only", hint="name another place")
     with replacing(file) as beside:
         target = str(beside).replace("'", "''")
         how = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
@@ -217,7 +221,7 @@ def why(error: Exception) -> str:
 
 
 def _store_names(connection: "DuckDBPyConnection", trace: Trace) -> None:
-    text = [name.encode("utf-8", "replace").decode() for name in trace.names]
+    text = [said(name) for name in trace.names]
     names = np.array([*text, ""], object)[:-1]  # an empty list would become numbers
     _store(connection, "names", {"id": np.arange(len(names)), "text": names}, "id, text")
 

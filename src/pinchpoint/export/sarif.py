@@ -4,10 +4,9 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
 from pinchpoint.diagnosis.finding import Finding, Location
 from pinchpoint.diagnosis.registry import page
+from pinchpoint.json_text import indented, said
 from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.words import report as wording
@@ -33,7 +32,7 @@ def sarif(report: Report, version: str) -> bytes:
         "version": "2.1.0",
         "runs": [{"tool": {"driver": driver}, "results": results}],
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=1)
+    return indented(document)
 
 
 def _rule(id_: str) -> dict[str, Any]:
@@ -79,4 +78,4 @@ def _place(location: Location | None) -> dict[str, Any] | None:
 def _uri(file: str) -> str:
     if PureWindowsPath(file).drive:
         return "file:///" + quote(PureWindowsPath(file).as_posix(), safe="/:")
-    return ("file://" if PurePosixPath(file).is_absolute() else "") + quote(file)
+    return ("file://" if PurePosixPath(file).is_absolute() else "") + quote(said(file))

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import above, parents
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.frozen import dataclass
+from pinchpoint.json_text import encoded
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import HostKind, Trace
 
@@ -72,7 +72,7 @@ def otlp_json(trace: Trace) -> bytes:
     resource = {"attributes": _attributes({"service.name": "pinchpoint"})}
     scope = {"scope": {"name": _SCOPE}, "spans": listed}
     document = {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
-    return msgspec.json.encode(document) + b"\n"
+    return encoded(document) + b"\n"
 
 
 def _step(trace: Trace, found: Steps, position: int, begins: int) -> Span:

@@ -5,11 +5,11 @@ Both say own time: what a stack took without what it called, in nanoseconds.
 
 from collections.abc import Iterator
 
-import msgspec
 import numpy as np
 
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.tables.call_tree import NO_NODE, CallTree, call_tree
+from pinchpoint.json_text import encoded
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints
@@ -58,7 +58,7 @@ def speedscope(trace: Trace) -> bytes:
         "shared": {"frames": [_frame(label) for label in numbers]},
         "profiles": profiles,
     }
-    return msgspec.json.encode(document)
+    return encoded(document)
 
 
 def _frame(label: str) -> dict[str, str | int]:

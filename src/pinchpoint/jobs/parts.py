@@ -20,6 +20,7 @@ from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers.ranks.files import UNIX_LEAST_NS, at_one_time
 from pinchpoint.importers.run_folder import was_contended
 from pinchpoint.jobs.engines import MOST_FINDINGS
+from pinchpoint.json_text import encoded
 from pinchpoint.replacing import replacing, scratch_folder
 from pinchpoint.report.assemble.ranks import report_on
 from pinchpoint.report.documents.rank_records import (
@@ -44,7 +45,7 @@ def write_part(path: Path, header: PartHeader, records: Iterable[bytes]) -> int:
     """Write a part file as the records come; how many there were. Raises OSError."""
     count = 0
     with replacing(path) as beside, beside.open("wb") as file:
-        file.write(msgspec.json.encode(header) + b"\n")
+        file.write(encoded(header) + b"\n")
         for record in records:
             file.write(record + b"\n")
             count += 1

@@ -14,6 +14,7 @@ import msgspec
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
+from pinchpoint.json_text import indented
 from pinchpoint.replacing import replacing, too_deep
 from pinchpoint.run_folder.layout import PROCESS_SCHEMA, SCHEMA
 
@@ -256,7 +257,7 @@ class ReadDocument(Generic[Document]):
 def write(path: Path, document: msgspec.Struct) -> None:
     """Write the whole document or nothing: a reader never sees half of it. Raises OSError."""
     with replacing(path) as beside:
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
+        beside.write_bytes(indented(document))
 
 
 def read(path: Path, kind: type[Document]) -> ReadDocument[Document]:

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, MutableMapping
@@ -9,8 +10,10 @@ from html import unescape
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
 
 from pinchpoint.errors import PinchpointError, UnreadableFile
+from pinchpoint.json_text import said
 from pinchpoint.serve import pages
 from pinchpoint.serve.index import Index
 from pinchpoint.serve.pages import style
@@ -64,9 +67,15 @@ def guarded(app: Application, hosts: frozenset[str] | None) -> Application:
         if refusal := _refusal(scope, hosts):
             await _refuse(with_headers, *refusal)
         else:
-            await app(scope, receive, with_headers)
+            await app(_by_bytes(scope), receive, with_headers)
 
     return ask
+
+
+def _by_bytes(scope: Scope) -> Scope:
+    """With the path as names of files are held: servers lose the bytes that are not UTF-8."""
+    raw = scope["raw_path"]
+    return {**scope, "path": os.fsdecode(unquote_to_bytes(raw))} if raw else scope
 
 
 def _refusal(scope: Scope, hosts: frozenset[str] | None) -> tuple[int, str] | None:
@@ -264,6 +273,7 @@ def _html(text: str | bytes, *, status: int = 200, policy: str | None = None) ->
     from starlette.responses import HTMLResponse
 
     headers = {} if policy is None else {"Content-Security-Policy": policy}
+    text = said(text) if isinstance(text, str) else text
     return HTMLResponse(text, status_code=status, headers=headers)
 
 

@@ -1,8 +1,10 @@
 """Many runs in one answer: which programs, what changed for good, which causes cost most."""
 
+import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +13,7 @@ import numpy as np
 
 from pinchpoint.compare.over_time import Shift, shifts
 from pinchpoint.errors import PinchpointError
+from pinchpoint.json_text import encoded
 from pinchpoint.report.documents.fleet import (
     FleetCause,
     FleetChange,
@@ -104,27 +107,32 @@ def diagnose_runs(
     known = index.all()
     waiting = [run for run in runs if current(_recording(run), known) is None][:most]
     by_name = {run.name: run for run in waiting}
-    files = [RankFile(msgspec.json.encode(run).decode()) for run in waiting]
+    files = [RankFile(_as_task(run)) for run in waiting]
     workers = workers_for([RankFile(run.place) for run in waiting[:1]])
     for done, answer in enumerate(in_processes(files, workers, _read), 1):
-        name, summary = msgspec.json.decode(answer, type=tuple[str, Summary])
-        index.put(_recording(by_name[name]), summary)
+        name, summary = msgspec.json.decode(answer, type=tuple[bytes, Summary])
+        index.put(_recording(by_name[os.fsdecode(name)]), summary)
         if progress is not None:
             progress(done, len(waiting))
     return len(waiting)
+
+
+def _as_task(run: RunPlace) -> str:
+    """A place as text that has every name as it is: in ASCII, lone surrogates escaped."""
+    return json.dumps(asdict(run))
 
 
 def _read(task: "RankFile") -> bytes:
     """In a process of its own: the summary of one run."""
     from pinchpoint.serve.reader import summary_of
 
-    run = msgspec.json.decode(task.path, type=RunPlace)
+    run = msgspec.convert(json.loads(task.path), RunPlace)
     try:
         with whole(run) as folder:
             summary = summary_of(folder.resolve(), "")
     except PinchpointError as error:
         summary = Summary(problem=error.message)
-    return msgspec.json.encode((run.name, summary))
+    return encoded((os.fsencode(run.name), summary))
 
 
 # ------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from pinchpoint.frozen import dataclass
+from pinchpoint.json_text import encoded, said
 from pinchpoint.serve.jobs import JobFacts
 from pinchpoint.serve.listing import ListedRecording
 from pinchpoint.serve.summary import Summary
@@ -52,15 +53,15 @@ class Index:
             rows = database.execute("SELECT * FROM summaries") if database else ()
             for name, modified_ns, size, text in rows:
                 if (summary := _decoded(text)) is not None:
-                    found[name] = (modified_ns, size, summary)
+                    found[os.fsdecode(name)] = (modified_ns, size, summary)
         return found
 
     def put(self, recording: ListedRecording, summary: Summary) -> None:
         """Remember the summary of a recording as it is now."""
-        row = (recording.name, recording.modified_ns, recording.bytes)
+        row = (_key(recording.name), recording.modified_ns, recording.bytes)
         with self._open() as database:
             if database is not None:
-                text = msgspec.json.encode(summary)
+                text = encoded(summary)
                 database.execute("REPLACE INTO summaries VALUES (?, ?, ?, ?)", (*row, text))
                 database.commit()
 
@@ -71,16 +72,19 @@ class Index:
             rows = database.execute("SELECT * FROM jobs") if database else ()
             for name, state, text in rows:
                 with suppress(msgspec.MsgspecError):  # of another version: it is read again
-                    found[name] = (state, msgspec.json.decode(text, type=JobFacts))
+                    facts = msgspec.json.decode(text, type=JobFacts)
+                    called = os.fsdecode(name)
+                    found[called] = (state, msgspec.structs.replace(facts, name=called))
         return found
 
     def put_jobs(self, jobs: Iterable[tuple[int, JobFacts]], gone: Iterable[str] = ()) -> None:
         """Remember run folders as they are now, and forget those that are gone."""
         with self._open() as database:
             if database is not None:
-                rows = [(facts.name, state, msgspec.json.encode(facts)) for state, facts in jobs]
+                rows = [(_key(facts.name), state, encoded(facts)) for state, facts in jobs]
                 database.executemany("REPLACE INTO jobs VALUES (?, ?, ?)", rows)
-                database.executemany("DELETE FROM jobs WHERE name = ?", [(name,) for name in gone])
+                left = [(_key(name),) for name in gone]
+                database.executemany("DELETE FROM jobs WHERE name = ?", left)
                 database.commit()
 
     @contextmanager
@@ -93,6 +97,11 @@ class Index:
         finally:
             if database is not None:
                 database.close()
+
+
+def _key(name: str) -> str | bytes:
+    """A name as the table has it: one that is no valid Unicode as the bytes that it is."""
+    return name if said(name) == name else os.fsencode(name)
 
 
 def _connected(file: Path) -> sqlite3.Connection | None:

@@ -1,5 +1,6 @@
 """The pages as text. Names are of files and programs: every one is escaped and bounded."""
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -136,7 +137,7 @@ def _listed(
     summary, ranks = run.summary, members.get(run.recording.name, [])
     row: dict[str, Any] = dict(_row(run.recording, base))
     if ranks:
-        row["href"] = f"{base}ranks/{quote(_place_of_job(run.recording.name, ranks))}"
+        row["href"] = f"{base}ranks/{_quoted(_place_of_job(run.recording.name, ranks))}"
     change = run.change_ratio
     known = summary is not None and summary.step_ns is not None
     return row | {
@@ -230,7 +231,7 @@ def run_page(root: Path, run: Place, base: str) -> str:
         step=None if state.step_ms is None else duration(state.step_ms * 1e6),
         command=plain(state.command, 500),
         problems=[plain(problem, 600) for problem in state.problems],
-        report=None if state.running else f"{base}report/{quote(run.name)}",
+        report=None if state.running else f"{base}report/{_quoted(run.name)}",
         devices=list(_devices(state)),
         inside=[_row(recording, base) for recording in inside],
     )
@@ -257,17 +258,22 @@ def _page(name: str, title: str, **shown: object) -> str:
     return template(name, "pinchpoint.serve").render(title=title, style=Markup(style()), **shown)
 
 
+def _quoted(name: str) -> str:
+    """A name in an address, byte by byte: that of a file need not be UTF-8."""
+    return quote(os.fsencode(name))
+
+
 def _row(recording: ListedRecording, base: str) -> dict[str, str]:
     changed = datetime.fromtimestamp(recording.modified_ns / 1e9, UTC).astimezone()
     kind = "run" if recording.is_run else "report"
     return {
         "name": plain(recording.name or "this run", _NAME_LIMIT),
         "value": recording.name,
-        "href": f"{base}{kind}/{quote(recording.name)}",
+        "href": f"{base}{kind}/{_quoted(recording.name)}",
         "format": recording.format,
         "size": "" if recording.bytes is None else size(recording.bytes),
         "when": changed.strftime("%Y-%m-%d %H:%M"),
-        "report": f"{base}report/{quote(recording.name)}",
+        "report": f"{base}report/{_quoted(recording.name)}",
     }
 
 

@@ -35,6 +35,7 @@ from pinchpoint.analysis.replay.recording_cost import cost_in_windows
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.time.accounting import breakdown
+from pinchpoint.json_text import encoded
 from pinchpoint.trace import DeviceKind, Severity, Trace
 from pinchpoint.trace.arrays import Floats, Ints
 
@@ -260,7 +261,7 @@ def _blocks(trace: Trace) -> Floats:
 
 def _within_bounds(summary: RankSummary) -> RankSummary:
     """Texts give way before numbers do, should a recording's names be absurdly many."""
-    if len(msgspec.json.encode(summary)) <= MOST_BYTES:
+    if len(encoded(summary)) <= MOST_BYTES:
         return summary
     kinds = tuple(msgspec.structs.replace(k, kernel="", dtype=None) for k in summary.call_kinds)
     groups = tuple(msgspec.structs.replace(g, ranks=None) for g in summary.groups)

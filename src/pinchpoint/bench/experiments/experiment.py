@@ -25,6 +25,7 @@ from pinchpoint.bench.measures import THROUGHPUT
 from pinchpoint.bench.run import Arm
 from pinchpoint.errors import MeasurementInvalid, UnreadableFile, UsageError
 from pinchpoint.frozen import dataclass
+from pinchpoint.json_text import encoded
 from pinchpoint.replacing import read_bounded
 
 # ------------------------------------------------------------------------------------------------
@@ -71,7 +72,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 def append(path: Path, experiment: Experiment) -> None:
     """Add one line, whole, also when two processes write at once."""
-    line = msgspec.json.encode(experiment) + b"\n"
+    line = encoded(experiment) + b"\n"
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:

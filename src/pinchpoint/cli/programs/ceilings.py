@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import look, must_be_writable, note, show, show_json, wrote
 from pinchpoint.cli.page import Force
 from pinchpoint.errors import PinchpointError, UsageError
 from pinchpoint.hardware import ceilings as store
+from pinchpoint.json_text import indented
 from pinchpoint.report import terminal
 from pinchpoint.report.pages.roofline import ceilings_page
 
@@ -81,7 +81,7 @@ def command(
     if keep.output is not None:
         wrote(store.save(found, keep.output))
     if json:
-        show_json(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        show_json(indented(found))
     else:
         show(terminal.render(ceilings_page(found, verbose=verbose), look()))
     return 0

@@ -12,6 +12,7 @@ from pinchpoint.cli.output import look, note, show, show_json, show_plainly
 from pinchpoint.cli.programs.bench.ab import check_pairs
 from pinchpoint.cli.programs.bench.options import Measuring, Switch
 from pinchpoint.errors import UsageError
+from pinchpoint.json_text import indented
 
 if TYPE_CHECKING:
     from pinchpoint.bench.experiments.experiment import Experiment
@@ -217,9 +218,7 @@ def _one(
 
 def _present(experiments: "list[Experiment]", title: str, *, json: bool) -> None:
     if json:
-        import msgspec
-
-        show_json(msgspec.json.format(msgspec.json.encode(experiments), indent=1))
+        show_json(indented(experiments))
         return
     from pinchpoint.report import terminal
     from pinchpoint.report.pages import experiments as page_of

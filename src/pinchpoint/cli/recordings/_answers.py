@@ -17,6 +17,7 @@ from pinchpoint.importers import execution_trace, load
 from pinchpoint.importers.files.remote import is_url
 from pinchpoint.importers.open import as_folder, format_of, guarded
 from pinchpoint.importers.ranks.files import check_one_job, groups_in, several_ranks
+from pinchpoint.json_text import encoded
 from pinchpoint.report import Report
 from pinchpoint.report.redact import redacted, redacted_trace
 from pinchpoint.run_folder.layout import RUN_FILE
@@ -248,6 +249,6 @@ def renamed(document: Document, copy: str, place: str) -> Document:
     """A document in which files of a temporary folder are called as they are in the archive."""
     if copy == place:
         return document
-    text = msgspec.json.encode(document)
-    inside, named = (msgspec.json.encode(path)[1:-1] for path in (copy, place))
+    text = encoded(document)
+    inside, named = (encoded(path)[1:-1] for path in (copy, place))
     return msgspec.json.decode(text.replace(inside, named), type=type(document))

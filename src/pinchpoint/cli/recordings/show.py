@@ -5,7 +5,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
 from pinchpoint.api import diagnose
@@ -14,6 +13,7 @@ from pinchpoint.cli.page import Redact
 from pinchpoint.cli.recordings._answers import shared
 from pinchpoint.diagnosis.finding import Finding, RowsItem
 from pinchpoint.importers import load
+from pinchpoint.json_text import indented
 from pinchpoint.report import Report
 from pinchpoint.report.assemble.findings import chosen
 from pinchpoint.report.documents.clean import clean
@@ -52,7 +52,7 @@ def command(
     report = shared(clean(diagnose(trace)), [file], redact=redact)
     found = report.findings if finding is None else chosen(report, finding)
     if json:
-        show_json(msgspec.json.format(msgspec.json.encode(found), indent=1))
+        show_json(indented(found))
         return 0
     lines = _lines(report, found) if isinstance(found, Finding) else _list(report)
     show("".join(f"{line}\n" for line in lines))

@@ -6,6 +6,7 @@ tables, triggers and generated columns are as good as absent, and rows are bound
 can hold. Our own statements are the only SQL that runs.
 """
 
+import os
 import sqlite3
 from array import array
 from collections.abc import Iterator, Sequence
@@ -109,7 +110,7 @@ def tables_in(path: Path) -> frozenset[str]:
     """Names of the tables of a SQLite file; none of a file that cannot be opened as one."""
     if not path.is_file():
         return frozenset()
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
+    connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1", uri=True)
     try:
         listed = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         return frozenset(str(name) for (name,) in listed)
@@ -127,7 +128,7 @@ def opened(path: Path, shown: Path) -> Iterator[Database]:
     off.
     """
     _refuse_unfinished(path, shown)
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
+    connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1", uri=True)
     try:
         connection.text_factory = _text
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE_BYTES)

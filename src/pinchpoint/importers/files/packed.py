@@ -22,7 +22,8 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.replacing import scratch_folder
 
 IsalError = cast(type[Exception], _IsalError)  # the package's stubs take it for an instance
-DAMAGE = (zlib.error, IsalError, lzma.LZMAError, EOFError, OSError, ValueError)
+# OverflowError: isal, of a header that does not end within its buffer.
+DAMAGE = (zlib.error, IsalError, lzma.LZMAError, EOFError, OSError, ValueError, OverflowError)
 MOST_LAYERS = 4  # a gzipped tar of gzipped files has three
 _CHUNK_BYTES = 1 << 20  # unpacked at a time
 # Traces of a loop shrink 20 times with gzip and 60 times with xz, SQLite 4 to 20 times; on nothing

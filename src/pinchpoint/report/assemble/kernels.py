@@ -14,6 +14,7 @@ from pinchpoint.analysis.limits.counter_issues import Examined, examined_launche
 from pinchpoint.analysis.limits.counter_marks import marks
 from pinchpoint.analysis.limits.counters import profiled_time_ns
 from pinchpoint.diagnosis.registry import may_be_counted
+from pinchpoint.json_text import indented, said
 from pinchpoint.report.documents.report import ResultTable
 from pinchpoint.report.plain import plain
 from pinchpoint.report.tables.build import kernel_table
@@ -94,7 +95,7 @@ def kernels_document(trace: Trace) -> KernelsDocument:
     timeline = trace.device_ops is not None and len(trace.device_ops) > 0
     record = _how_to_count(trace) if timeline and not examined and may_be_counted(trace) else None
     return KernelsDocument(
-        path=str(trace.source.path).encode("utf-8", "replace").decode("utf-8"),
+        path=said(str(trace.source.path)),
         device=next((plain(d.name) for d in trace.devices if d.name), None),
         launches=tuple(_launch(trace, e) for e in examined),
         kernels=kernel_table(trace) if timeline else None,
@@ -111,7 +112,7 @@ def _how_to_count(trace: Trace) -> str:
 
 def encode_kernels(document: KernelsDocument) -> bytes:
     """The document as JSON."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1)
+    return indented(document)
 
 
 def _launch(trace: Trace, examined: Examined) -> LaunchInfo:

@@ -28,6 +28,7 @@ from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
 from pinchpoint.importers.ranks.files import command_for_all_ranks
+from pinchpoint.json_text import said
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
 from pinchpoint.report.assemble.mean import causes_of_kinds, kind_of_steps, mean_fields
@@ -265,7 +266,7 @@ def _device(trace: Trace) -> DeviceInfo | None:
 
 def _text(path: str | Path) -> str:
     """A path as valid Unicode; a file's name may be any bytes."""
-    return str(path).encode("utf-8", "replace").decode("utf-8")
+    return said(str(path))
 
 
 def _health(trace: Trace) -> Health:

@@ -26,6 +26,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.operators import known, known_on_cpu
+from pinchpoint.json_text import indented, said
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace, once_per_trace
 
@@ -88,7 +89,7 @@ def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
     """The document of one recording, of one cut or all."""
     found = profile(trace, tuple(Cut) if by is None else (Cut(by),))
     return CausalDocument(
-        path=str(trace.source.path).encode("utf-8", "replace").decode("utf-8"),
+        path=said(str(trace.source.path)),
         base_ns=found.base_ns,
         base=_base(trace),
         pieces=tuple(_info(trace, piece) for piece in found.pieces),
@@ -153,7 +154,7 @@ class CausalJobDocument(msgspec.Struct, frozen=True, kw_only=True):
 def causal_job_document(path: str, ranks: Sequence[int], found: OfJob) -> CausalJobDocument:
     """The document of the ranks of one job, by their position."""
     return CausalJobDocument(
-        path=path.encode("utf-8", "replace").decode("utf-8"),
+        path=said(path),
         ranks=tuple(ranks),
         base_ns=found.base_ns,
         nobody_late_ns=found.nobody_late_ns,
@@ -177,7 +178,7 @@ def causal_job_document(path: str, ranks: Sequence[int], found: OfJob) -> Causal
 
 def encode_causal(document: CausalDocument | CausalJobDocument) -> bytes:
     """The document as JSON."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1)
+    return indented(document)
 
 
 def _info(trace: Trace, piece: Piece) -> PieceInfo:

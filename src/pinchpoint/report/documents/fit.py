@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from pinchpoint.errors import UsageError
+from pinchpoint.json_text import encoded
 from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.documents.report import Report, ResultTable
 
@@ -21,7 +22,7 @@ def fitted(report: Report, most_chars: int) -> str:
     """Compact JSON of at most ``most_chars`` characters; UsageError where that is too few."""
     text = ""
     for smaller in _ever_smaller(clean(report)):
-        text = msgspec.json.encode(smaller).decode()
+        text = encoded(smaller).decode()
         if len(text) <= most_chars:
             return text
     raise UsageError(

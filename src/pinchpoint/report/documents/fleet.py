@@ -2,6 +2,8 @@
 
 import msgspec
 
+from pinchpoint.json_text import indented
+
 SCHEMA = "pinchpoint.fleet/1"
 
 
@@ -75,4 +77,4 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_fleet(document: FleetDocument) -> bytes:
     """The JSON of the document."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1)
+    return indented(document)

@@ -8,6 +8,7 @@ event is a position in the device's recording, -1 before the first; times are Un
 import msgspec
 
 from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
+from pinchpoint.json_text import indented
 
 SCHEMA = "pinchpoint.memory/1"
 
@@ -226,7 +227,7 @@ class MemoryComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_memory(report: MemoryReport | MemoryComparison) -> bytes:
     """The document as JSON."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=1)
+    return indented(report)
 
 
 def decode_memory(text: bytes) -> MemoryReport:

@@ -8,6 +8,7 @@ import msgspec
 from pinchpoint.analysis.ranks.summary import RankSummary
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.frozen import dataclass
+from pinchpoint.json_text import encoded
 from pinchpoint.report.documents.ladder import LadderInfo
 
 PART_SCHEMA = "pinchpoint.ranks-part/1"
@@ -56,7 +57,7 @@ class PartHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_record(record: RankRecord) -> bytes:
     """One line of JSON without its end."""
-    return msgspec.json.encode(record)
+    return encoded(record)
 
 
 def decode_record(line: bytes) -> RankRecord:

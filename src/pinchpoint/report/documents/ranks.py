@@ -7,6 +7,7 @@ table of ranks only; the heat map is made of blocks of ranks.
 import msgspec
 
 from pinchpoint.diagnosis.finding import Evidence, Finding, Unanswered
+from pinchpoint.json_text import indented
 from pinchpoint.report.documents.ladder import LadderInfo
 from pinchpoint.report.documents.report import PartOfStep, ResultTable
 
@@ -206,7 +207,7 @@ class RanksReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_ranks(report: RanksReport) -> bytes:
     """The report as JSON."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=1)
+    return indented(report)
 
 
 def decode_ranks(text: bytes) -> RanksReport:

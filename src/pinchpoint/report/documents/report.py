@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.diagnosis.finding import Finding, Location, NotShown, Unanswered
+from pinchpoint.json_text import indented
 from pinchpoint.report.documents.causal import CriticalPathInfo, PieceInfo
 from pinchpoint.report.documents.ladder import LadderInfo
 from pinchpoint.report.documents.roofline import RooflineDocument
@@ -296,7 +297,7 @@ def finding_key(until: Sequence[Finding]) -> str:
 
 def encode(report: Report) -> bytes:
     """The report as JSON."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=1)
+    return indented(report)
 
 
 def encode_many(reports: Sequence[Report], jobs: Sequence[bytes] = ()) -> bytes:
@@ -305,7 +306,7 @@ def encode_many(reports: Sequence[Report], jobs: Sequence[bytes] = ()) -> bytes:
     several = Reports(
         reports=tuple(reports), job=raw[0] if raw else None, jobs=raw if len(raw) > 1 else ()
     )
-    return msgspec.json.format(msgspec.json.encode(several), indent=1)
+    return indented(several)
 
 
 def decode(text: bytes) -> Report:

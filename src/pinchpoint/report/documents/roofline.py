@@ -7,6 +7,7 @@ from pinchpoint.analysis.host.input_arguments import tensor_shapes
 from pinchpoint.analysis.limits.roofline import Point, Roofline, roofline
 from pinchpoint.analysis.limits.roofs import Roof, Roofs
 from pinchpoint.analysis.replay.utilisation import Utilisation, utilisation
+from pinchpoint.json_text import indented, said
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace
 
@@ -112,7 +113,7 @@ class RooflineDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_roofline(document: RooflineDocument) -> bytes:
     """The document as JSON."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=1)
+    return indented(document)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ def roofline_document(trace: Trace, most: int = MOST_POINTS) -> RooflineDocument
     points = found.points
     operators = not points or points[0].kind == "operator"
     return RooflineDocument(
-        path=str(trace.source.path).encode("utf-8", "replace").decode("utf-8"),
+        path=said(str(trace.source.path)),
         device=None if found.roofs is None else plain(found.roofs.device),
         what="operators" if operators else "launches",
         roofs=_roofs(found.roofs),

@@ -6,13 +6,13 @@ The frames stand beside the picture as data, for the script that zooms, searches
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 from markupsafe import Markup, escape
 
 from pinchpoint.analysis.host.frames import Owner, frame_of
 from pinchpoint.analysis.memory.history import Node
 from pinchpoint.analysis.tables.call_tree import NO_NODE, CallTree
+from pinchpoint.json_text import encoded
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import percent, quantity
 from pinchpoint.trace import Trace
@@ -147,7 +147,7 @@ def _data(frames: Sequence[Frame], what: str, unit: str, counted: str) -> Markup
     """As text between tags, where quotes may stay as they are."""
     names = {name: i for i, name in enumerate(dict.fromkeys(frame.name for frame in frames))}
     foreign = {names[frame.name] for frame in frames if frame.foreign}
-    text = msgspec.json.encode(
+    text = encoded(
         {
             "what": what,
             "unit": unit,

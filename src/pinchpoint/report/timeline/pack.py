@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.json_text import encoded
 from pinchpoint.report.documents.report import Report, finding_key
 from pinchpoint.report.plain import plain
 from pinchpoint.report.timeline.counters import counters_of
@@ -94,7 +94,7 @@ def pack(
     }
     planes = [_planes(column) for column in columns]
     head["planes"] = [[n for n, plane in enumerate(four) if any(plane)] for four in planes]
-    text = msgspec.json.encode(head)
+    text = encoded(head)
     filled = b"".join(plane for four in planes for plane in four if any(plane))
     body = len(text).to_bytes(4, "little") + text + filled
     return base64.b64encode(gzip.compress(body, _COMPRESSION, mtime=0)).decode("ascii")

@@ -20,7 +20,10 @@ try:
 except ImportError:  # three times slower, same result
     gzip_reader, fast_zlib = gzip.GzipFile, zlib
 
-_DAMAGE: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error, fast_zlib.error)
+_DAMAGE: tuple[type[Exception], ...] = (
+    *(EOFError, gzip.BadGzipFile, zlib.error, fast_zlib.error),
+    OverflowError,  # isal, of a header that does not end within its buffer
+)
 GZIP_MAGIC = b"\x1f\x8b"
 _INPUT_BYTES = 256 << 10  # packed bytes at a time
 _PIECE_BYTES = 64 << 10  # so much may be lost before damage
