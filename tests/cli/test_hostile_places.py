@@ -1,8 +1,13 @@
 """Places and archives that once ended in an internal error."""
 
+import gzip
 import json
+import os
+import shutil
+import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +89,41 @@ def test_a_link_to_itself_is_a_refusal(words, tmp_path, monkeypatch, capsys):
     (tmp_path / "t.json").symlink_to("t.json")
     assert cli([words[0], "t.json", *words[1:]]) == 2
     assert "t.json" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_name_that_is_not_utf_8_is_told_with_its_bytes_escaped(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = Path(__file__).parents[1] / "data"
+    name, database = os.fsdecode(b"n\xff.json.gz"), os.fsdecode(b"n\xff.sqlite")
+    shutil.copy(data / "labelled" / "c16_sync_in_loop.slow.json.gz", name)
+    for words in (["diagnose", name], ["kernels", name], ["compare", name, name], ["ranks", name]):
+        assert cli([*words, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)
+    assert cli(["diagnose", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["source"]["path"] == "n\\xff.json.gz"
+    Path(database).write_bytes(b"SQLite format 3\0")
+    assert cli(["diagnose", database]) == 2
+    assert cli(["export", name, "--to", "parquet", "-o", os.fsdecode(b"p\xff")]) == 2
+    assert "UTF-8" in capsys.readouterr().err
+
+
+def test_a_gzip_header_without_an_end_is_a_damaged_gzip(tmp_path, capsys):
+    path = tmp_path / "t.json.gz"
+    named = gzip.compress(b"{}")
+    path.write_bytes(named[:3] + b"\x08" + named[4:10] + b"n" * (1 << 20) + b"\0" + named[10:])
+    assert cli(["diagnose", str(path)]) == 2
+    assert "damaged" in capsys.readouterr().err
+
+
+def test_an_interruption_while_the_commands_are_imported_is_quiet():
+    program = """if True:
+    import sys
+    class Interrupted:
+        def find_spec(self, name, *rest):
+            if name == "pinchpoint.cli.dispatch":
+                raise KeyboardInterrupt
+    sys.meta_path.insert(0, Interrupted())
+    import pinchpoint.cli"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, b"")

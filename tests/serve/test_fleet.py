@@ -1,6 +1,8 @@
 """A fleet of made-up run folders whose answer is known."""
 
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from shutil import copyfile
@@ -8,7 +10,7 @@ from shutil import copyfile
 import pytest
 
 from pinchpoint.cli import main
-from pinchpoint.serve.fleet import fleet_document, jobs_of
+from pinchpoint.serve.fleet import diagnose_runs, fleet_document, jobs_of
 from pinchpoint.serve.index import Index
 from pinchpoint.serve.run_places import run_places, whole
 from pinchpoint.serve.summary import Summary
@@ -203,3 +205,18 @@ def test_what_is_passed_on_names_no_folder(root, tmp_path, monkeypatch, capsysbi
     assert str(root.parent).encode() not in said
     assert b"slower.py -x" not in said
     assert main(["fleet", str(root), "--redact", "--sql", "SELECT host FROM runs"]) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_run_whose_name_is_not_utf_8_is_known_and_diagnosed(tmp_path):
+    root, name = tmp_path / "runs", os.fsdecode(b"r\xff")
+    write(root / name, "even.py", 1, 10)
+    (root / name / "traces").mkdir()
+    copyfile(RECORDING, root / name / "traces" / "t.json.gz")
+    index = Index(tmp_path / "index")
+    assert [job.facts.name for job in jobs_of(run_places(str(root)), index)] == [name]
+    assert diagnose_runs(run_places(str(root)), index, 1) == 1
+    assert list(index.jobs()) == list(index.all()) == [name]
+    (job,) = jobs_of(run_places(str(root)), index)
+    assert job.facts.name == name
+    assert job.summary is not None

@@ -1,6 +1,7 @@
 """The pages over a real connection: what they show, and everything that is refused."""
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from pinchpoint.cli import main
 from pinchpoint.serve.app import LOOPBACK_NAMES, application
+from pinchpoint.serve.index import Index
 from serving import asked, served
 
 pytest.importorskip("starlette", reason="Starlette is not installed")
@@ -72,6 +74,18 @@ def test_a_report_is_the_page_of_the_recording_under_its_own_policy(port):
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-")
     assert policy.endswith("frame-ancestors 'none'")
     assert asked(port, "/report/before.json.gz").text == answer.text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_name_that_is_not_utf_8_is_listed_and_opens(tmp_path):
+    shutil.copy(DEMO, tmp_path / os.fsdecode(b"n\xff.json.gz"))
+    index = Index(tmp_path / "index")
+    with served(application(tmp_path, hosts=LOOPBACK_NAMES, index=index)) as port:
+        listed = asked(port, "/")
+        assert listed.status == 200
+        assert 'href="/report/n%FF.json.gz"' in listed.text
+        assert "sync-in-loop" in asked(port, "/report/n%FF.json.gz").text
+    assert [os.fsencode(name) for name in index.all()] == [b"n\xff.json.gz"]
 
 
 def test_two_recordings_are_compared(port):
