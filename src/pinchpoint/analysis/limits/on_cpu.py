@@ -51,15 +51,18 @@ def cpu_pieces(trace: Trace) -> tuple[CpuPiece, ...]:
     columns = [host["name"][rows].astype(np.int64)]
     columns += [host.filled(c, NOT_KNOWN)[rows] for c in ("shapes", "dtypes", "values")]
     distinct, which = distinct_rows(*columns)
-    calls = [call_of(trace.names, *one) for one in distinct.tolist()]
-    needs = np.array([_limit_ns(call) for call in calls])[which]
+    limit_ns = np.full(len(distinct), np.nan)
+    for row in np.flatnonzero(distinct[:, 1] != NOT_KNOWN).tolist():
+        limit_ns[row] = _limit_ns(call_of(trace.names, *distinct[row].tolist()))
+    needs = limit_ns[which]
     took, a_step = own.own_ns[rows], max(len(judged_steps(trace)), 1)
     order = np.argsort(columns[0], kind="stable")
     ends = np.flatnonzero(np.diff(columns[0][order], append=-1)) + 1
     starts = np.append(0, ends[:-1])
     ns_per_step = np.round(np.add.reduceat(took[order], starts) / a_step).astype(np.int64)
     limited = np.add.reduceat(~np.isnan(needs[order]), starts, dtype=np.int64) > 0
-    shapes = distinct[_most_of_each(distinct[:, 0], np.bincount(which, took)), 1]
+    took_of = np.bincount(which, took).astype(np.float64)
+    shapes = distinct[_most_of_each(distinct[:, 0], took_of), 1]
     found = []
     for number in _told(ns_per_step, limited | (shapes != NOT_KNOWN)).tolist():
         mine = order[starts[number] : ends[number]]
