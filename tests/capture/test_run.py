@@ -104,8 +104,8 @@ def test_a_module_with_loader_workers_is_timed_recorded_and_left_alone(ran):
     steps = process["steps"]
     assert (steps["by"], steps["count"], steps["batches_per_step"]) == ("optimizer", 160, 1.0)
     assert len(steps["before_ns"]) >= 10
-    assert len(steps["after_ns"]) == 20
-    assert len(steps["wait_ns"]) == len(steps["before_ns"]) + 20
+    assert len(steps["after_ns"]) in range(15, 21)  # one of the 20 may be looked at for values
+    assert len(steps["wait_ns"]) == len(steps["before_ns"]) + len(steps["after_ns"])
     assert [loader["iterators"] for loader in process["loaders"]] == [2]
     metrics = run.document("metrics.json")
     assert metrics["loader_workers"]["processes"] == 4  # two workers, started anew each epoch
@@ -209,10 +209,13 @@ def test_a_folder_in_use_is_not_written_over(tmp_path, capfd):
 def test_a_program_without_torch_is_answered_by_looks_at_it(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.py").write_text(scripts.WITHOUT_TORCH)
+    shown = []
+    monkeypatch.setattr("pinchpoint.api.with_code", lambda found, _: shown.append(1) or found)
     assert main(["run", "-o", "out", "s.py"]) == 0
     out, err = capfd.readouterr()
     assert out == "done\n"
     assert "nothing else recorded" in err
+    assert shown  # as pinchpoint diagnose would: with the program's own lines
     report = pp.diagnose(tmp_path / "out")
     assert report.run.alone
     assert "rest" in [place.location.function for place in report.run.places if place.location]

@@ -7,8 +7,10 @@ from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.ladder import Effort, effort_of, in_order, ladder
 from pinchpoint.report import diagnose
+from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.terminal import Look, render
+from pinchpoint.report.words.ladder import EFFORT, why_this_order
 from program import Program
 
 BASE = 1000
@@ -130,3 +132,33 @@ def test_without_any_finding_the_heaviest_pieces_stand_with_what_they_are_worth(
     assert "The step without each of its pieces" in said
     assert "aten::mm" in said
     assert "No rule knows what to change" in said
+
+
+def test_words_and_order_agree_about_what_is_less_work():
+    assert list(EFFORT) == [e.value for e in sorted(Effort, key=_weighed)]
+    search = rung("slow-operator", 500, 700, "search")
+    work = rung("launch-bound", 300, 600, "work")
+    said = why_this_order(
+        LadderInfo(base_ns=BASE, rungs=(search, work), best_single="launch-bound")
+    )
+    assert said.endswith("(1.00 → 0.30 µs), which takes more work.")
+    lines = rung("sync-in-loop", 600, 650, "lines")
+    said = why_this_order(LadderInfo(base_ns=BASE, rungs=(search, lines)))
+    assert said.endswith("sync-in-loop is less work, yet less is expected of it.")
+
+
+def _weighed(effort):
+    return effort.weight, effort is not Effort.SETTING
+
+
+def rung(id_, step, high, effort):
+    between, sure = (step // 2, high), BASE - high
+    return RungInfo(
+        id=id_,
+        kind="finding",
+        step_ns=step,
+        range_ns=between,
+        sure_ns=sure,
+        base_ns=BASE,
+        effort=effort,
+    )

@@ -8,7 +8,8 @@ from builders import TraceBuilder
 from pinchpoint.analysis.replay.binding import Binding, Bound
 from pinchpoint.diagnosis import verdict as module
 from pinchpoint.diagnosis.verdict import verdict
-from pinchpoint.trace import HostKind, RunFacts
+from pinchpoint.trace import HostKind, RunFacts, RunSamples
+from pinchpoint.trace.run_samples import SampledThread
 
 
 @pytest.fixture
@@ -127,7 +128,23 @@ def test_a_host_that_was_not_recorded_is_not_called_idle():
     for at in (0, 99_000):
         b.op("layer", at, 1_000, kind=HostKind.ANNOTATION)
     said = verdict(b.trace())
-    assert "for 100 % of the time nothing that the host did either" in said
+    assert "for 100 % of the time nothing that the host did either: what it went" in said
+    said = verdict(replace(b.trace(), run=RunFacts(samples=waits_in_compute(looks=20))))
+    assert said.endswith("20 of 20 looks at it find it waiting in compute (features.py:53).")
+
+
+def waits_in_compute(looks):
+    thread = SampledThread("MainThread", True, looks, 0, ((0, looks),))
+    return RunSamples(
+        every_s=0.1,
+        seconds=looks / 10,
+        looks=looks,
+        late_median_ns=0,
+        cost_ns=0,
+        frames=("threading.py(320): wait", "features.py(53): compute"),
+        stacks=((0, 1),),
+        threads=(thread,),
+    )
 
 
 def test_a_host_outside_its_operators_is_asked_for_stacks():

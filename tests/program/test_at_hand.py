@@ -6,7 +6,8 @@ import pytest
 from pinchpoint.diagnosis.finding import Evidence, Finding, Location
 from pinchpoint.program.at_hand import with_code
 from pinchpoint.program.files import _parsed, source_of
-from pinchpoint.trace import Source, Trace
+from pinchpoint.trace import RunFacts, RunSamples, Source, Trace
+from pinchpoint.trace.run_samples import SampledThread
 
 PROGRAM = "def train():\n    total = 0\n    total += loss.item()\n\n\ndef other():\n    pass\n"
 
@@ -39,6 +40,29 @@ def test_the_lines_and_an_edit_that_fits_them(here, file):
     assert code.lines[2] == "    total += loss.item()"
     assert code.edited[2] == "    total += loss.detach()"
     assert len(code.edited) == len(code.lines)
+
+
+def test_of_a_function_that_begins_there_the_line_that_looks_saw_is_shown(here):
+    (here / "train.py").write_text(
+        "def train():\n" + "    pass\n" * 9 + PROGRAM.replace("train", "b")
+    )
+    one = msgspec.structs.replace(finding("train.py", line=1), id="cpu-operator-loop")
+    assert shown(one, here).first_line == 1
+    main = SampledThread("MainThread", True, 12, 0, ((0, 2), (1, 7), (2, 3)))
+    frames = ("train.py(4): train", "train.py(8): train", "train.py(13): b")
+    looks = RunSamples(
+        every_s=0.1,
+        seconds=1.2,
+        looks=12,
+        late_median_ns=0,
+        cost_ns=0,
+        frames=frames,
+        stacks=((0,), (1,), (2,)),
+        threads=(main,),
+    )
+    trace = Trace(Source(str(here / "trace.json"), "kineto"), (), run=RunFacts(samples=looks))
+    (found,) = with_code((one,), trace)
+    assert (found.code.first_line, len(found.code.lines)) == (6, 5)
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,8 @@ def is_about(rule: Rule, trace: Trace) -> bool:
 def ask(known: Known, trace: Trace) -> Outcome:
     """One rule's answer; a rule that breaks costs only its own answer."""
     framework = framework_of(trace)
+    if not is_about(known.rule, trace):
+        return _not_checked(known, NotChecked("no whole run was looked at"), framework)
     if only_samples(trace) and known.rule.needs:
         return _of_samples(known, trace, framework)
     lacking = _missing(trace, known)

@@ -15,14 +15,14 @@ from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.exceptions import on_the_mean
-from pinchpoint.diagnosis.evidence.whole_run import before_the_steps
+from pinchpoint.diagnosis.evidence.whole_run import before_the_steps, waits_for_others
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, shows_torch
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
 MOST_PHASES = 4  # in a sentence
-MOST_OF_RUN_RATIO = 0.5  # before its steps: then they are not what the run spends its time on
+MOST_OF_RUN_RATIO = 0.5  # before its steps, or at one place: that is what its time is spent on
 LEAST_PLACE_RATIO = 0.2  # stacks lengthen what calls much; a place below is not the main one
 
 ONE_OF_MANY = "This is one of"  # begins what is said of one rank's recording
@@ -110,7 +110,7 @@ def _without_device(trace: Trace, parts: Breakdown) -> str:
             return f"{nothing}, and of the host only ranges: {shown}."
         return (
             f"{nothing}, and for {_percent(silent / whole)} of the time"
-            " nothing that the host did either: what it went into does not show."
+            f" nothing that the host did either: {_looked_at(trace)}."
         )
     place = _named_place(trace)
     if 2 * python >= whole and not place and not _has_stacks(trace):
@@ -121,6 +121,14 @@ def _without_device(trace: Trace, parts: Breakdown) -> str:
         )
     most = f"On the host most of the step: {_top(parts, 'host')}."
     return f"{nothing}. {most}{place}"
+
+
+def _looked_at(trace: Trace) -> str:
+    """Where looks at the program found it while nothing was recorded of it."""
+    waits = waits_for_others(trace)
+    if waits is None or waits.location is None or waits.ratio < MOST_OF_RUN_RATIO:
+        return "what it went into does not show"
+    return f"{waits.looks} of {waits.of} looks at it find it waiting in {waits.location}"
 
 
 def _named_place(trace: Trace) -> str:

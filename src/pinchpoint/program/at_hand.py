@@ -1,17 +1,19 @@
 """A report with the real lines of the program beside its findings, where they are at hand."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.diagnosis.commands import Program, program_of
 from pinchpoint.diagnosis.finding import Code, Finding, Location
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.program.changes import Edit
 from pinchpoint.program.edits import AT_LINE, ELSEWHERE, edit_for
 from pinchpoint.program.files import Source, roots_for, source_of
-from pinchpoint.trace import Trace
+from pinchpoint.trace import RunSamples, Trace
 
 LINES_AROUND = 2  # before and after the line that a finding names
 # Knobs of ``pinchpoint try`` that are no matter of the line where the time goes.
@@ -35,10 +37,13 @@ def with_code(findings: Sequence[Finding], trace: Trace) -> tuple[Finding, ...]:
         run.command if run else (),
     )
     program = program_of(trace)
-    return tuple(_with_lines(finding, roots, program) for finding in findings)
+    samples = run.samples if run else None
+    return tuple(_with_lines(finding, roots, program, samples) for finding in findings)
 
 
-def _with_lines(finding: Finding, roots: Sequence[Path], program: Program) -> Finding:
+def _with_lines(
+    finding: Finding, roots: Sequence[Path], program: Program, samples: RunSamples | None
+) -> Finding:
     at = finding.location
     if at is None or at.file is None or at.line is None:
         return finding
@@ -50,7 +55,7 @@ def _with_lines(finding: Finding, roots: Sequence[Path], program: Program) -> Fi
     edit = edit_for(finding.id, source, at.line, program.workers)
     if edit is None and _is_made_elsewhere(finding.id):
         return finding
-    code = _code(source, at.line, edit, roots)
+    code = _code(source, at.line if edit else _looked_at(source, at, samples), edit, roots)
     if edit is None and finding.id in AT_LINE:  # an example would be of another line than this
         return msgspec.structs.replace(finding, code=code, hint=None)
     return msgspec.structs.replace(finding, code=code)
@@ -65,6 +70,22 @@ def _with_lines_elsewhere(finding: Finding, source: Source, roots: Sequence[Path
     place = Location(file=finding.location.file, line=edit.first)
     code = _code(source, edit.first, edit, roots)
     return msgspec.structs.replace(finding, location=place, code=code)
+
+
+def _looked_at(source: Source, at: Location, samples: RunSamples | None) -> int:
+    """The line of the function that most looks at the run saw, where the recording has only the
+    line at which it begins."""
+    assert at.line is not None
+    if samples is None or not source.begins_at(at.line):
+        return at.line
+    lines: Counter[int] = Counter()
+    for thread in samples.threads:
+        for stack, looks in thread.stacks:
+            own = own_frame(samples.spelt(stack))
+            if own is not None and (own.file, own.function) == (at.file, at.function):
+                lines[own.line] += looks
+    within = [line for line, _ in lines.most_common() if source.function_at(line) == at.function]
+    return within[0] if within else at.line
 
 
 def _is_made_elsewhere(rule_id: str) -> bool:

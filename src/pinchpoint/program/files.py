@@ -38,6 +38,14 @@ class Source:
         ]
         return max(around, key=lambda node: node.lineno).name if around else None
 
+    def begins_at(self, line: int) -> bool:
+        """Whether a function begins at a line, or its first decorator does."""
+        return any(
+            line in (node.lineno, *(one.lineno for one in node.decorator_list))
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        )
+
     def statement_at(self, line: int) -> ast.stmt | None:
         """The smallest statement that covers a line."""
         around = [

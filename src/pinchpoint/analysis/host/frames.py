@@ -7,6 +7,7 @@ that were running when recording began show the line they were at.
 
 import re
 import sys
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
 
@@ -119,6 +120,41 @@ def in_standard_library(file: str) -> bool:
     top = path.partition("/")[0].removesuffix(".py")
     at_home = _PYTHON_HOME.search(path) is not None and _PACKAGE.search(path) is None
     return at_home or top in _STANDARD
+
+
+_RECORDER = re.compile(r"(?:^|/)pinchpoint/(?:inside|capture)/")  # what runs in the user's program
+
+
+def is_recorder(name: str) -> bool:
+    """Whether a frame, as it is spelt, is Pinchpoint's own inside the program that it records."""
+    return _RECORDER.search(name) is not None
+
+
+def in_recorder(frames: Sequence[str]) -> bool:
+    """Whether a thread with this stack, innermost frame first, was recording: time that is no
+    place of the program's, which one of Python's own library may have been called for."""
+    spelt = (name for name in frames if frame_of(name) is not None)
+    return is_recorder(next((n for n in spelt if not _in_library(n)), ""))
+
+
+def _in_library(name: str) -> bool:
+    frame = frame_of(name)
+    return frame is not None and in_standard_library(frame.file)
+
+
+@once_per_trace
+def recorder_rows(trace: Trace) -> Mask:
+    """Rows of ``host_ops`` in Pinchpoint's own functions: the innermost frame around them, but for
+    those of Python's own library, is one."""
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(0, np.bool_)
+    ours: Mask = rows_named(trace, host, is_recorder) & (host["kind"] == HostKind.PYTHON)
+    if not ours.any():
+        return ours
+    frames = rows_named(trace, host, lambda n: frame_of(n) is not None and not _in_library(n))
+    found: Mask = np.append(ours, False)[nearest(parents(host), frames)]
+    return found
 
 
 def shows_python(trace: Trace) -> bool:

@@ -17,7 +17,7 @@ from statistics import median
 
 import numpy as np
 
-from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
+from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, in_recorder
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
 from pinchpoint.trace.run_samples import RunPart
@@ -251,6 +251,8 @@ def _backward(frames: tuple[str, ...]) -> bool:
 
 def _own(frames: tuple[str, ...]) -> PythonFrame | None:
     """The innermost frame of the program's own code, with its lambdas; else of a library."""
+    if in_recorder(frames):
+        return None
     spelt = [frame for name in frames if (frame := frame_of(name)) is not None]
     for owner in (Owner.USER, Owner.LIBRARY):
         for frame in spelt:

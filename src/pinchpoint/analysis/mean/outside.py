@@ -1,5 +1,6 @@
 """What a run with steps does outside of them: before the third, and after the last."""
 
+from pinchpoint.analysis.host.frames import is_recorder
 from pinchpoint.analysis.mean.rare_steps import kind_of
 from pinchpoint.analysis.mean.whole_run import (
     Cores,
@@ -58,7 +59,7 @@ def _scaled(ns: int, works: tuple[Spent, ...], seen_us: int) -> int:
 
 def _told_elsewhere(one: Spent) -> bool:
     """Recording itself, and compilation, which has a cause of its own."""
-    ours = any("pinchpoint/capture/" in frame for frame in one.frames)
+    ours = any(map(is_recorder, one.frames))
     return ours or kind_of(one.frames) is GapKind.COMPILE
 
 

@@ -9,7 +9,13 @@ from collections import Counter
 from itertools import pairwise
 from statistics import median
 
-from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
+from pinchpoint.analysis.host.frames import (
+    Owner,
+    PythonFrame,
+    frame_of,
+    in_recorder,
+    is_recorder,
+)
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.statistics import rounded_mean
 from pinchpoint.analysis.time.host_activity import GapKind, meaning_of
@@ -198,6 +204,8 @@ def _grown(samples: RunSamples, event: FarStep, typical: _Shares) -> _Shares:
 def kind_of(frames: tuple[str, ...]) -> GapKind:
     """What a thread with this stack does, innermost frames first."""
     weak = GapKind.PYTHON
+    if in_recorder(frames):
+        return GapKind.PROFILER
     for name in frames:
         meaning = meaning_of(name)
         if not meaning:
@@ -209,7 +217,10 @@ def kind_of(frames: tuple[str, ...]) -> GapKind:
 
 
 def own_frame(frames: tuple[str, ...]) -> PythonFrame | None:
-    """The innermost frame of the program's own code; else of a library."""
+    """The innermost frame of the program's own code; else of a library. None while Pinchpoint
+    itself records: that is no place of the program's."""
+    if in_recorder(frames):
+        return None
     spelt = [frame for name in frames if (frame := frame_of(name)) is not None]
     own = [frame for frame in spelt if frame.owner is Owner.USER]
     libraries = [frame for frame in spelt if frame.owner is Owner.LIBRARY]
@@ -252,7 +263,7 @@ def called(frames: tuple[str, ...]) -> str | None:
     inner: PythonFrame | None = None
     for name in frames:
         frame = frame_of(name)
-        if frame is None or "pinchpoint/" in frame.file:
+        if frame is None or is_recorder(name):
             continue
         if frame.owner is not Owner.FRAMEWORK:
             break

@@ -75,7 +75,9 @@ def what_if_mean(
 ) -> Prediction | None:
     """As ``replay.what_if``, counted from the mean step where that is not the typical one."""
     if computes_on_cpu(trace):
-        return what_if_on_cpu(trace, _touched(trace, changes))
+        return _of_the_step_said(
+            what_if_on_cpu(trace, _touched(trace, changes)), step_base_ns(trace)
+        )
     base, again = step_base_ns(trace), _recurring(trace)
     timed = len(timed_steps_ns(trace)) > 0  # then replay goes by what is usual in the run
     replays_all = every_step and (timed or _are_replayed(trace, again))
@@ -130,6 +132,28 @@ def _counted_from(replayed: Prediction, base_ns: int) -> Prediction:
         base_ns=base_ns,
         raw_ns=None if raw_ns is None else min(raw_ns + shift_ns, base_ns),
         bound_ns=None if bound_ns is None else min(bound_ns, step_ns),
+    )
+
+
+def _of_the_step_said(typical: Prediction | None, base_ns: int | None) -> Prediction | None:
+    """What a typical recorded step would win, counted from the step that is said: less where that
+    is shorter, for recording costs time everywhere; no more where it is longer."""
+    if typical is None or base_ns is None or base_ns == typical.base_ns:
+        return typical
+    share = min(base_ns / max(typical.base_ns, 1), 1.0)
+
+    def left_ns(step_ns: int) -> int:
+        return base_ns - round((typical.base_ns - step_ns) * share)
+
+    low, high = typical.range_ns
+    raw_ns, bound_ns = typical.raw_ns, typical.bound_ns
+    return replace(
+        typical,
+        step_ns=left_ns(typical.step_ns),
+        range_ns=(left_ns(low), left_ns(high)),
+        base_ns=base_ns,
+        raw_ns=None if raw_ns is None else left_ns(raw_ns),
+        bound_ns=None if bound_ns is None else min(left_ns(bound_ns), bound_ns),
     )
 
 

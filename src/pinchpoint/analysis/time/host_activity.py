@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.ancestry import nearest
 from pinchpoint.analysis.host.cpu_operators import computed_on_host
+from pinchpoint.analysis.host.frames import recorder_rows
 from pinchpoint.analysis.host.launches import loading_calls
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.steps.steps import steps
@@ -197,6 +198,7 @@ def activity(trace: Trace) -> Codes:
     """
     rows = host_rows(trace)
     code = _by_itself(trace)
+    python = code[: rows.operators] == GapKind.PYTHON
     enclosing = _by_name(trace, rows.name)
     enclosing[_around_steps(trace)] = 0
     if trace.host_ops is not None:
@@ -207,6 +209,7 @@ def activity(trace: Trace) -> Codes:
     inside = around < len(rows)
     code[inside] = enclosing[around[inside]]
     code = _weakly(code, enclosing, rows.parent, inside)
+    code[: rows.operators][recorder_rows(trace) & python] = GapKind.PROFILER
     return np.append(code, np.uint8(GapKind.UNRECORDED))
 
 

@@ -348,9 +348,9 @@ def _diagnose(folder: Path, said: Sequence[str]) -> None:
 
     Where several ranks were recorded it is that of the job: one of them cannot tell who is late.
     """
-    from pinchpoint.importers import load
+    from pinchpoint.api import diagnose
     from pinchpoint.importers.ranks.files import several_ranks
-    from pinchpoint.report import diagnose, terminal
+    from pinchpoint.report import terminal
     from pinchpoint.report.pages.report import report_page
 
     try:
@@ -362,7 +362,7 @@ def _diagnose(folder: Path, said: Sequence[str]) -> None:
             page = ranks_page(diagnose_ranks([folder]))
             aside(terminal.render(page, look()))
             return
-        report = diagnose(load(folder))
+        report = diagnose(_shown(folder))
     except PinchpointError as error:
         if not any(error.message.endswith(problem) for problem in said):
             note(f"pinchpoint: no diagnosis: {error.message}")

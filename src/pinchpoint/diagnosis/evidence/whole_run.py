@@ -6,6 +6,7 @@ from math import sqrt
 
 import msgspec
 
+from pinchpoint.analysis.host.frames import is_recorder
 from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace, called, kind_of, own_frame
 from pinchpoint.analysis.mean.whole_run import imports
 from pinchpoint.analysis.time.host_activity import GapKind
@@ -20,7 +21,6 @@ SHARE_SURE = 1.64  # deviates of a share of looks: nine in ten
 FEWEST_LOOKS = 10  # fewer name a place by accident
 _LOADER = "torch/utils/data/dataloader.py"
 _IMPORTING = (": _find_and_load", ": exec_module")  # of importlib
-_OWN = "pinchpoint/capture/"  # as frames of Pinchpoint inside the program are spelt
 _STARTING = ("multiprocessing/process.py", ": start")
 _STOPPING = (": _shutdown_workers", ": __del__")
 
@@ -192,7 +192,7 @@ def _main(samples: RunSamples) -> Seen:
 def _start(samples: RunSamples) -> Seen:
     """Recording itself is no work of the program."""
     seen = [(samples.spelt(stack), n) for stack, n in samples.start]
-    return [(stack, n) for stack, n in seen if not any(_OWN in frame for frame in stack)]
+    return [(stack, n) for stack, n in seen if not any(map(is_recorder, stack))]
 
 
 def _in_loader(stack: Stack, functions: tuple[str, ...]) -> bool:

@@ -22,7 +22,7 @@ _OTHERS = (
         "give the export it was made from, nsys_profile.sqlite beside it",
     ),
 )
-_SHOWN_TABLES = 3
+_SHOWN_TABLES = 3  # of dozens: enough to know whose database it is
 
 
 def must_be_an_export(database: Database) -> None:

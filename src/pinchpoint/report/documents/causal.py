@@ -313,6 +313,7 @@ def _on_cpu(trace: Trace, most: CpuPiece) -> PieceInfo | None:
         return None
     assert trace.host_ops is not None
     place, _ = busiest_place(trace, most.rows, cpu_operators(trace).own_ns[most.rows])
+    place = None if str(place) == most.name else place
     entry, rest_ns = known_on_cpu(most.name), max(base_ns - most.ns_per_step, 0)
     return PieceInfo(
         by=Cut.OPERATOR.value,

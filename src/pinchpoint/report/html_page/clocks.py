@@ -99,7 +99,11 @@ def _step(report: Report) -> tuple[str, str, str]:
     base_ns = wording.base_ns(report) or 0
     alone = report.run is not None and report.run.alone
     figure = in_run(base_ns, base_ns) if alone else duration(base_ns)
-    return (wording.step_sentence(report) or "").partition(figure)
+    said = wording.step_sentence(report) or ""
+    if base_ns and figure not in said:  # a range stands in its place
+        figure = f"counted as {in_unit(base_ns, time_unit(base_ns))}"
+    before, shown, after = said.partition(figure)
+    return before, shown, after
 
 
 def _parts(report: Report, unit: str) -> tuple[Part, ...]:

@@ -14,7 +14,8 @@ def fix_ladder(outcome: FixOutcome) -> Ladder:
         between = outcome.predicted_range_ns
         rungs.append(_rung("predicted", outcome.predicted_ns, between, whole, unit, "finding"))
     measured = outcome.measured_ns, outcome.measured_range_ns
-    rungs.append(_rung("measured", *measured, whole, unit, "together"))
+    good = "together" if outcome.said.startswith("worked") else "piece"
+    rungs.append(_rung("measured", *measured, whole, unit, good))
     return Ladder(f"The step, {outcome.clock}", unit, tuple(rungs), answers="did it work, how sure")
 
 

@@ -136,8 +136,10 @@ def _longest_operator(report: Report, piece: PieceInfo) -> str:
     share = piece.host_ns / (piece.step_if_free_ns + piece.host_ns)
     where = f" in {piece.place}" if piece.place else ""
     of = f" of {piece.shapes}" if piece.shapes else ""
+    calls = f" in {piece.calls:,.0f} calls" if piece.calls >= 2 else ""
     return (
-        f" The host computes longest in {piece.name}{of}{where}: {100 * share:.0f} % of the step."
+        f" The host computes longest in {piece.name}{of}{where}: {100 * share:.0f} % of the"
+        f" step{calls}."
     )
 
 

@@ -7,11 +7,11 @@ from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.quantity import duration, in_unit, time_unit
 
-EFFORT = {
+EFFORT = {  # least first, as the order of the ladder weighs them
     "setting": "a setting",
     "lines": "a few lines",
-    "work": "more work",
     "search": "a search",
+    "work": "more work",
 }
 _WEIGHTS = tuple(EFFORT)
 MOST_RUNGS = 6  # of findings, on a first screen; the cards below have all
@@ -83,11 +83,11 @@ def _less_work(rungs: Sequence[RungInfo]) -> str:
     """A change that is less work than the first, and why it comes later all the same."""
     for rung in rungs[1:]:
         if _weight(rung) < _weight(rungs[0]):
-            why = (
-                "may win nothing: its range reaches today's step"
-                if not rung.sure_ns
-                else f"only {duration(rung.sure_ns)} are sure"
-            )
+            why = f"only {duration(rung.sure_ns)} are sure"
+            if not rung.sure_ns:
+                why = "may win nothing: its range reaches today's step"
+            elif rung.sure_ns >= rungs[0].sure_ns:
+                why = "less is expected of it"
             return f" {rung.id} is less work, yet {why}."
     return ""
 

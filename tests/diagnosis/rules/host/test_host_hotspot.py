@@ -1,10 +1,12 @@
 """A place where the host computes while nothing is launched; milliseconds."""
 
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, RunFacts, RunSamples
 from pinchpoint.trace.run_samples import SampledThread
@@ -212,3 +214,31 @@ def test_without_stacks_looks_at_the_run_say_where_a_program_on_cpus_computes(ou
     # Of 7 ms outside operators or in small ones four fifths, give or take a tenth of all looks.
     assert low == pytest.approx(0.68 * 7_000_000, rel=0.02)
     assert high == pytest.approx(0.89 * 7_000_000, rel=0.02)
+
+
+HOOK, HELD = "pinchpoint/capture/samples/whole_run.py(97): _stepped", "threading.py(300): notify"
+
+
+@pytest.mark.parametrize(
+    ("frames", "named"),
+    [
+        (("train.py(7): encode",), True),
+        ((HOOK,), False),
+        ((HOOK, HELD), False),
+        ((HOOK, "train.py(7): encode"), True),
+    ],
+    ids=["own", "recording", "recording in Python's library", "own under a hook"],
+)
+def test_recording_is_no_place_of_the_program(outcome, frames, named):
+    p = Program()
+    for _ in p.steps(6):
+        for _ in range(3):
+            p.kernel("gemm", 100)
+        with ExitStack() as around:
+            for frame in frames:
+                around.enter_context(p.frame(frame))
+            p.busy(5_000)
+    found = outcome("host-hotspot", p.trace()).findings
+    assert [str(one.location) for one in found] == ["encode (train.py:7)"] * named
+    looked = own_frame((*reversed(frames), "train.py(40): step"))
+    assert (None if looked is None else looked.function) == ("encode" if named else None)

@@ -1,5 +1,6 @@
 """Causes of programs without a device: they fire, name their gain, and pass over look-alikes."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -331,3 +332,52 @@ def test_layout_and_memory_nodes_are_told_by_a_comparison_only(conv_ms, nodes, n
     }
     assert said.keys() == not_checked.keys()
     assert all(not_checked[id_] in said[id_] for id_ in said)
+
+
+def _table(rows=300_000, *, shapes=True, tied=False, takes=(2 * MS, 6 * MS)):
+    """A bag of 7,168 rows of a table, its dense gradient, and an optimizer that passes over it."""
+    whole, read = [rows, 32], [[512, 32], [7168], [], [], [], [], [], [], [], []]
+    given = ["", "", "", "", "", str(rows), "False", "1", "", "-1"]
+
+    def op(builder, name, at, length, sizes, values=None):
+        more = {"shapes": json.dumps(sizes), "dtypes": json.dumps(["float"] * len(sizes))}
+        more |= {"values": json.dumps(values)} if values else {}
+        builder.op(name, at, length, **(more if shapes else {}))
+
+    def work(builder, at):
+        zeros, update = takes
+        if tied:
+            op(builder, "aten::mm", at, 10 * US, [[512, 32], [32, rows]])
+        backward = "aten::_embedding_bag_dense_backward"
+        op(builder, backward, at + 20 * US, zeros + 20 * US, read, given)
+        op(builder, "aten::fill_", at + 30 * US, zeros, [whole, []])
+        builder.annotation("Optimizer.step#Adagrad.step", at + 2_100 * US, update + 2 * US)
+        op(builder, "aten::sqrt", at + 2_101 * US, update, [whole])
+
+    return _trace(work)
+
+
+def test_a_table_that_is_updated_for_few_rows():
+    said = _found(_table())
+    assert set(said) == {"cpu-dense-embedding-gradient"}
+    found = said["cpu-dense-embedding-gradient"].finding
+    assert found.cost_ns_per_step == 8 * MS
+    # Three passes over 7,168 of 300,000 rows are left, and one millisecond of a sparse update.
+    least, most = 8 * MS * (1 - 3 * 7168 / 300_000) - MS, 7 * MS
+    (sure,), (best,) = found.changes, found.at_best
+    assert 8 * MS * (1 - sure.factor) == pytest.approx(least)
+    assert 8 * MS * (1 - best.factor) == pytest.approx(most)
+    assert "7,168 of the 300,000 rows" in found.summary
+
+
+@pytest.mark.parametrize("more", [{"rows": 50_000}, {"tied": True}], ids=["many rows", "tied"])
+def test_a_gradient_that_is_dense_by_nature(more):
+    assert "cpu-dense-embedding-gradient" not in _found(_table(**more))
+
+
+@pytest.mark.parametrize(("takes", "undecided"), [((2 * MS, 6 * MS), True), ((US, US), False)])
+def test_without_shapes_a_table_is_undecided_where_much_passes_over_something(takes, undecided):
+    trace = _table(shapes=False, takes=takes)
+    (said,) = (o for o in diagnose(trace).outcomes if o.id == "cpu-dense-embedding-gradient")
+    assert (said.answer, said.fits) == ("not checked", undecided)
+    assert ("80 % of the step" in said.why) == undecided

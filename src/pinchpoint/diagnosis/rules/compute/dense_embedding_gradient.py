@@ -1,11 +1,12 @@
 """A large table gets a dense gradient although a step reads few of its rows.
 
 ## What it looks for
-`embedding_dense_backward` into a table with ten times as many rows as the step has indices, and
-the passes over a tensor of that very shape: its zeros, clipping, the optimizer's update. Where a
-matrix product uses the table as well (weights tied to the output layer), the gradient is dense by
-nature, and this is no finding. Not checked where neither shapes nor the size of the table were
-recorded.
+`embedding_dense_backward`, or that of an `EmbeddingBag`, into a table with ten times as many rows
+as the step has indices, and the passes over a tensor of that very shape: its zeros, clipping, the
+optimizer's update. Where a matrix product uses the table as well (weights tied to the output
+layer), the gradient is dense by nature, and this is no finding. Not checked where neither shapes
+nor the size of the table were recorded. Programs without a device are judged by
+`cpu-dense-embedding-gradient`.
 
 ## Why it matters
 The gradient of the whole table is written as zeros, and the optimizer reads and writes every row
@@ -24,73 +25,57 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.costs import OperatorCall, cost_of
+from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
-from pinchpoint.analysis.host.input_arguments import elements
 from pinchpoint.analysis.replay import AddHostTime, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.embedding_tables import (
+    ROWS_ARGUMENT,
+    Table,
+    share_of,
+    sparsely_read,
+)
 from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_OF_INPUTS, advice=NO_HINT)
 
-# Of the rows, as many as a step reads at most; near a third nothing would be won, see below.
-FEW_ROWS_RATIO = 0.1
-# A sparse update moves each of its rows as many times as often as a dense one: it sorts and adds up
-# equal rows, gathers and scatters the moments.
-SPARSE_PASSES = 3.0
-ROWS_ARGUMENT = 2  # of embedding_dense_backward: how many rows the table has
-
 # Host time of SparseAdam beyond a fused update: it adds up equal rows and waits for their number,
 # and is a hundred eager operators; one millisecond beside an H200.
 SPARSE_UPDATE_NS = 1_000_000
 
 
-_BACKWARD = "aten::embedding_dense_backward"
 _ZEROS = ("aten::fill_", "aten::zero_")
 _PASSES = (Category.ELEMENTWISE, Category.OPTIMIZER, Category.REDUCTION, Category.DATA_MOVEMENT)
-
-
-@dataclass(frozen=True)
-class _Table:
-    shape: tuple[int, int]
-    indices: int  # in a step's call
-    element_bytes: int
-
-    @property
-    def left_ratio(self) -> float:
-        """Of a pass over the table, what a sparse one moves at most."""
-        return min(1.0, SPARSE_PASSES * self.indices / self.shape[0])
 
 
 def check(trace: Trace) -> Iterator[Found]:
     """Passes over whole tables for few rows."""
     host = trace.host_ops
-    if host is None or not named(trace, lambda name: name == _BACKWARD).any():
+    if host is None or not named(trace, lambda name: name in ROWS_ARGUMENT).any():
         return
     if not host.known("shapes").any():
         raise NotChecked("the recording has no shapes of inputs")
-    for table in _sparsely_read(trace):
+    for table in sparsely_read(_calls(trace)):
         yield from _found(trace, table)
 
 
-def _found(trace: Trace, table: _Table) -> Iterator[Found]:
-    share = launched_calls(trace).numbers(lambda of: _share(of.call, table.shape))
+def _found(trace: Trace, table: Table) -> Iterator[Found]:
+    share = launched_calls(trace).numbers(lambda of: share_of(of.call, table.shape))
     passes = np.isin(category_of_device_ops(trace), _PASSES)
     passes |= launched_calls(trace).where(lambda of: of.call.name in _ZEROS)
     passes &= np.nan_to_num(share) > 0
     work = device_work(trace, passes, "passes over the whole table and its gradient")
     if work is None:
         return
-    rows, width = table.shape
+    rows = table.shape[0]
     factor: Floats = 1.0 - share[work.rows] * (1.0 - table.left_ratio)
 
     yield Found(
@@ -102,14 +87,14 @@ def _found(trace: Trace, table: _Table) -> Iterator[Found]:
             *work.evidence,
             Evidence("rows of the table", rows, "count"),
             Evidence("rows read, at most", table.indices, "per step"),
-            Evidence("gradient of the table", rows * width * table.element_bytes, "bytes"),
+            Evidence("gradient of the table", table.bytes, "bytes"),
         ),
         cost_ns_per_step=work.ns_per_step,
         changes=(
             ScaleDeviceOps(work.rows, factor, bytes_left=table.left_ratio),
             AddHostTime(_updates(trace, work.rows), SPARSE_UPDATE_NS),
         ),
-        saving_bytes=rows * width * table.element_bytes,
+        saving_bytes=table.bytes,
         location=work.place,
         fix="Give the table sparse gradients and an optimizer that updates the rows read",
         hint="nn.Embedding(rows, width, sparse=True)  # and torch.optim.SparseAdam for it",
@@ -127,41 +112,7 @@ def _updates(trace: Trace, rows: Rows) -> Rows:
     return known
 
 
-def _sparsely_read(trace: Trace) -> list[_Table]:
-    """Tables with dense gradients, few of whose rows a step reads, and that no product uses."""
+def _calls(trace: Trace) -> list[OperatorCall]:
     calls, inside = launched_calls(trace), device_ops_in_steps(trace)
     used = set(calls.which[inside].tolist())
-    here = [c.call for i, c in enumerate(calls.calls) if i in used]
-    backward = [c for c in here if c.name == _BACKWARD]
-    sizes = {_rows_of(c) for c in backward}
-    if backward and None in sizes:
-        raise NotChecked("the recording does not say how many rows the tables have")
-    found = []
-    for rows in sorted(r for r in sizes if r is not None):
-        mine = [c for c in backward if _rows_of(c) == rows]
-        widths = {shape[-1] for c in mine if (shape := c.shape(0))}
-        indices = sum(c.size(1) for c in mine)
-        if len(widths) == 1 and indices <= FEW_ROWS_RATIO * rows and not _multiplied(here, rows):
-            found.append(_Table((rows, widths.pop()), indices, mine[0].element_bytes(0)))
-    return found
-
-
-def _rows_of(call: OperatorCall) -> int | None:
-    value = call.integers(ROWS_ARGUMENT)
-    return value[0] if value else None
-
-
-def _multiplied(calls: list[OperatorCall], rows: int) -> bool:
-    """Whether a product has a dimension of that length, as one with tied weights does."""
-    products = (c for c in calls if (cost := cost_of(c)) is not None and cost.matrix)
-    return any(rows in (c.shape(i) or ()) for c in products for i in range(len(c.shapes)))
-
-
-def _share(call: OperatorCall, shape: tuple[int, int]) -> float | None:
-    """Of what a call passes over, the part that is a tensor of this shape; None without any."""
-    if call.shape(0) == shape:
-        return None if call.name in ("aten::embedding", "aten::index_select") else 1.0
-    tensors = call.shape_list(0) or ()
-    whole = sum(elements(s) for s in tensors)
-    own = sum(elements(s) for s in tensors if s == shape)
-    return own / whole if own else None
+    return [c.call for i, c in enumerate(calls.calls) if i in used]

@@ -4,7 +4,8 @@
 Reads of device values (`.item()`, an `if` on a tensor) whose number in a step is in proportion to
 the number of parameter tensors, at one place of the program. Fewer reads are somebody's few values
 (`sync-in-loop`); gradients that are accumulated tell the number of parameters, so nothing is found
-in programs that do not train.
+in programs that do not train. Where a few short kernels go with each read, the range reaches to
+where they are launched once for all parameters.
 
 ## Why it matters
 Each read drains the device's queue. Hundreds in a row make the host and the device take turns for
@@ -26,6 +27,7 @@ from pinchpoint.diagnosis.evidence.device_work import waiting
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -48,6 +50,7 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     if reads.count < LEAST_OF_PARAMETERS * parameters:
         return
+    loop = small_loop(trace, reads)
     yield Found(
         summary=(
             f"The host reads {reads.count:.0f} device values a step{reads.where},"
@@ -56,6 +59,7 @@ def check(trace: Trace) -> Iterator[Found]:
         evidence=(Evidence("parameter tensors", round(parameters), "per step"), *reads.evidence),
         cost_ns_per_step=reads.waited_ns,
         changes=reads.dropped,
+        at_best=(*reads.dropped, *loop.as_one_call) if loop else (),
         location=reads.place,
         fix="Use grouped operations without a branch on a device value",
         hint="torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)",

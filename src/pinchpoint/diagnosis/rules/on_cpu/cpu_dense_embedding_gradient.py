@@ -1,0 +1,145 @@
+"""On a CPU, a large table gets a dense gradient although a step reads few of its rows.
+
+## What it looks for
+The backward pass of an `Embedding` or `EmbeddingBag` into a table with ten times as many rows as
+the step has indices, and the operators that pass over a tensor of that very shape: its zeros,
+clipping, the optimizer's update. Where a matrix product uses the table as well (weights tied to
+the output layer), the gradient is dense by nature, and this is no finding. Without shapes it is not
+checked; where the optimizer and the zeros take a quarter of the step, that is said as undecided.
+Programs on a device are judged by `dense-embedding-gradient`.
+
+## Why it matters
+The gradient of the whole table is written as zeros, and the optimizer reads and writes every row
+of the table, the gradient and its moments, for the few rows that changed.
+
+## How to fix it
+`sparse=True` for the table, with an optimizer that takes sparse gradients (Adagrad, SGD,
+SparseAdam); or a smaller, hashed table.
+
+## When to ignore it
+Where weight decay or momentum has to act on rows that were not read.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.costs import OperatorCall
+from pinchpoint.analysis.host.ancestry import within
+from pinchpoint.analysis.host.on_cpu import cpu_operators
+from pinchpoint.analysis.replay import Change, ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.work.operator_work import NOT_KNOWN, call_of
+from pinchpoint.diagnosis.evidence.embedding_tables import (
+    ROWS_ARGUMENT,
+    Table,
+    share_of,
+    sparsely_read,
+)
+from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rules.on_cpu._shared import inside, is_material, judged, named
+from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Floats, Mask, Rows, distinct_rows
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("host_ops",), record=SHAPES_OF_INPUTS, advice=NO_HINT)
+
+# Host time of a sparse update beyond its rows, with an optimizer that is a few dozen operators: it
+# sorts the indices and adds up equal rows.
+SPARSE_UPDATE_NS = 1_000_000
+FITS_RATIO = 0.25  # of the step: so much in zeros and the optimizer leaves the answer open
+OPTIMIZER = "Optimizer.step#"
+_ZEROS = ("aten::fill_", "aten::zero_")
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Passes over whole tables for few rows."""
+    mine = judged(trace)
+    if mine is None or trace.host_ops is None:
+        return
+    backward = mine & named(trace, *ROWS_ARGUMENT)
+    if not backward.any():
+        return
+    if not trace.host_ops.known("shapes")[backward].any():
+        _not_decided(trace, mine)
+    rows = np.flatnonzero(mine & cpu_operators(trace).operator)
+    calls, which = _calls(trace, rows)
+    for table in sparsely_read([call for call in calls if call is not None]):
+        share = [None if call is None else share_of(call, table.shape) for call in calls]
+        yield from _found(trace, table, rows, np.array([one or 0.0 for one in share])[which])
+
+
+def _calls(trace: Trace, rows: Rows) -> tuple[list[OperatorCall | None], Rows]:
+    """The distinct calls among rows of ``host_ops``, and which of them each row is."""
+    host = trace.host_ops
+    assert host is not None
+    columns = (host.filled(c, NOT_KNOWN)[rows] for c in ("shapes", "dtypes", "values"))
+    distinct, which = distinct_rows(host["name"][rows].astype(np.int64), *columns)
+    return [call_of(trace.names, *one) for one in distinct.tolist()], which
+
+
+def _found(trace: Trace, table: Table, rows: Rows, share: Floats) -> Iterator[Found]:
+    host = trace.host_ops
+    assert host is not None
+    passes = np.zeros(len(host), np.float64)
+    passes[rows] = share
+    spans = host_spans(trace, passes > 0, "passes over the whole table and its gradient")
+    if spans is None or not is_material(trace, spans):
+        return
+    took = host["duration_ns"][spans.rows]
+    of_table = per_step(trace, float((took * passes[spans.rows]).sum()))
+    least = of_table * (1 - table.left_ratio) - SPARSE_UPDATE_NS
+    most = of_table - SPARSE_UPDATE_NS  # equal rows are one: how many there are is not recorded
+    count, width = table.shape
+    yield Found(
+        summary=(
+            f"A step reads at most {table.indices:,} of the {count:,} rows of a table and updates"
+            f" all of them: {duration(round(of_table))} of passes over it in each step"
+        ),
+        evidence=(
+            *spans.evidence,
+            Evidence("rows of the table", count, "count"),
+            Evidence("rows read, at most", table.indices, "per step"),
+            Evidence("gradient of the table", table.bytes, "bytes"),
+        ),
+        cost_ns_per_step=round(of_table),
+        changes=_without(spans, least),
+        at_best=_without(spans, most),
+        location=spans.place,
+        fix="Give the table sparse gradients and an optimizer that updates the rows read",
+        hint=f"nn.Embedding({count}, {width}, sparse=True)  # EmbeddingBag alike; optimizers:"
+        " Adagrad, SGD, SparseAdam",
+    )
+
+
+def _without(spans: HostSpans, gone_ns: float) -> tuple[Change, ...]:
+    left = 1 - max(gone_ns, 0) / max(spans.ns_per_step, 1)
+    return (ScaleHostSpans(spans.rows, max(left, 0.0)),)
+
+
+def _not_decided(trace: Trace, mine: Mask) -> None:
+    """Without shapes nobody knows how large the table is: whether it may be the reason."""
+    host, step_ns = trace.host_ops, steps(trace).typical_ns
+    assert host is not None
+    assert step_ns is not None
+    operators = cpu_operators(trace)
+    passes = named(trace, *_ZEROS) & _below(trace, named(trace, *ROWS_ARGUMENT))
+    passes |= inside(trace, OPTIMIZER)
+    took = per_step(trace, int(operators.own_ns[mine & passes & operators.operator].sum()))
+    if took < FITS_RATIO * step_ns:
+        raise NotChecked("the recording has no shapes of inputs")
+    raise NotChecked(
+        f"an embedding has a dense gradient, zeros for it and the optimizer take"
+        f" {100 * took / step_ns:.0f} % of the step, and without shapes nobody knows how many rows"
+        " the table has",
+        fits=True,
+    )
+
+
+def _below(trace: Trace, above: Mask) -> Mask:
+    found: Mask = within(cpu_operators(trace).parent, above)[:-1]
+    return found
