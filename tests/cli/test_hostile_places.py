@@ -127,3 +127,18 @@ def test_an_interruption_while_the_commands_are_imported_is_quiet():
     import pinchpoint.cli"""
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert (ended.returncode, ended.stderr) == (130, b"")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_takes_a_page_if_somebody_reads_it(tmp_path, capsys):
+    pipe, trace = tmp_path / "pipe", tmp_path / "t.json"
+    event = {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+    trace.write_text(json.dumps({"traceEvents": [event]}))
+    os.mkfifo(pipe)
+    words = ["export", str(trace), "--to", "otlp", "-o", str(pipe)]
+    assert cli(words) == 2
+    assert "nobody reads this pipe" in capsys.readouterr().err
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert cli(words) == 0
+    assert json.loads(os.read(reader, 1 << 16))
+    os.close(reader)

@@ -101,19 +101,34 @@ def write_file(path: Path, text: str, *, inputs: Sequence[Path] = (), force: boo
     """Write a whole file or leave what was there; UsageError if that is impossible.
 
     ``inputs`` are never replaced, nor are recordings; with ``force`` files of another kind are. A
-    pipe or a device takes the text as it is.
+    pipe that is read, or a device, takes the text as it is.
     """
     content = text.encode("utf-8", "replace")
     try:
         may_write(path, content, inputs=inputs, force=force)
         if path.exists() and not path.is_file():
-            path.write_bytes(content)
+            _fill(path, content)
             return
         with replacing(path) as beside:
             beside.write_bytes(content)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         why = getattr(error, "strerror", None) or error
         raise UsageError(f"{path}: cannot be written ({why})", hint="name another file") from None
+
+
+def _fill(path: Path, content: bytes) -> None:
+    """Write to a pipe or device; OSError of a pipe that nobody reads, which would never end."""
+    if path.is_fifo():
+        try:
+            number = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            why = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
+            raise OSError(error.errno, why) from None
+        os.set_blocking(number, True)
+        with os.fdopen(number, "wb") as pipe:
+            pipe.write(content)
+    else:
+        path.write_bytes(content)
 
 
 def look() -> Look:

@@ -74,7 +74,10 @@ def append(path: Path, experiment: Experiment) -> None:
     """Add one line, whole, also when two processes write at once."""
     line = encoded(experiment) + b"\n"
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        how = (
+            os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
+        )  # no waiting for a pipe's reader
+        descriptor = os.open(path, how, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.write(descriptor, line)
