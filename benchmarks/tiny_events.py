@@ -59,11 +59,11 @@ def message(*fields: tuple[int, int | bytes]) -> bytes:
     return out
 
 
-def slice_of(number: int) -> bytes:
+def slice_of(number: int, name: bytes = b"a") -> bytes:
     """A begin and an end of Perfetto, each with what it must have and no more."""
     at = 10_000 + number * 10
     ends = []
-    for time_ns, kind, more in ((at, 1, ((23, b"a"),)), (at + 5, 2, ())):
+    for time_ns, kind, more in ((at, 1, ((23, name),)), (at + 5, 2, ())):
         event = message((9, kind), (11, 10), *more)
         ends.append(message((1, message((8, time_ns), (10, 1), (11, event)))))
     return b"".join(ends)
@@ -140,6 +140,7 @@ PAGE = (
 )
 EVENT = '{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":%(at)d,"dur":5},'
 KERNEL = '{"ph":"X","cat":"kernel","name":"a","pid":0,"tid":7,"ts":%(at)d,"dur":5,"args":{}},'
+JAX = '{"ph":"X","pid":1,"tid":1,"ts":%(at)d,"dur":5,"name":"a"},'
 LANES = (
     b'{"traceEvents":[{"ph":"M","pid":1,"name":"process_name","args":{"name":"/device:GPU:0"}},'
     b'{"ph":"M","pid":1,"tid":1,"name":"thread_name","args":{"name":"Stream #1"}},'
@@ -152,9 +153,26 @@ MAKERS: dict[str, tuple[str, str, Callable[[Path, int], None]]] = {
     "kineto gz": ("t.json.gz", "diagnose", zipped),
     "jax": (
         *("j.trace.json", "diagnose"),
-        text(LANES, each('{"ph":"X","pid":1,"tid":1,"ts":%(at)d,"dur":5,"name":"a"},'), b"]}"),
+        text(LANES, each(JAX), b"]}"),
     ),
     "perfetto": ("t.pftrace", "diagnose", text(TRACK, slice_of)),
+    # A name of its own for each event.
+    "kineto names": (
+        *("t.json", "diagnose"),
+        text(b'{"traceEvents":[', each(EVENT.replace('"a"', '"a%(i)d"')), b"]}"),
+    ),
+    "kernel names": (
+        *("k.json", "diagnose"),
+        text(b'{"traceEvents":[', each(KERNEL.replace('"a"', '"a%(i)d"')), b"]}"),
+    ),
+    "jax names": (
+        *("j.trace.json", "diagnose"),
+        text(LANES, each(JAX.replace('"a"', '"a%(i)d"')), b"]}"),
+    ),
+    "perfetto names": (
+        *("t.pftrace", "diagnose"),
+        text(TRACK, lambda i: slice_of(i, b"n%d" % i)),
+    ),
     "rocprofv3": ("r.json", "diagnose", text(CALLS, each(CALL), b"]}}]}")),
     "rocprofv3 csv": (
         *("r.csv", "diagnose"),

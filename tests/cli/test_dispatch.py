@@ -1,3 +1,4 @@
+import gc
 import os
 import re
 import shlex
@@ -48,6 +49,18 @@ def test_every_command_has_a_summary_and_help(name, capsys):
     assert commands()[name]
     assert cli([name, "--help"]) == 0
     assert f"pinchpoint {name}" in capsys.readouterr().out
+
+
+def test_commands_that_go_on_collect_garbage_as_python_does(tmp_path, capsys):
+    usual = gc.get_threshold()
+    try:
+        gc.set_threshold(700, 10, 10)
+        cli(["serve", str(tmp_path / "absent")])
+        assert gc.get_threshold()[0] == 700
+        cli(["formats"])
+        assert gc.get_threshold()[0] > 700
+    finally:
+        gc.set_threshold(*usual)
 
 
 def test_started_programs_find_the_environment_as_the_user_left_it(monkeypatch, capsys):

@@ -33,18 +33,22 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader went away, for example ``| h
 # 700 new objects, as Python does by itself, and once more at its end, takes a tenth of the time of
 # ``diagnose``. Importing its modules makes 100,000 objects.
 OBJECTS_BETWEEN_COLLECTIONS = 400_000
+# These go on until they are ended, and answers leave garbage: they collect as Python does.
+_GOING_ON = ("serve", "mcp", "monitor")
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _TIME_NUMPY = ("bench", "crossover")  # how fast it is on all cores is what they are asked
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code and never raises."""
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
+    said = list(sys.argv[1:] if words is None else words)
+    if not said or said[0] not in _GOING_ON:
+        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
     if words is None:  # nothing follows in this process
         atexit.register(gc.freeze)
     _stand_in_for_closed_streams()
     try:
-        code = _run(list(sys.argv[1:] if words is None else words))
+        code = _run(said)
         sys.stdout.flush()
         return code
     except PinchpointError as error:

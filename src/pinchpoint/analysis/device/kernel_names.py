@@ -292,4 +292,7 @@ def _first_match(
     patterns: tuple[tuple[Category, re.Pattern[str]], ...], name: str
 ) -> Category | None:
     told = name[:_TELLING_CHARACTERS]
-    return next((category for category, pattern in patterns if pattern.search(told)), None)
+    for category, pattern in patterns:
+        if pattern.search(told):
+            return category
+    return None

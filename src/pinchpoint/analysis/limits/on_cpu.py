@@ -13,12 +13,13 @@ from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_s
 from pinchpoint.analysis.work.operator_work import NOT_KNOWN, call_of
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Rows, distinct_rows
+from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows, distinct_rows
 
 # One core of a server of 2013 copies 5 to 10 GB/s (STREAM, one thread), and computes 8 float32
 # numbers at 2.5 GHz or faster in vectors: much less is left for what is read and written apart.
 LEAST_BYTES_PER_S = 4e9
 LEAST_FLOP_PER_S = 8e9  # of the 40 of such vectors: what is no product fills few of them
+MOST_UNKNOWN = 100  # names may be as many as calls, and of those nothing but their time is said
 START_NS = 20_000  # calling an operator with the profiler on takes 2 to 20 us
 
 
@@ -36,7 +37,10 @@ class CpuPiece:
 
 @once_per_trace
 def cpu_pieces(trace: Trace) -> tuple[CpuPiece, ...]:
-    """Operators by name, most time first; none where the program has a device."""
+    """Operators by name, most time first; none where the program has a device.
+
+    Of those whose shapes and limit are not known, the ``MOST_UNKNOWN`` longest.
+    """
     host = trace.host_ops
     if host is None or not computes_on_cpu(trace) or not len(judged_steps(trace)):
         return ()
@@ -47,27 +51,46 @@ def cpu_pieces(trace: Trace) -> tuple[CpuPiece, ...]:
     columns = [host["name"][rows].astype(np.int64)]
     columns += [host.filled(c, NOT_KNOWN)[rows] for c in ("shapes", "dtypes", "values")]
     distinct, which = distinct_rows(*columns)
-    calls = [call_of(trace.names, *one) for one in distinct.tolist()]
-    needs = np.array([_limit_ns(call) for call in calls])[which]
-    took = own.own_ns[rows]
-    found = []
+    limit_ns = np.full(len(distinct), np.nan)
+    for row in np.flatnonzero(distinct[:, 1] != NOT_KNOWN).tolist():
+        limit_ns[row] = _limit_ns(call_of(trace.names, *distinct[row].tolist()))
+    needs = limit_ns[which]
+    took, a_step = own.own_ns[rows], max(len(judged_steps(trace)), 1)
     order = np.argsort(columns[0], kind="stable")
     ends = np.flatnonzero(np.diff(columns[0][order], append=-1)) + 1
-    for mine in np.split(order, ends[:-1]):
-        parts, part = np.unique(which[mine], return_inverse=True)
-        most = parts[np.bincount(part, took[mine]).argmax()]
-        shapes = int(distinct[most][1])
+    starts = np.append(0, ends[:-1])
+    ns_per_step = np.round(np.add.reduceat(took[order], starts) / a_step).astype(np.int64)
+    limited = np.add.reduceat(~np.isnan(needs[order]), starts, dtype=np.int64) > 0
+    took_of = np.bincount(which, took).astype(np.float64)
+    shapes = distinct[_most_of_each(distinct[:, 0], took_of), 1]
+    found = []
+    for number in _told(ns_per_step, limited | (shapes != NOT_KNOWN)).tolist():
+        mine = order[starts[number] : ends[number]]
         found.append(
             CpuPiece(
                 trace.names[columns[0][mine[0]]],
                 rows[mine],
-                round(per_step(trace, int(took[mine].sum()))),
-                per_step(trace, len(mine)),
-                _together(trace, needs[mine], took[mine]),
-                None if shapes == NOT_KNOWN else trace.names[shapes],
+                int(ns_per_step[number]),
+                len(mine) / a_step,
+                _together(trace, needs[mine], took[mine]) if limited[number] else None,
+                None if shapes[number] == NOT_KNOWN else trace.names[shapes[number]],
             )
         )
     return tuple(sorted(found, key=lambda piece: -piece.ns_per_step))
+
+
+def _told(ns_per_step: Ints, known: Mask) -> Rows:
+    """Operators of which something is known, and the longest of the others, in their order."""
+    longest_first = np.argsort(-ns_per_step, kind="stable")
+    others = longest_first[~known[longest_first]][:MOST_UNKNOWN]
+    return np.sort(np.append(np.flatnonzero(known), others))
+
+
+def _most_of_each(name: Ints, weight: Floats) -> Rows:
+    """For each name, in order, its first row of most weight."""
+    order = np.lexsort((-weight, name))
+    firsts: Rows = order[np.diff(name[order], prepend=-1) != 0]
+    return firsts
 
 
 MOSTLY_RATIO = 0.9  # of the time: so much must have a limit, or a sum of limits says nothing
