@@ -100,6 +100,23 @@ def test_no_room_leaves_what_was_there(tmp_path, writes):
         assert held(folder) == [], words
 
 
+def test_no_room_for_even_one_file_of_a_folder(tmp_path):
+    shutil.copy(TRACE, tmp_path / TRACE.name)
+    (tmp_path / f"{TRACE.name}.note.md").write_text("kept\n")
+    commands = [
+        ("bench", "run", "-o", "out", "-p", "1", "--", "true"),
+        ("note", f"../{TRACE.name}", "text"),
+        ("export", str(TRACE), "--to", "tensorboard", "-o", "out"),
+    ]
+    folders = folders_for(commands, tmp_path)
+    for words, folder, (code, said) in zip(
+        commands, folders, ended(commands, folders, limit=1), strict=True
+    ):
+        assert code == 2, (words, said)
+        assert [p for p in folder.rglob("*") if p.is_file()] == [], words
+    assert (tmp_path / f"{TRACE.name}.note.md").read_text() == "kept\n"
+
+
 def test_a_folder_that_forbids_is_one_line(tmp_path, writes):
     writes = [*writes, ("run", "-o", "out", "--", sys.executable, "-c", "pass")]
     before = ()

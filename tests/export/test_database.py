@@ -112,6 +112,17 @@ def test_a_query_without_end_ends():
         query(small(), "SELECT * FROM range(1000000000000) WHERE range < 0", Limits(0.2, None, 10))
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no limit without it")
+def test_one_value_takes_no_gigabytes_and_the_limit_is_lifted_again():
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(UsageError, match="out of memory"):
+        query(small(), "SELECT repeat('x', 4000000000)", Limits(60, None, 10))
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    assert query(small(), "SELECT 1", Limits(60, None, 10))[1] == [(1,)]
+
+
 def test_more_rows_than_asked_for_are_seen_but_not_fetched():
     assert len(query(small(), "SELECT * FROM range(1000000)", Limits(20, None, 10))[1]) == 11
 

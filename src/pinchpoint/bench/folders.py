@@ -109,8 +109,7 @@ def start_session(kind: str, asked: Mapping[str, Any], folder: Path | None = Non
     try:
         where.mkdir(parents=True, exist_ok=True)
         must_be_free(where)
-        (where / SESSION_FILE).touch(exist_ok=False)  # two sessions cannot both succeed here
-        (where / "runs").mkdir()
+        (where / "runs").mkdir()  # two sessions cannot both succeed here
     except OSError as error:
         raise UsageError(
             f"{where}: {error.strerror or error}", hint="name another folder"
@@ -126,7 +125,11 @@ def start_session(kind: str, asked: Mapping[str, Any], folder: Path | None = Non
         "asked": dict(asked),
     }
     session = BenchSession(where, session_id, about)
-    session._write("running")
+    try:
+        session._write("running")
+    except UsageError:  # no room: the folder is free again
+        (where / "runs").rmdir()
+        raise
     return session
 
 

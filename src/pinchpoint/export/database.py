@@ -4,8 +4,10 @@ Text takes the place of positions in the pool of names, and words that of kinds.
 position that ``parent``, ``api_call`` and ``host_op`` refer to.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,6 +35,11 @@ class Limits:
 
 
 _AGAIN_S = 0.05
+_ROOM_BYTES = 512 << 20  # for a query, beside twice what the tables take
+_THREAD_BYTES = 32 << 20  # of addresses that each thread of DuckDB may set aside
+_FIRST_ROWS = 2048  # come within that room
+_ANSWER_BYTES = 2 << 30  # a million rows as Python objects take about half
+_LESS = "aggregate it, or ask for less; pinchpoint export --to parquet, for a DuckDB of your own"
 _ROOM = "free space, or name another folder"
 _LOCKED = (
     "temp_directory = ''",  # what does not fit in memory fails, and is not written to a disk
@@ -121,6 +128,8 @@ def _asked(
         return interruptible(
             connection, lambda: _answer(connection, fill, statement, limits, confine), seconds
         )
+    except (MemoryError, duckdb.OutOfMemoryException):
+        raise UsageError("sql: out of memory: the query needs too much", hint=_LESS) from None
     except TimeoutError:
         raise UsageError("sql: the query takes too long", hint="aggregate or filter it") from None
     except duckdb.Error as error:
@@ -159,11 +168,63 @@ def _answer(
     _lock(connection, limits)
     if confine is not None:
         confine()
-    result = connection.execute(statement)
-    if result is None:
-        raise UsageError("sql: no statement", hint='"SELECT count(*) FROM device_ops"')
-    header = [column[0] for column in result.description or ()]
-    return header, result.fetchmany(limits.rows + 1) if limits else result.fetchall()
+    bounded: AbstractContextManager[Callable[[], None]] = nullcontext(_nothing)
+    if limits and confine is None:
+        bounded = _bounded()
+    with bounded as allow_many:
+        result = connection.execute(statement)
+        if result is None:
+            raise UsageError("sql: no statement", hint='"SELECT count(*) FROM device_ops"')
+        header = [column[0] for column in result.description or ()]
+        if limits is None:
+            return header, result.fetchall()
+        rows = result.fetchmany(min(_FIRST_ROWS, limits.rows + 1))
+        allow_many()
+        return header, rows + result.fetchmany(limits.rows + 1 - len(rows))
+
+
+def _nothing() -> None:
+    """Where there is no limit, there is none to lift."""
+
+
+@contextmanager
+def _bounded() -> Iterator[Callable[[], None]]:
+    """Let this process grow by so much and no more, where the system can tell (Linux).
+
+    DuckDB's own limit holds for its buffers, not for a scalar such as ``repeat('x', 1000000000)``.
+    What is yielded allows the rest of a long answer, once its first rows came.
+    """
+    used = _pages()
+    if used is None:
+        yield _nothing
+        return
+    import resource
+
+    usual = resource.getrlimit(resource.RLIMIT_AS)
+    room = _ROOM_BYTES + 2 * used[1] + _THREAD_BYTES * (os.cpu_count() or 1)
+
+    def allow(more: int) -> None:
+        most = used[0] + room + more
+        if usual[0] == resource.RLIM_INFINITY or most < usual[0]:
+            with suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_AS, (most, usual[1]))
+
+    allow(0)
+    try:
+        yield lambda: allow(_ANSWER_BYTES)
+    finally:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_AS, usual)
+
+
+def _pages() -> tuple[int, int] | None:
+    """Bytes of addresses and of memory that this process has."""
+    try:
+        words = Path("/proc/self/statm").read_text("ascii").split()
+    except (OSError, ValueError):
+        return None
+    size = os.sysconf("SC_PAGE_SIZE")
+    return int(words[0]) * size, int(words[1]) * size
 
 
 def _lock(connection: "DuckDBPyConnection", limits: Limits | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
+from pinchpoint.replacing import replacing
 from pinchpoint.report import markdown
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.html_page import static
@@ -86,8 +87,9 @@ def _write_events(folder: Path, events: list[Any]) -> None:
     name = f"events.out.tfevents.{time.time_ns() // 10**9:010d}.pinchpoint.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / name).open("ab") as file:  # another report of the same second stays
-            file.write(records.getvalue())
+        earlier = (folder / name).read_bytes() if (folder / name).exists() else b""
+        with replacing(folder / name) as beside:  # another report of the same second stays
+            beside.write_bytes(earlier + records.getvalue())
     except OSError as error:
         raise UsageError(
             f"{folder}: cannot be written ({error.strerror})", hint="name another folder"

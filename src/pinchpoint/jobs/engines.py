@@ -152,6 +152,11 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             for process in list((pool._processes or {}).values()):  # public from Python 3.14 on
                 process.terminate()
             raise
+        finally:
+            # A worker that was started while the pool broke is not ended by it, and waited for.
+            if pool._broken:
+                for process in list((pool._processes or {}).values()):
+                    process.kill()
 
 
 def _end_with_parent() -> None:

@@ -10,6 +10,7 @@ from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.importers.kineto import read, read_arguments
 from pinchpoint.importers.kineto.reading import lenient
+from pinchpoint.importers.kineto.reading.document import MOST_MEMBERS
 
 GOOD = document(op("a", 1, 2))
 
@@ -86,6 +87,15 @@ def test_endless_text_without_events(tmp_path, monkeypatch, scanner, begin, repe
     path = written(tmp_path, begin + repeated * (10_000_000 // len(repeated)), "trace.json.gz")
     with pytest.raises(HostileFile):
         read(path, scanner=scanner)
+
+
+def test_a_crowd_of_members_is_refused_before_it_is_read(tmp_path):
+    crowd = ",".join(f'"k{i}":0' for i in range(MOST_MEMBERS + 1))
+    before = written(tmp_path, f"{{{crowd},{GOOD.strip()[1:]}", "before.json.gz")
+    after = written(tmp_path, f"{GOOD.strip()[:-1]},{crowd}}}", "after.json.gz")
+    for path in (before, after):
+        with pytest.raises(HostileFile, match="more than 10,000 members"):
+            read(path)
 
 
 @pytest.mark.parametrize("scanner", SCANNERS)

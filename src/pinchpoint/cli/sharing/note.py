@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pinchpoint.cli.output import show_plainly, wrote
 from pinchpoint.errors import UsageError
+from pinchpoint.replacing import replacing
 from pinchpoint.run_folder.notes import note_file, note_of
 
 
@@ -26,8 +27,9 @@ def command(recording: Path, /, *text: str) -> int:
     file = note_file(recording)
     line = f"{datetime.now().astimezone():%Y-%m-%d} {' '.join(text)}\n"
     try:
-        with file.open("a", encoding="utf-8", errors="backslashreplace") as opened:
-            opened.write(line)
+        earlier = file.read_bytes() if file.exists() else b""
+        with replacing(file) as beside:
+            beside.write_bytes(earlier + line.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}", hint="is the folder writable?") from None
     wrote(file)

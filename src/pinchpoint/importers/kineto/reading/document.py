@@ -22,6 +22,7 @@ from pinchpoint.importers.kineto.reading.lenient import (
 from pinchpoint.importers.kineto.reading.text import Text
 
 FRAME_BYTES = 64 << 20  # far more than any recorder writes outside the list of events
+MOST_MEMBERS = 10_000  # outside the events; recorders write some twenty, and a fact for each device
 EVENT_BYTES = 32 << 20  # a longer event is taken for broken text
 EVENTS = b"traceEvents"
 _REACHES = (1 << 14, 1 << 18)  # how far back from the end of a block its last event is sought
@@ -39,6 +40,11 @@ class DocumentFrame:
     duplicates: list[str] = field(default_factory=list)  # keys that occur twice
     bare_list: bool = False
 
+    @property
+    def count(self) -> int:
+        """How many members were read."""
+        return len(self.members) + len(self.duplicates)
+
 
 def open_events(text: Text, frame: DocumentFrame) -> bytes:
     """Read up to the list of events; returns the text after its opening bracket.
@@ -55,7 +61,8 @@ def open_events(text: Text, frame: DocumentFrame) -> bytes:
         if found:
             return buffer[at:]
         whole = buffer[at : at + 1] == b"}"
-        if len(buffer) > FRAME_BYTES:
+        _refuse_crowd(text, frame)
+        if len(buffer) >= FRAME_BYTES:
             raise HostileFile(
                 f"{text.path}: no events in the first {FRAME_BYTES >> 20} MB", hint=RECORD_AGAIN
             )
@@ -66,6 +73,14 @@ def open_events(text: Text, frame: DocumentFrame) -> bytes:
         wanted = len(buffer)
         frame.members.clear()
         frame.duplicates.clear()
+
+
+def _refuse_crowd(text: Text, frame: DocumentFrame) -> None:
+    if frame.count > MOST_MEMBERS:
+        raise HostileFile(
+            f"{text.path}: more than {MOST_MEMBERS:,} members beside the list of events",
+            hint=RECORD_AGAIN,
+        )
 
 
 def _start(text: Text) -> bytes:
@@ -117,7 +132,7 @@ def _read_members(buffer: bytes, at: int, frame: DocumentFrame) -> tuple[int, bo
     """Collect members until the events begin; (position, whether they did). May be Boundless."""
     end = len(buffer)
     try:
-        while (at := skip_separators(buffer, at, end)) < end:
+        while frame.count <= MOST_MEMBERS and (at := skip_separators(buffer, at, end)) < end:
             key, value = key_at(buffer, at, end)
             if key == EVENTS and buffer[value : value + 1] == b"[":
                 return value + 1, True
@@ -139,6 +154,7 @@ def close_events(text: Text, rest: bytes, frame: DocumentFrame) -> None:
     before = frame.members
     after = DocumentFrame()
     _read_trailer(buffer, after)
+    _refuse_crowd(text, after)
     frame.duplicates += [*after.duplicates, *(name for name in after.members if name in before)]
     frame.members |= after.members
 

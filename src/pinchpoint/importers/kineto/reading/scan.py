@@ -16,7 +16,7 @@ Buffer = bytes | bytearray
 Place = tuple[bytes | None, bytes | None]  # process and thread as they are written
 
 # Blank text costs a gzip nothing; no recorder writes this much before its first event.
-EMPTY_TEXT_BYTES = 256 << 20
+EMPTY_TEXT_BYTES = 128 << 20  # four of the longest events; looking further takes memory
 SMALLEST_LIMIT = 4096  # ten times the usual event
 
 
