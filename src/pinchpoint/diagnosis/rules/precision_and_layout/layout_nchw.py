@@ -7,9 +7,8 @@ evidence: an order of dimensions by itself is no finding, since many convolution
 either. Copies that the program makes to change a layout are non-contiguous-access. Convolutions
 over one dimension have no such order to keep, and are left out: turned into two-dimensional ones in
 channels-last order, two layers of 256 channels trained 14 % slower on an H200. On CPUs oneDNN turns
-layouts inside its convolutions, where no recording shows it, and either order may be the faster: of
-five small networks (torch 2.13, one thread) channels last took 0.90 to 1.09 of the time. Where
-convolutions matter there, this is not checked, and the knob tells.
+layouts inside its convolutions, where no recording shows it, and either order may be the faster.
+Where convolutions matter there, this is not checked, and the knob tells.
 
 ## Why it matters
 The tensor cores want channels last. Given the other order, the library converts each operand
