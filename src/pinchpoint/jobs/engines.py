@@ -175,12 +175,21 @@ def _submitted(pool: Executor, work: Work, file: RankFile) -> Future[bytes]:
     """Hand over one file. Ctrl-C reaches every process of a terminal: those that this starts leave
     it to this one, which ends them."""
     if not hasattr(signal, "pthread_sigmask"):
-        return pool.submit(work, file)
+        return _taken(pool, work, file)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
-        return pool.submit(work, file)
+        return _taken(pool, work, file)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _taken(pool: Executor, work: Work, file: RankFile) -> Future[bytes]:
+    try:
+        return pool.submit(work, file)
+    except OSError as error:
+        if getattr(pool, "_broken", False):  # just now, and its pipes are closed already
+            raise BrokenExecutor from error
+        raise
 
 
 def _until_broken(

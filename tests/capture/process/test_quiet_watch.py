@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from pinchpoint.capture.process import policy, quiet_watch
+from pinchpoint.capture.process import policy, quiet_watch, stalls
 from pinchpoint.capture.process.quiet_watch import QuietWatch
 from pinchpoint.capture.process.ranks import Identity
 from pinchpoint.capture.process.session import CaptureSession
@@ -248,7 +248,9 @@ def test_only_the_longer_of_two_jax_recordings_stays_whole(tmp_path):
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["1", "vm.trace.json.gz", "vm.xplane.pb"]
 
 
-def ask_of_the_main_thread(act):
+def ask_of_the_main_thread(monkeypatch, act):
+    for elsewhere in ("graph_is_captured", "captures_under_way"):  # by what other tests left
+        monkeypatch.setattr(stalls, elsewhere, lambda: False)
     asked = threading.Thread(target=in_main_thread, args=(act,))
     asked.start()
     while asked.is_alive():
@@ -256,15 +258,15 @@ def ask_of_the_main_thread(act):
     asked.join()
 
 
-def test_something_is_done_in_the_main_thread_between_two_of_its_instructions():
+def test_something_is_done_in_the_main_thread_between_two_of_its_instructions(monkeypatch):
     did = []
-    ask_of_the_main_thread(lambda: did.append(threading.current_thread()))
+    ask_of_the_main_thread(monkeypatch, lambda: did.append(threading.current_thread()))
     assert did == [threading.main_thread()]
 
 
-def test_what_the_program_raises_meanwhile_is_raised_in_the_program():
+def test_what_the_program_raises_meanwhile_is_raised_in_the_program(monkeypatch):
     def interrupted():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ask_of_the_main_thread(interrupted)
+        ask_of_the_main_thread(monkeypatch, interrupted)
