@@ -1,12 +1,14 @@
 """What the other threads do while the thread of the steps waits for them, by looks at all of them.
 
-A lock shows as a proportion: several threads stand in one function of the program, and no more than
-one of them is ever on a core, although cores are free and nobody wants the interpreter's lock.
+A lock shows as a proportion: several threads stand at one line of the program, and together they
+use no more than one core, although cores are free and nobody wants the interpreter's lock. Threads
+that read files share a core like that, too, but stand at a call. A thread that stands where nothing
+is called, and is on no core, can only be about to enter a ``with``.
 """
 
 from collections import Counter
 
-from pinchpoint.analysis.host.frames import Owner, PythonFrame
+from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
 from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.diagnosis.evidence.rivals import FEWEST_LOOKS, LATE_NS
@@ -61,8 +63,36 @@ def _turns(trace: Trace, samples: RunSamples, others: list[SampledThread]) -> Tu
     cores = cores_free(trace)
     if cores is None or cores < SEVERAL_AT_ONCE or (samples.late_median_ns or 0) >= LATE_NS:
         return None
-    lines: dict[tuple[str, str], Counter[int]] = {}
-    on_core_ns: Counter[tuple[str, str]] = Counter()
+    lines, on_core_ns = _by_function(samples, others)
+    if not lines:
+        return None
+    at, seen = max(lines.items(), key=lambda item: item[1].total())
+    at_once, used = seen.total() / samples.looks, on_core_ns[at] / 1e9 / samples.seconds
+    if at_once < SEVERAL_AT_ONCE or not LEAST_CORE <= used <= ONE_CORE:
+        return None
+    stand = seen.most_common(1)[0][0]
+    if not _at_a_lock(others, (*at, stand)):
+        return None
+    alone = {n: looks for n, looks in seen.items() if n != stand}
+    works = max(alone, key=alone.__getitem__, default=stand)
+    if not LEAST_CORE <= seen[works] / samples.looks <= ONE_AT_ONCE:
+        works = stand
+    file, function = at
+    return Turns(
+        at_once, function, Location(file, stand, function), Location(file, works, function), used
+    )
+
+
+_Function = tuple[str, str]  # file and name
+
+
+def _by_function(
+    samples: RunSamples, others: list[SampledThread]
+) -> tuple[dict[_Function, Counter[int]], Counter[_Function]]:
+    """Looks at each line of the program's functions, and the time on cores of the threads that
+    were mostly in each."""
+    lines: dict[_Function, Counter[int]] = {}
+    on_core_ns: Counter[_Function] = Counter()
     for thread in others:
         mine: Counter[PythonFrame] = Counter()
         for stack, looks in thread.stacks:
@@ -74,21 +104,20 @@ def _turns(trace: Trace, samples: RunSamples, others: list[SampledThread]) -> Tu
         if mine:
             most = max(mine, key=mine.__getitem__)
             on_core_ns[(most.file, most.function)] += thread.cpu_ns or 0
-    if not lines:
-        return None
-    at, seen = max(lines.items(), key=lambda item: item[1].total())
-    at_once, used = seen.total() / samples.looks, on_core_ns[at] / 1e9 / samples.seconds
-    if at_once < SEVERAL_AT_ONCE or not LEAST_CORE <= used <= ONE_CORE:
-        return None
-    stand = seen.most_common(1)[0][0]
-    alone = {n: looks for n, looks in seen.items() if n != stand}
-    works = max(alone, key=alone.__getitem__, default=stand)
-    if not LEAST_CORE <= seen[works] / samples.looks <= ONE_AT_ONCE:
-        works = stand
-    file, function = at
-    return Turns(
-        at_once, function, Location(file, stand, function), Location(file, works, function), used
-    )
+    return lines, on_core_ns
+
+
+def _at_a_lock(others: list[SampledThread], line: tuple[str, str, int]) -> bool:
+    """Whether threads at this line mostly call nothing, or ask for a lock by name."""
+    spent_us: Counter[bool] = Counter()
+    for thread in others:
+        for one in thread.spent:
+            frame = own_frame(one.frames)
+            if frame is not None and (frame.file, frame.function, frame.line) == line:
+                innermost = frame_of(one.frames[0]) == frame
+                enters = innermost and not one.doing
+                spent_us[enters or one.doing.endswith("acquire()")] += one.us - one.on_core_us
+    return spent_us[True] > spent_us[False]
 
 
 def _sends(samples: RunSamples, others: list[SampledThread]) -> Sends | None:

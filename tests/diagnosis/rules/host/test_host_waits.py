@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from pinchpoint.trace import HostKind, RunFacts, RunSamples
-from pinchpoint.trace.run_samples import SampledThread
+from pinchpoint.trace.run_samples import SampledThread, Spent
 from program import Program
 
 GET, WAIT = "queue.py(154): get", "threading.py(323): wait"
@@ -137,15 +137,17 @@ def test_the_line_is_that_of_most_looks(outcome):
 RUN, POOL = "concurrent/futures/thread.py(58): run", "multiprocessing/pool.py(540): _handle_tasks"
 
 
-def looked_at(main, *others, late_ns=0, cpu_ns=900_000_000):
+def looked_at(main, *others, late_ns=0, cpu_ns=900_000_000, doing=""):
     """100 looks in 10 s at the main thread at one stack, and at others with stacks and looks."""
     stacks, threads = [main], [SampledThread("MainThread", True, 100, 0, ((0, 100),))]
     for number, seen in enumerate(others):
-        rows = []
+        rows, spent = [], []
         for stack, looks in seen:
             rows.append((len(stacks), looks))
             stacks.append(stack)
-        threads.append(SampledThread(f"other {number}", False, 100, cpu_ns, tuple(rows)))
+            spent.append(Spent(stack, doing, looks, looks * 100_000, 0, 0))
+        name = f"other {number}"
+        threads.append(SampledThread(name, False, 100, cpu_ns, tuple(rows), tuple(spent)))
     frames = tuple(dict.fromkeys(f for stack in stacks for f in stack))
     return RunFacts(
         cores_allowed=16,
@@ -177,12 +179,17 @@ def test_threads_that_take_turns_at_a_lock_are_followed_to_its_line(outcome, pre
 
 
 @pytest.mark.parametrize(
-    ("late_ns", "cpu_ns"),
-    [(5_000_000, 900_000_000), (0, 9_000_000_000), (0, 1_000_000)],
-    ids=["the interpreter's lock", "all on cores", "none on a core"],
+    "seen",
+    [
+        {"late_ns": 5_000_000},
+        {"cpu_ns": 9_000_000_000},
+        {"cpu_ns": 1_000_000},
+        {"doing": "self.body.read()"},
+    ],
+    ids=["the interpreter's lock", "all on cores", "none on a core", "they read a file"],
 )
-def test_other_threads_take_no_turns(outcome, late_ns, cpu_ns):
-    run = looked_at(COLLECT, *TURNS, late_ns=late_ns, cpu_ns=cpu_ns)
+def test_other_threads_take_no_turns(outcome, seen):
+    run = looked_at(COLLECT, *TURNS, **seen)
     (finding,) = outcome("host-waits", replace(batching(), run=run)).findings
     assert "another thread, or a timeout" in finding.summary
 

@@ -191,7 +191,7 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
         ),
         cost_ns_per_step=(low + high) // 2,
         saving_ns_per_step=(round(LEAST_WON_RATIO * low), high),
-        location=waits.location,
+        location=what.location or waits.location,
         fix=what.fix,
         confidence="medium",
     )
