@@ -32,7 +32,7 @@ from pinchpoint.report import ci, decode, encode, markdown, terminal
 from pinchpoint.report.assemble.findings import findings
 from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
-from pinchpoint.report.words.report import top_parts
+from pinchpoint.report.words.breakdown import top_parts
 from pinchpoint.trace import DeviceKind
 from pinchpoint.trace import intervals as iv
 

@@ -9,7 +9,8 @@ from pinchpoint.report import ci, decode, encode, markdown, terminal
 from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.terminal import Look
-from pinchpoint.report.words.report import breakdown_title, source_line, top_parts
+from pinchpoint.report.words.breakdown import breakdown_title, top_parts
+from pinchpoint.report.words.report import source_line
 from report_sample import full_report, healthy_report, hostile_report, inconclusive_report, part
 
 REPORTS = {

@@ -7,7 +7,8 @@ from pinchpoint.report.documents.report import Report
 from pinchpoint.report.plain import plain
 from pinchpoint.report.words.ladder import clock_words
 from pinchpoint.report.words.ranks import gain as gain_of_job
-from pinchpoint.report.words.report import base_ns, gain
+from pinchpoint.report.words.report import gain
+from pinchpoint.report.words.steps import base_ns
 from pinchpoint.trace import Trace
 
 _SENTENCE_LIMIT = 300  # characters

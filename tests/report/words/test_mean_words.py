@@ -11,7 +11,7 @@ from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.mean import mean_sentences
-from pinchpoint.report.words.report import base_ns, step_sentence
+from pinchpoint.report.words.steps import base_ns, step_sentence
 from pinchpoint.trace import RunFacts
 
 

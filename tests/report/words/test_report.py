@@ -4,7 +4,9 @@ import msgspec
 
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report.documents.report import OneDeviceInfo
-from pinchpoint.report.words.report import counted_in, device_work, gain, hidden, spread_sentence
+from pinchpoint.report.words.breakdown import device_work
+from pinchpoint.report.words.report import counted_in, gain, hidden
+from pinchpoint.report.words.steps import spread_sentence
 from report_sample import full_report as sample
 
 MS = 1_000_000

@@ -8,7 +8,7 @@ from pinchpoint.diagnosis.difference import explained, predicted_without
 from pinchpoint.errors import NotComparable
 from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.report.documents.report import Report
-from pinchpoint.report.words.report import base_ns
+from pinchpoint.report.words.steps import base_ns
 from pinchpoint.trace import Trace
 
 

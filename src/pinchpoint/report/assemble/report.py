@@ -68,7 +68,8 @@ from pinchpoint.report.documents.report import (
 )
 from pinchpoint.report.documents.roofline import RooflineDocument, roofline_document
 from pinchpoint.report.tables.build import tables
-from pinchpoint.report.words.report import CANNOT_CONCLUDE, NOT_CORRECTED
+from pinchpoint.report.words.report import CANNOT_CONCLUDE
+from pinchpoint.report.words.steps import NOT_CORRECTED
 from pinchpoint.trace import DeviceKind, Severity, Trace
 from pinchpoint.trace.processes import ProcessPart, processes
 

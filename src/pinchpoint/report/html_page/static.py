@@ -17,6 +17,7 @@ from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.report.svg.steps import legend, scale, steps_svg
 from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value, titled
 from pinchpoint.report.words import report as wording
+from pinchpoint.report.words import steps as steps_words
 from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
 
 if TYPE_CHECKING:
@@ -123,8 +124,8 @@ def shown(safe: Report) -> dict[str, object]:
         "source": wording.source_line(safe),
         "about_memory": "",
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
-        "spread": wording.spread_sentence(safe),
-        "serving": (wording.serving_sentence(safe), wording.kv_cache_sentence(safe)),
+        "spread": steps_words.spread_sentence(safe),
+        "serving": (steps_words.serving_sentence(safe), steps_words.kv_cache_sentence(safe)),
         "clocks": on,
         "switch": [(clock.id, clock.label) for clock in on],
         "steps_strip": steps_svg(safe.steps),
@@ -185,7 +186,7 @@ def _causal(report: Report) -> dict[str, object]:
     """The ladder and the critical path, whose own renderer has escaped every name in them."""
     from markupsafe import Markup
 
-    path, base = report.critical_path, wording.base_ns(report)
+    path, base = report.critical_path, steps_words.base_ns(report)
     return {
         "ladder": bool(report.ladder and base),
         "path": path is not None,

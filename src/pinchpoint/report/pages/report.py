@@ -28,7 +28,9 @@ from pinchpoint.report.pages.causal import queue_sentence
 from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value, titled
+from pinchpoint.report.words import breakdown as breakdown_words
 from pinchpoint.report.words import report as wording
+from pinchpoint.report.words import steps as steps_words
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.mean import mean_sentences
 
@@ -52,10 +54,10 @@ def _head(report: Report) -> Iterator[Block]:
     if report.verdict:
         yield Text(report.verdict, "strong", answers="why")
     timed = (
-        wording.step_sentence(report),
-        wording.spread_sentence(report),
-        wording.serving_sentence(report),
-        wording.kv_cache_sentence(report),
+        steps_words.step_sentence(report),
+        steps_words.spread_sentence(report),
+        steps_words.serving_sentence(report),
+        steps_words.kv_cache_sentence(report),
     )
     for sentence in (*timed, *mean_sentences(report)):
         if sentence:
@@ -86,7 +88,7 @@ def _answer(report: Report, verbose: bool) -> Iterator[Block]:
         yield Gap()
     yield from _breakdown(report)
     yield from _sums(report)
-    if sentence := wording.device_work(report):
+    if sentence := breakdown_words.device_work(report):
         yield Text(sentence)
     if sentence := wording.not_checked_sentence(report):
         yield Text(sentence if verbose else f"{sentence} --verbose lists them.", "soft")
@@ -136,7 +138,7 @@ _MOST_SUMS = 12  # rows on a screen
 
 
 def _breakdown(report: Report) -> Iterator[Block]:
-    parts = wording.top_parts(report)
+    parts = breakdown_words.top_parts(report)
     total = sum(ns for _, ns in parts)
     if total:
         unit = time_unit(total)
@@ -144,7 +146,7 @@ def _breakdown(report: Report) -> Iterator[Block]:
         bars = tuple(
             Bar(label, in_unit(ns, unit), ns / total, group.get(label, "")) for label, ns in parts
         )
-        yield Breakdown(wording.breakdown_title(report), unit, bars)
+        yield Breakdown(breakdown_words.breakdown_title(report), unit, bars)
 
 
 def finding_block(report: Report, finding: Finding, number: int, *, verbose: bool) -> FindingCard:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.documents.report import ExceptionalStepInfo, Report, StepKindInfo
 from pinchpoint.report.quantity import duration, in_unit, time_unit
-from pinchpoint.report.words.report import counts_the_mean
 from pinchpoint.report.words.run import outside_sentence, steps_of_run
+from pinchpoint.report.words.steps import counts_the_mean
 
 _MOST_CAUSES = 3  # of exceptional steps, in one sentence
 
