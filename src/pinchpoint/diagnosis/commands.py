@@ -16,6 +16,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 
 UNKNOWN = "COMMAND"
+CHANGED = f"{UNKNOWN}, CHANGED"
 _EXAMPLE = re.compile(r"(?:python|torchrun) (?:train|generate)\.py")
 _CHANGED = re.compile(r"(?:python|torchrun) (?:train|generate)_\w+\.py")
 _EDITED = re.compile(r'pinchpoint bench ab -- "COMMAND" "COMMAND, CHANGED"$')
@@ -56,7 +57,7 @@ def spelt(text: str, program: Program) -> str:
 
 
 def _spelt(text: str, program: Program, *, shell: bool) -> str:
-    said = _EXAMPLE.sub(UNKNOWN, _CHANGED.sub(f"{UNKNOWN}, CHANGED", text))
+    said = _EXAMPLE.sub(UNKNOWN, _CHANGED.sub(CHANGED, text))
     said = _with_workers(said, program, shell=shell)
     if not program.command:
         return said

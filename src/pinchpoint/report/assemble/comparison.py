@@ -23,7 +23,7 @@ def comparison(a: Trace, b: Trace) -> ProfileComparison:
     before, after = diagnose(a), diagnose(b)
     found = explained(a, b)
     fix = _fix(a, before, after, found)
-    doubt = doubt_of_one_program(found.matched)
+    doubt = doubt_of_one_program(a, b, found.matched)
     return replace(found, fix=None if fix is None else replace(fix, doubt=doubt))
 
 

@@ -59,7 +59,16 @@ def _rung_of(finding: Finding, base_ns: int) -> Rung | None:
         return None
     between = finding.predicted_range_ns or (step_ns, step_ns)
     effort = effort_of(finding.id)
-    return Rung(finding.id, step_ns, between, counted_from, effort, finding.given)
+    at = finding.location
+    return Rung(
+        finding.id,
+        step_ns,
+        between,
+        counted_from,
+        effort,
+        finding.given,
+        where=at.short if at else None,
+    )
 
 
 def _recorded_base_ns(trace: Trace) -> int | None:
@@ -89,6 +98,7 @@ def _info(rung: Rung, kind: str, found: Ladder, recorded_ns: int | None) -> Rung
         after=rung.after,
         on_host=rung.on_host,
         free=rung.free,
+        where=rung.where,
     )
 
 

@@ -42,7 +42,7 @@ class OnClock:
     id: Clock
     label: str  # of the switch
     suffix: str  # of anchors: empty for the clock that is shown at first
-    verdict: str
+    verdict: tuple[str, str]  # the headline, and what else it says
     step: tuple[str, str, str]  # how long a step takes: what stands before the number, it, the rest
     mean: tuple[str, ...]
     ladder: Ladder | None
@@ -74,7 +74,7 @@ def _said(report: Report, clock: Clock, suffix: str) -> OnClock:
         id=clock,
         label=clock_words(report),
         suffix=suffix,
-        verdict=report.verdict,
+        verdict=wording.headline(report.verdict),
         step=_step(report),
         mean=tuple(mean_sentences(report)),
         ladder=ladder_block(report),

@@ -104,6 +104,7 @@ _GROUPS = (
     ("exposed", "a transfer that no work hides"),
     ("idle", "the device is idle"),
     ("host", "the host works"),
+    ("outside", "not in the recorded steps"),
 )
 
 
@@ -124,6 +125,7 @@ def shown(safe: Report) -> dict[str, object]:
         "source": wording.source_line(safe),
         "about_memory": "",
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
+        "to_fill_in": wording.to_fill_in(safe),
         "spread": steps_words.spread_sentence(safe),
         "serving": (steps_words.serving_sentence(safe), steps_words.kv_cache_sentence(safe)),
         "clocks": on,

@@ -1,7 +1,9 @@
 """Where a step goes: which parts are shown, under which title, and how busy devices were."""
 
+from pinchpoint.report.documents.clock import AS_RECORDED, WITHOUT_PROFILER
 from pinchpoint.report.documents.report import PartOfStep, Report
 from pinchpoint.report.quantity import percent
+from pinchpoint.report.words.steps import counts_the_mean
 
 SMALL_PART_RATIO = 0.01  # parts below this share of the step are summed in the overview
 MOST_PARTS = 10  # rows of the overview; a longer list is no overview
@@ -10,26 +12,26 @@ MOST_KINDS_OF_WORK = 4  # of the device, in one sentence
 
 
 def breakdown_title(report: Report) -> str:
-    """What the breakdown is of."""
-    clock = "without the profiler" if _parts_are_corrected(report) else "as recorded"
-    what = "the time" if report.steps.how == "none" else "a step"
+    """What the breakdown is of: the step that gains count from."""
     if report.run is not None and report.run.alone:
         return "Where the run goes"
-    return f"Where {what} goes, {clock}"
+    what = "the time" if report.steps.how == "none" else "a step"
+    return f"Where {what} goes{', on average' * counts_the_mean(report)}, {_clock(report)}"
 
 
-def _parts_are_corrected(report: Report) -> bool:
-    known = all(part.unprofiled_ns_per_step is not None for part in report.breakdown)
-    return known and report.steps.unprofiled_ns_predicted is not None
+def _clock(report: Report) -> str:
+    return AS_RECORDED if report.steps.unprofiled_ns_predicted is None else WITHOUT_PROFILER
+
+
+def part_ns(part: PartOfStep) -> int:
+    """How much of the step that gains count from a part takes."""
+    known = (part.base_ns_per_step, part.unprofiled_ns_per_step)
+    return next((ns for ns in known if ns is not None), part.ns_per_step)
 
 
 def all_parts(report: Report) -> tuple[tuple[PartOfStep, int], ...]:
-    """The parts of the step, longest first, without the profiler's cost where that is known."""
-    corrected = _parts_are_corrected(report)
-    timed = (
-        (part, part.unprofiled_ns_per_step or 0 if corrected else part.ns_per_step)
-        for part in report.breakdown
-    )
+    """The parts of the step, longest first; they add up to what gains count from."""
+    timed = ((part, part_ns(part)) for part in report.breakdown)
     return tuple(sorted((t for t in timed if t[1]), key=lambda t: -t[1]))
 
 
@@ -69,8 +71,8 @@ def _idle_share(report: Report, of_recording: float) -> str:
         return f"{said} from its first operation to its last, as recorded"
     idle = sum(ns for part, ns in parts if part.group == "idle")
     what = "step" if report.steps.how != "none" else "recording"
-    clock = "without the profiler" if _parts_are_corrected(report) else "as recorded"
-    return f"For all reasons together, {idle_is} {percent(idle / whole)} % of the {what}, {clock}"
+    share = f"{percent(idle / whole)} % of the {what}"
+    return f"For all reasons together, {idle_is} {share}, {_clock(report)}"
 
 
 def _each_device(report: Report) -> str:

@@ -1,9 +1,11 @@
 """What was read, what fixing a finding gives and where it is, what was not checked."""
 
+import re
 from collections import Counter
 
 import msgspec
 
+from pinchpoint.diagnosis.commands import CHANGED, UNKNOWN
 from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
 from pinchpoint.report.documents.report import Report
@@ -11,6 +13,8 @@ from pinchpoint.report.quantity import duration, in_unit, size, span, time_unit
 from pinchpoint.report.words.steps import base_ns, steps_found
 
 CANNOT_CONCLUDE = "cannot conclude"
+_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z(])")  # where one ends and the next begins
+_HEADLINE = 120  # characters: two lines of a laptop's screen in large letters
 _SHORT = 60  # characters of a gain, that stands on one line beside the name of its finding
 
 
@@ -31,6 +35,14 @@ def source_line(report: Report) -> tuple[str, ...]:
     rank = () if report.source.rank is None else (f"rank {report.source.rank}",)
     health = f"trace health: {report.health.verdict}"
     return (report.source.path, devices, *rank, steps_found(report), health)
+
+
+def headline(verdict: str) -> tuple[str, str]:
+    """The verdict's first sentences, as many as a headline has room for, and the others."""
+    first, *others = _SENTENCES.split(verdict)
+    while others and len(first) + 1 + len(others[0]) <= _HEADLINE:
+        first += f" {others.pop(0)}"
+    return first, " ".join(others)
 
 
 def gain(report: Report, finding: Finding) -> str:
@@ -147,6 +159,17 @@ def crashed_sentence(crashed: tuple[Unanswered, ...]) -> str | None:
         return None
     said = "; ".join(f"{item.id} ({item.why})" for item in crashed)
     return f"Crashed, please report: {said}"
+
+
+def to_fill_in(report: Report) -> str | None:
+    """What stands for the program in commands to copy, where the recording does not know it."""
+    shown = " ".join(finding.confirm for finding in report.findings)
+    if UNKNOWN not in shown:
+        return None
+    changed = f"; {UNKNOWN}, CHANGED: the same with the fix in it" * (CHANGED in shown)
+    return (
+        f"{UNKNOWN}: the line that starts your program, which this recording does not hold{changed}"
+    )
 
 
 def fatal_facts(report: Report) -> tuple[str, ...]:
