@@ -20,7 +20,12 @@ def ladder_info(trace: Trace, said: Diagnosis, *, host: bool = True) -> LadderIn
     rungs = [_info(rung, "finding", found, recorded_ns) for rung in found.rungs]
     if found.unexplained is not None:
         rungs.append(_info(found.unexplained, "piece", found, recorded_ns))
-    rungs += [_info(rung, "piece", found, recorded_ns) for rung in found.heaviest]
+    named = {(rung.id, rung.step_ns) for rung in rungs}
+    rungs += [
+        _info(rung, "piece", found, recorded_ns)
+        for rung in found.heaviest
+        if (rung.id, rung.step_ns) not in named
+    ]
     if said.together is not None:
         rungs.append(_together(said, found, recorded_ns))
     return LadderInfo(

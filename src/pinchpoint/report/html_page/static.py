@@ -18,7 +18,11 @@ from pinchpoint.report.svg.steps import legend, scale, steps_svg
 from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value, titled
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words import steps as steps_words
-from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
+from pinchpoint.report.words.roofline import (
+    above_the_ceiling,
+    utilisation_line,
+    utilisation_sentences,
+)
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -125,12 +129,13 @@ def shown(safe: Report) -> dict[str, object]:
         "source": wording.source_line(safe),
         "about_memory": "",
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
+        "utilisation": utilisation_line(safe.roofline.utilisation) if safe.roofline else None,
         "to_fill_in": wording.to_fill_in(safe),
         "spread": steps_words.spread_sentence(safe),
         "serving": (steps_words.serving_sentence(safe), steps_words.kv_cache_sentence(safe)),
         "clocks": on,
         "switch": [(clock.id, clock.label) for clock in on],
-        "steps_strip": steps_svg(safe.steps),
+        "steps_strip": steps_svg(safe.steps, safe.tables.get("steps")),
         "steps_legend": legend(safe.steps),
         "steps_scale": scale(safe.steps),
         "first_label": _first_label(safe),
