@@ -136,7 +136,7 @@ def shown(safe: Report) -> dict[str, object]:
         "clocks": on,
         "switch": [(clock.id, clock.label) for clock in on],
         "steps_strip": steps_svg(safe.steps, safe.tables.get("steps")),
-        "steps_legend": legend(safe.steps),
+        "steps_legend": legend(safe.steps, safe.tables.get("steps")),
         "steps_scale": scale(safe.steps),
         "first_label": _first_label(safe),
         "in_time": _in_time(safe),

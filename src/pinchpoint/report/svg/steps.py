@@ -40,14 +40,17 @@ def steps_svg(steps: StepsInfo, table: ResultTable | None = None) -> Markup | No
     return head + Markup("").join(inside) + Markup("</svg>")
 
 
-def legend(steps: StepsInfo) -> tuple[tuple[str, str], ...]:
-    """Class of a colour and what it is; empty where all steps are alike."""
+def legend(steps: StepsInfo, table: ResultTable | None = None) -> tuple[tuple[str, str], ...]:
+    """Class of a colour and what it is; empty where all bars are of one."""
+    made_of = {} if table is None else _parts(table)
+    groups = {group for step in made_of.values() for group, ns in step if ns}
     known = len(steps.kinds) > 1
     kinds = steps.kinds[: len(_KINDS)] if known else ()
     said = [
         (_KINDS[at], kind.label or f"about {duration(kind.mean_ns or kind.median_ns)}")
         for at, kind in enumerate(kinds)
     ]
+    said = [(group, _WORDS[group]) for group in _GROUPS if group in groups] + said
     return tuple(said + ([("exception", "exceptional")] if steps.exceptional else []))
 
 
@@ -96,7 +99,12 @@ def _bar(
     return Markup("<g><title>{}</title>").format(said) + Markup(drawn + "</g>")
 
 
-_WORDS = {"device": "device", "exposed": "exposed transfers", "idle": "device idle", "host": "host"}
+_WORDS = {
+    "device": "device works",
+    "exposed": "exposed transfers",
+    "idle": "device idle",
+    "host": "host",
+}
 
 
 def _rect(css: str, top: float, high: float) -> str:
