@@ -43,9 +43,9 @@ CALM = Rhythm(1.0, 1.0)  # seconds: the sampler shares the process with the prog
 class Capture:
     """Times steps and data waits, and records a few steps into a run folder.
 
-    Use it as a context manager; ``steps`` or ``step`` marks the steps, or ``pinchpoint.step()`` where
-    neither does. Every rank of a distributed
-    job may use it with the same folder. Under ``pinchpoint run`` it does nothing: that records.
+    Use it as a context manager; ``steps`` or ``step`` marks the steps, or ``pinchpoint.step()``
+    where neither does. Every rank of a distributed job may use it with the same folder. Under
+    ``pinchpoint run`` it does nothing: that records.
     """
 
     def __init__(self, settings: Settings, out: Path | None, policy: Policy) -> None:

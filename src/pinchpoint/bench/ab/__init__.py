@@ -149,9 +149,7 @@ def _decided(
     return quiet.verdict != "inconclusive"
 
 
-def _looks(
-    plan: AbPlan, pairs: Sequence[Pair], notice: Notice, spent_s: float
-) -> tuple[int, ...]:
+def _looks(plan: AbPlan, pairs: Sequence[Pair], notice: Notice, spent_s: float) -> tuple[int, ...]:
     """After how many pairs it is asked whether they decide. The last look is of as many as the
     budget has time for, by the first pairs, so that all of the error may be spent until then."""
     most = max(plan.most_pairs, len(pairs))

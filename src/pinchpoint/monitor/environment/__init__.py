@@ -41,14 +41,12 @@ __all__ = [
 SCHEMA = "pinchpoint.environment/1"
 
 
-def environment(
-    folder: Path | None = None, program: Sequence[str] = ()
-) -> dict[str, Any]:
+def environment(folder: Path | None = None, program: Sequence[str] = ()) -> dict[str, Any]:
     """Everything known about this machine and process, ready for JSON.
 
     ``folder`` is where the git state is read (default: the working directory). ``program`` is the
-    command of a program: where it begins with another Python, ``software`` is of that. Every null has
-    its reason in ``unknown``, keyed by path; a reason at a path covers what is below it.
+    command of a program: where it begins with another Python, ``software`` is of that. Every null
+    has its reason in ``unknown``, keyed by path; a reason at a path covers what is below it.
     """
     sections = {
         "gpu": gpus(),

@@ -6,7 +6,6 @@ It also runs inside the measured program, whose Python may be another one than o
 import gc
 import hashlib
 import json
-import os
 import platform
 import re
 import shutil
@@ -88,7 +87,7 @@ def software_of(words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
     python = shutil.which(words[0]) if words else None
     if python is None or not Path(python).name.startswith("python"):
         return software()
-    if Path(os.path.abspath(python)).parent == Path(sys.executable).parent:
+    if Path(python).absolute().parent == Path(sys.executable).parent:
         return software()
     ask = [python, "-c", _ASK.format(root=str(Path(__file__).parents[3]))]
     try:
