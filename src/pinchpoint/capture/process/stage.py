@@ -31,7 +31,6 @@ from pinchpoint.capture.process.step_clock import FIRST_STEPS, CompletionClock, 
 from pinchpoint.capture.samples.foresight import Foresight
 from pinchpoint.capture.settings import (
     REQUEST_EVERY_NS,
-    UNSTACKED,
     Kind,
     Requests,
     Settings,
@@ -300,7 +299,7 @@ class Stages:
     def _take(self, closed: Recording, writing_ns: int) -> None:
         """Keep what a window became, and what it cost."""
         kind: Kind = "early" if self._kind == "trial" else self._kind
-        recording = replace(closed, window=kind, stacks=self._asked not in UNSTACKED)
+        recording = replace(closed, window=kind)
         self.budget.closed(recording, self.clock.excess_ns(closed.steps), writing_ns)
         if kind == "rare" and self.foresight and not self.foresight.keeps:
             recording.remove(Path(self.settings.folder))  # what it waited for did not come
