@@ -14,22 +14,19 @@ was not measured, is asked for its first finding:
 """
 
 import argparse
-import json
 import re
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pinchpoint as pp
 from accuracy_rows import CALLED_HERE, recordings
 from causal_worth import FIXES
 from pinchpoint.errors import PinchpointError
+from program_recordings import measured_ms, slow_programs
 
-PROGRAMS = Path(__file__).parent / "programs"
 MATERIAL_RATIO = 0.1  # of the step: gains that runs tell from noise
-_RUN = re.compile(r"([a-z]\d\d)(?:-|\.)(slow|planted)(?:\.|$)|^(l\d\d)$")
 
 
 @dataclass(frozen=True)
@@ -86,33 +83,12 @@ def _asked(folder: Path) -> Iterator[Asked]:
     if (folder / "labelled" / "truth.jsonl").exists() or (folder / "h200").is_dir():
         yield from _of_corpus(folder)
         return
-    truth = _truth()
-    for path in sorted(folder.iterdir()):
-        match = _RUN.search(path.name)
-        case = (match[1] or match[3]) if match is not None else ""
-        live = path.is_dir()
-        told = truth.get((case, live))
-        if told is None or "place" not in told or (path.is_file() and path.suffix != ".gz"):
+    for case, path, told in slow_programs(folder):
+        before, after = measured_ms(told)
+        if "place" not in told:
             continue
-        before, after = _measured(told)
         if before is None or after is None or before - after >= MATERIAL_RATIO * before:
-            yield Asked(f"{case}{' live' if live else ''}", path, told["place"], before, after)
-
-
-def _truth() -> dict[tuple[str, bool], dict[str, Any]]:
-    """By case, and whether it is a whole program that was run."""
-    out = {}
-    for live, path in ((False, PROGRAMS / "truth.jsonl"), (True, PROGRAMS / "live/truth.jsonl")):
-        for row in map(json.loads, path.read_text("utf-8").splitlines()):
-            out[(row["case"], live)] = row
-    return out
-
-
-def _measured(told: dict[str, Any]) -> tuple[float | None, float | None]:
-    steps = told.get("step_ms_h200") or told.get("measured_ms") or {}
-    both = (steps.get(told["variant_with_cause"]), steps.get("fixed"))
-    before, after = (min(ms) if isinstance(ms, list) else ms for ms in both)
-    return before, after
+            yield Asked(case, path, told["place"], before, after)
 
 
 def _of_corpus(corpus: Path) -> Iterator[Asked]:
