@@ -52,6 +52,7 @@ RULE = Rule(
 LEAST_GAIN_RATIO = 0.2
 MOST_TOLD = 2  # the engine drops those that other findings explain
 KNOWN_RATIO = 0.9  # of a function's device time must have a limit, or their sum says nothing
+OF_ONE_RATIO = 0.15  # of the step: an operator that alone is worth that is slow-operator's
 FEWEST_OPERATORS = 3  # of different kinds: fewer are a matter of slow-operator
 
 
@@ -121,12 +122,18 @@ def _beyond_ns(trace: Trace, mine: Mask) -> int:
     known = ~np.isnan(limits.limit_ns[mine])
     if took[known].sum() < KNOWN_RATIO * took.sum():
         return 0
-    kinds = {calls.calls[at].call.name for at in np.unique(calls.which[mine]).tolist()
-             if at < len(calls.calls)}  # fmt: skip
-    needs = float(limits.at_limit_ns[mine].sum())
-    if len(kinds) < FEWEST_OPERATORS or took.sum() < FAR_RATIO * needs:
+    beyond = took - limits.at_limit_ns[mine]
+    kinds: dict[str, float] = {}
+    for at, ns in enumerate(np.bincount(calls.which[mine], beyond)[: len(calls.calls)].tolist()):
+        if ns:
+            name = calls.calls[at].call.name
+            kinds[name] = kinds.get(name, 0.0) + ns
+    alone = int(per_step(trace, round(max(kinds.values(), default=0.0))))
+    if len(kinds) < FEWEST_OPERATORS or share_of_step(trace, alone) >= OF_ONE_RATIO:
         return 0
-    return int(per_step(trace, round(float(took.sum()) - needs)))
+    whole = float(beyond.sum())
+    far = took.sum() >= FAR_RATIO * (took.sum() - whole)
+    return int(per_step(trace, round(whole))) if far else 0
 
 
 def _most_beyond(trace: Trace, rows: Rows) -> str:
