@@ -328,6 +328,15 @@ def test_an_operator_far_from_what_a_slow_core_needs(name, took, shapes, said):
         assert found["cpu-slow-operator"].predicted.step_ns == pytest.approx(6.02 * MS, rel=1e-3)
 
 
+def test_an_operator_that_does_more_than_is_wanted_wherever_it_runs():
+    """Without shapes, and so without a limit: between nothing and nine tenths of it."""
+    said = _found(_trace(lambda b, at: _op(b, "aten::randperm", at, 8 * MS, None)))
+    one = said["cpu-slow-operator"]
+    assert one.finding.cost_ns_per_step == 8 * MS
+    assert one.predicted.range_ns[1] == 10 * MS
+    assert one.predicted.step_ns == pytest.approx((10 - 0.45 * 8) * MS, rel=0.01)
+
+
 def test_an_operator_without_a_limit_is_named_with_its_shapes():
     trace = _trace(lambda b, at: _op(b, "aten::grid_sampler_2d", at, 9 * MS))
     said = closing_sentence(report_of(trace))
