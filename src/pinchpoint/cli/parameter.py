@@ -83,7 +83,7 @@ def _file_or_folder(kind: Any, given: Any) -> None:
         except (OSError, ValueError, RuntimeError):  # not there: whoever opens it says so
             continue
         if waits or not (stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)):
-            what = "a file that gives nothing yet" if waits else "a pipe, socket or device, not a file"
+            what = "gives nothing yet" if waits else "a pipe, socket or device, not a file"
             raise UsageError(
                 f"{path}: {what}",
                 hint="write what it gives to a file, and read that",
