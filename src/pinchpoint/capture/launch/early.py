@@ -16,8 +16,8 @@ NOTES_BY_S = 40.0  # by then torch is imported from a cold disk, too, and proces
 
 NO_HOOKS = (
     "the hooks were never loaded, so that nothing is recorded: the program is not Python, or ended "
-    "while Python started, or Python ran with -I, -E or -S and ignored PYTHONPATH; name the script, "
-    "or its interpreter: pinchpoint run --python ENV/bin/python train.py"
+    "while Python started, or Python ran with -I, -E or -S and ignored PYTHONPATH; name the "
+    "script, or its interpreter: pinchpoint run --python ENV/bin/python train.py"
 )
 Say = Callable[[str], None]
 
