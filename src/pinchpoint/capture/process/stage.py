@@ -83,6 +83,7 @@ class Stages:
         self.problems: list[str] = []
         self.before, self.after = range(0), range(0)
         self.ended = False  # nothing may be recorded any more
+        self.complete = False  # all figures are there: the interpreter ends
         self.by_time = False  # what was recorded was found by time, and not by marks of steps
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
         self.end_quiet_watch: Callable[[], None] = lambda: None
@@ -111,6 +112,7 @@ class Stages:
                 self.before = range(max(FIRST_STEPS, steps - TIMED_STEPS), steps)
         except Exception as error:  # the user's program comes first
             self._give_up(error)
+        self.complete = True
         self._save(self)
 
     def _say_that_names_are_missing(self) -> None:
