@@ -58,18 +58,6 @@ def test_what_far_steps_do(found, kind, function):
     assert (cause.place.at.function if cause.place.at else None) == function
 
 
-def test_usual_work_is_told_by_what_calls_it_in_far_steps_alone():
-    """A pass over other data runs the same model: its own caller is the place."""
-    model = ("torch/nn/modules/linear.py(134): forward", "train.py(12): forward")
-    found = samples((*model, "train.py(41): validate", "train.py(99): <module>"))
-    usual = (*model, "train.py(30): fit", "train.py(99): <module>")
-    frames = tuple(dict.fromkeys((*found.frames, *usual)))
-    stacks = (*found.stacks, tuple(map(frames.index, usual)))
-    looks = ((len(stacks) - 1, 1_000_000),)
-    (cause,) = rare_causes(sampled(replace(found, frames=frames, stacks=stacks, usual=looks)))
-    assert (cause.kind, cause.place.at.function) == (GapKind.PYTHON, "validate")
-
-
 @pytest.mark.parametrize(
     "found",
     [

@@ -171,47 +171,9 @@ def _cause(
     if event.looks < FEWEST_LOOKS:
         return GapKind.UNRECORDED, RarePlace(None, None), excess, False
     (kind, at), ns = max(grown.items(), key=lambda one: one[1])
-    if typical.get((kind, at), 0.0) >= USUAL_RATIO:  # usual work: called by what, is the question
-        caller = _only_there(samples, event)
-        if caller is None:
-            return GapKind.UNRECORDED, RarePlace(None, None), excess, False
-        return GapKind.PYTHON, RarePlace(caller, None), excess, False
+    if typical.get((kind, at), 0.0) >= USUAL_RATIO:  # the usual work took longer, and why is unseen
+        return GapKind.UNRECORDED, RarePlace(None, None), excess, False
     return kind, _innermost(samples, event, kind, at), min(round(ns), excess), False
-
-
-def _only_there(samples: RunSamples, event: FarStep) -> PythonFrame | None:
-    """The outermost function of the program around most looks at a far step, and hardly any at
-    typical ones: what calls the usual work once more (a pass over other data). None without one.
-    """
-    around: Counter[tuple[str, str]] = Counter()
-    lines: Counter[PythonFrame] = Counter()
-    depth: dict[tuple[str, str], int] = {}
-    for stack, looks in event.seen:
-        for far_out, frame in enumerate(_own_frames(samples.spelt(stack))):
-            lines[frame] += looks
-            depth[frame.file, frame.function] = max(depth.get(_function(frame), 0), far_out)
-        around.update(dict.fromkeys(set(map(_function, _own_frames(samples.spelt(stack)))), looks))
-    usual: Counter[tuple[str, str]] = Counter()
-    for stack, looks in samples.usual:
-        usual.update(dict.fromkeys(set(map(_function, _own_frames(samples.spelt(stack)))), looks))
-    all_usual = sum(looks for _, looks in samples.usual)
-    most = EXACT_RATIO * sum(looks for _, looks in event.seen)
-    there = [f for f, looks in around.items() if looks >= most]
-    there = [f for f in there if usual[f] < USUAL_RATIO * max(all_usual, 1)]
-    if not there or not all_usual:
-        return None
-    found = max(there, key=depth.__getitem__)
-    return max((f for f in lines if _function(f) == found), key=lines.__getitem__)
-
-
-def _function(frame: PythonFrame) -> tuple[str, str]:
-    return frame.file, frame.function
-
-
-def _own_frames(frames: tuple[str, ...]) -> list[PythonFrame]:
-    """The program's own, innermost first."""
-    spelt = (frame_of(name) for name in frames)
-    return [f for f in spelt if f is not None and f.owner is Owner.USER]
 
 
 _Shares = dict[tuple[GapKind, tuple[str, str] | None], float]
