@@ -4,12 +4,13 @@ change: by time on a core.
     python benchmarks/samples_overhead.py [PAIRS [python_loop|products|threads]]
 
 The sampler of ``pinchpoint run`` looks at a loop of Python, at products of matrices, at a program
-of eight threads. Printed is how long the looking thread itself was on a core, as a share of the time
-that the work took; while it is, it holds the interpreter's lock, so that the program cannot lose more
-to it, but for what looks leave behind in the caches. That is measured in pairs: each does the same
-work once with looks and once without, in an order that changes, and the threads of the work are
-timed on their cores, without the looking one. Printed is the median of all pairs, and between what
-it lies with 95 % confidence (order statistics). Exit code 1 where the looking thread takes 1 %.
+of eight threads. Printed is how long the looking thread itself was on a core, as a share of the
+time that the work took; while it is, it holds the interpreter's lock, so that the program cannot
+lose more to it, but for what looks leave behind in the caches. That is measured in pairs: each does
+the same work once with looks and once without, in an order that changes, and the threads of the
+work are timed on their cores, without the looking one. Printed is the median of all pairs, and
+between what it lies with 95 % confidence (order statistics). Exit code 1 where the looking thread
+takes 1 %.
 """
 
 import os

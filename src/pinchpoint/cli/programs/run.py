@@ -314,10 +314,10 @@ def _say(folder: Path, problems: Sequence[str]) -> None:
             f"{_in_bursts(typical, steps.unprofiled_ms.mean)}"
         )
     if steps and steps.recording_cost_ms is not None and metrics.profiled and metrics.duration_s:
-        cost_s = steps.recording_cost_ms / 1e3
+        cost_s, run_s = steps.recording_cost_ms / 1e3, metrics.duration_s
         note(
-            f"pinchpoint: recording took {cost_s:.2g} s of the {metrics.duration_s:.4g} s"
-            f" ({cost_s / metrics.duration_s:.1%}){_samples_cost(metrics)}{_of_ten_minutes(metrics)}"
+            f"pinchpoint: recording took {cost_s:.2g} s of the {run_s:.4g} s"
+            f" ({cost_s / run_s:.1%}){_samples_cost(metrics)}{_of_ten_minutes(metrics)}"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
 

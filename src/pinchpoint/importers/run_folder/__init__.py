@@ -52,7 +52,6 @@ from pinchpoint.trace import (
     LoaderWorker,
     Names,
     RunFacts,
-    Source,
     Table,
     Trace,
     table,
