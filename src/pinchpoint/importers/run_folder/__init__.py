@@ -17,7 +17,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.open import load
 from pinchpoint.importers.run_folder.course import run_course
-from pinchpoint.importers.run_folder.samples import HOLLOW, is_hollow, of_samples, run_samples
+from pinchpoint.importers.run_folder.samples import run_samples
 from pinchpoint.importers.run_folder.values import run_values
 from pinchpoint.importers.telemetry._samples import health_table
 from pinchpoint.importers.telemetry.log import collect
@@ -52,6 +52,7 @@ from pinchpoint.trace import (
     LoaderWorker,
     Names,
     RunFacts,
+    Source,
     Table,
     Trace,
     table,
@@ -188,24 +189,21 @@ def read(path: Path) -> Trace:
     """
     found = _documents(path)
     process, recording = _first_recording(found)
-    samples, hollow = run_samples(path, process.document), ()
     if recording.file:
         trace = load(_inside(path / TRACES, recording.file))
-        if samples is not None and is_hollow(trace, process.document):
-            trace, hollow = of_samples(path), (HOLLOW,)
     elif reports := sorted((path / NSYS).glob("*.nsys-rep")):
         trace = load(reports[-1])
     elif snapshot := _snapshot(path, process.document):
         trace = load(snapshot)
-    elif samples is not None:
-        trace = of_samples(path)
+    elif run_samples(path, process.document) is not None:
+        trace = Trace(Source(str(path), "samples", recorder="pinchpoint"), ())
     else:
         raise UnreadableFile(f"{path}: {_why_nothing(found)}", hint="pinchpoint run --help")
     for report in sorted((path / NCU).glob("*.ncu-rep*"))[-1:]:
         trace = _with_kernel_counters(trace, load(report))
     own = process.document
     trace = _with_telemetry(trace, path, own, recording, found.environment.document)
-    trace = _with_problems(trace, (*found.problems, *hollow))
+    trace = _with_problems(trace, found.problems)
     facts = run_facts(
         found.run.document,
         own,
@@ -215,7 +213,7 @@ def read(path: Path) -> Trace:
     )
     rare = None if own.rare is None else f"{NAMES}/{own.rare.file}"
     values = run_values(path, own)
-    facts = replace(facts, samples=samples, rare_recording=rare, values=values)
+    facts = replace(facts, samples=run_samples(path, own), rare_recording=rare, values=values)
     return replace(
         trace,
         source=replace(trace.source, path=str(path), format=f"{FORMAT} ({trace.source.format})"),

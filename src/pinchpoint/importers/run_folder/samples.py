@@ -14,7 +14,6 @@ from pinchpoint.run_folder.samples import (
     Seen,
     ThreadNote,
 )
-from pinchpoint.trace import HostKind, Source, Trace
 from pinchpoint.trace.run_samples import (
     CacheUse,
     FarStep,
@@ -204,25 +203,3 @@ def _worker(found: SamplesDocument) -> SampledWorker:
     seen = _seen(main.stacks, len(stacks))
     spelt = tuple((tuple(frames[row] for row in stacks[stack]), looks) for stack, looks in seen)
     return SampledWorker(found.worker, main.looks, spelt)
-
-
-FEWEST_OPERATORS = 50  # a step of a small model has more
-HOLLOW = (
-    "the recording holds next to no operators, so that the answer is from looks at the whole run; "
-    "mark its steps, pinchpoint.step() after each, and they are recorded"
-)
-
-
-def of_samples(path: Path) -> Trace:
-    """A run of which nothing but looks at its threads is there to answer from."""
-    return Trace(Source(str(path), "samples", recorder="pinchpoint"), ())
-
-
-def is_hollow(trace: Trace, process: ProcessDocument) -> bool:
-    """Whether a recording by time holds Python alone, as of JAX between two calls on CPUs: there
-    are no steps to be found in it, and looks at the whole run tell more."""
-    host, others = trace.host_ops, (trace.device_ops, trace.api_calls, trace.compiled_ops)
-    if process.steps.count or host is None or trace.snapshot is not None:
-        return False
-    work = int((host["kind"] == HostKind.OPERATOR).sum())
-    return work + sum(len(table) for table in others if table is not None) < FEWEST_OPERATORS
