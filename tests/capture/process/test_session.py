@@ -348,6 +348,16 @@ def test_replays_of_graphs_are_steps_whatever_stage_calls_of_the_model_left(
     assert (session.stage, session.problems) == (Stage.DONE, [])
 
 
+def test_a_dozen_replays_after_a_warm_up_leave_their_early_window(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True, bounded=True)
+    call(session, clock, model(), 3)
+    replay(session, clock, 12, object())
+    session.finish()
+    assert session.steps_by == "graph"
+    assert [(r.window, r.steps) for r in session.recordings] == [("early", 1)]
+
+
 def test_a_window_ends_where_the_steps_that_it_was_opened_for_stop(tmp_path, clock):
     (tmp_path / "processes").mkdir()
     session = make(tmp_path, clock, names=True)
