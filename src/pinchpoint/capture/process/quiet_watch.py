@@ -138,8 +138,8 @@ class QuietWatch:
         recording = self._record(kind)
         if recording is None:
             return
-        overtaken = self._session.stage is not Stage.WAITING or self._steps_come()
-        if overtaken or why_not(recording) is not None:
+        # Steps that came meanwhile may end before they are recorded: this one is kept until they are.
+        if self._session.recordings or why_not(recording) is not None:
             self._remove(recording, TRACES)
             return
         self._session.keep(replace(recording, window="early"))
