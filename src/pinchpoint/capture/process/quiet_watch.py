@@ -138,7 +138,7 @@ class QuietWatch:
         recording = self._record(kind)
         if recording is None:
             return
-        # Steps that came meanwhile may end before they are recorded: this one is kept until they are.
+        # Steps that came meanwhile may end before they are recorded: it is kept until they are.
         if self._session.recordings or why_not(recording) is not None:
             self._remove(recording, TRACES)
             return
