@@ -20,6 +20,7 @@ from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import ranks_beside
 from pinchpoint.jobs import diagnose_ranks
 from pinchpoint.jobs.full_page import full_page, job_in
+from pinchpoint.json_text import said
 from pinchpoint.report import diagnose
 from pinchpoint.report.assemble.comparison import comparison
 from pinchpoint.report.html import fragment, template
@@ -267,11 +268,11 @@ def _quoted(name: str) -> str:
 
 def _row(recording: ListedRecording, base: str) -> dict[str, str]:
     changed = datetime.fromtimestamp(recording.modified_ns / 1e9, UTC).astimezone()
-    kind = "run" if recording.is_run else "report"
+    kind, quoted = "run" if recording.is_run else "report", _quoted(recording.name)
     return {
         "name": plain(recording.name or "this run", _NAME_LIMIT),
-        "value": recording.name,
-        "href": f"{base}{kind}/{_quoted(recording.name)}",
+        "value": recording.name if said(recording.name) == recording.name else quoted,
+        "href": f"{base}{kind}/{quoted}",
         "format": recording.format,
         "size": "" if recording.bytes is None else size(recording.bytes),
         "when": changed.strftime("%Y-%m-%d %H:%M"),

@@ -67,7 +67,8 @@ def _said(report: Report) -> str | None:
     if any(f.predicted_step_ns is not None or f.cost_ns_per_step for f in report.findings):
         return f"No other cause that was checked{where} is {worth}.{_what_is_left(report)}"
     if now_and_then := unexplained_exceptions(report):
-        return f"No cause that was checked{where} is {worth}, yet {now_and_then}."
+        doubt = _not_judged(report) or _heaviest(report)
+        return f"No cause that was checked{where} is {worth}, yet {now_and_then}.{doubt}"
     if unexplained := _lost_without_a_cause(report) or _far_from_its_limit(report):
         return f"No cause that was checked{where} is {worth}, yet {unexplained}"
     if _in_turns(report):
