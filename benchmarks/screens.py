@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -228,7 +228,7 @@ def one(browser: Any, file: Path, screen: tuple[int, int], scheme: str) -> Shot:
     if scheme == "light" and width < SCREENS[-1][0]:
         page.screenshot(path=file.with_name(f"{name}-whole.png"), full_page=True)
     if scheme == "light":
-        faults += unseen_focus(page)
+        faults += unseen_focus(lambda: page.keyboard.press("Tab"), page.evaluate)
     if scheme == "light" and width == SCREENS[0][0]:
         faults += on_paper(page, file.with_name(f"{file.stem}-print.png"))
     context.close()
@@ -244,11 +244,11 @@ def on_paper(page: Any, picture: Path) -> Iterator[str]:
         yield f"{wider} pixels wider than paper"
 
 
-def unseen_focus(page: Any) -> Iterator[str]:
+def unseen_focus(press_tab: Callable[[], None], evaluate: Callable[[str], Any]) -> Iterator[str]:
     """What Tab reaches without anyone seeing where the focus is."""
     for _ in range(MOST_TABS):
-        page.keyboard.press("Tab")
-        focus = page.evaluate(FOCUSED)
+        press_tab()
+        focus = evaluate(FOCUSED)
         if focus is None:
             return
         if not focus["seen"] or not focus["outlined"]:
@@ -272,6 +272,8 @@ def in_another(kind: str, command: str, pages: Sequence[Path]) -> Iterator[Shot]
                     faults.append(f"{seen['wider']} pixels wider than the window")
                 if fetched := browser.evaluate(FETCHED):
                     faults.append(f"fetches {fetched}")
+                if width == SCREENS[1][0] and scheme == "light":
+                    faults += unseen_focus(browser.press_tab, browser.evaluate)
                 if timeline and not faults and width == SCREENS[1][0]:
                     faults += other_browsers.tried(browser)
                 yield Shot(name, answers(seen, height), tuple(faults))
