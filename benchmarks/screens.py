@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -40,6 +41,7 @@ SCREENS = ((360, 780), (1366, 768), (2560, 1440))
 SCHEMES = ("light", "dark")
 SYNTHETIC_BYTES = {"large": 60_000_000, "huge": 500_000_000}
 RECORDED = {"folder": "programs/cpu/charlm.py", "plain": "programs/host/n01.py"}  # of benchmarks/
+SETTLE_S = 0.3  # what flame graphs take to come alive
 MOST_TABS = 40  # the rest of a page is tables and findings of the same kinds
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 A4_PX = 794  # 210 mm at 96 dots an inch
@@ -251,6 +253,9 @@ def unseen_focus(press_tab: Callable[[], None], evaluate: Callable[[str], Any]) 
         focus = evaluate(FOCUSED)
         if focus is None:
             return
+        if not focus["seen"]:  # scripts that wait for an idle page may have moved it meanwhile
+            time.sleep(SETTLE_S)
+            focus = evaluate(FOCUSED)
         if not focus["seen"] or not focus["outlined"]:
             yield f"focus cannot be seen on {focus['name']}"
 
