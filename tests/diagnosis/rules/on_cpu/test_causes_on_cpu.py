@@ -7,6 +7,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.mean.what_if import what_if_mean
+from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.report.assemble.report import diagnose as report_of
 from pinchpoint.report.words.closing import closing_sentence
@@ -43,6 +44,21 @@ def test_float64_takes_twice_as_long(dtype, found):
     if found:
         assert said["cpu-float64"].predicted.step_ns == 6 * MS
         assert said["cpu-float64"].predicted.base_ns == 10 * MS
+
+
+def test_inputs_come_from_one_window_and_times_from_the_other():
+    """Disturbed while shapes were recorded, the product took the whole step; it takes half."""
+
+    def work(takes, shapes):
+        return lambda b, at: b.op(
+            "aten::mm", at, takes, **({"shapes": LARGE, "dtypes": shapes} if shapes else {})
+        )
+
+    named = _trace(work(38 * MS, '["double", "double"]'), length=40 * MS, steps=2)
+    bare = replace(_trace(work(5 * MS, None)), run=RunFacts(named=named))
+    (said,) = (r for r in windows.diagnose(bare).found if r.id == "cpu-float64")
+    assert said.finding.cost_ns_per_step == 5 * MS
+    assert (said.predicted.base_ns, said.predicted.step_ns) == (10 * MS, 7_500_000)
 
 
 def test_one_slow_call_is_no_cause():

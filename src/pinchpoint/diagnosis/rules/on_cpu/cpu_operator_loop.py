@@ -129,8 +129,8 @@ def _of_small(trace: Trace, turns: Ints, looped: Mask) -> Iterator[Found]:
     left = max(1 / count, LEAST_LEFT_RATIO)
     yield Found(
         summary=(
-            f"A Python loop calls operators on small tensors {count:.0f} × a turn of"
-            f" {_name(trace, forward.rows)}, {duration(spans.ns_per_step)} of the step"
+            f"A Python loop of {count:,.0f} turns in {_name(trace, forward.rows)} calls operators"
+            f" on small tensors, {duration(spans.ns_per_step)} of the step"
             f"{forward.where}"
         ),
         evidence=(
