@@ -8,9 +8,7 @@ confidence is medium.
 
 Or a dozen and more copies to the host whose sizes all come back in the same step: what the step
 itself has made and needs again (saved tensors of `save_on_cpu`, activations between two parts of a
-model). Both directions, the waits for them and the page-locked memory for them are one cause. So is
-what the host computes between the two: an optimizer whose state and weights are on the CPU; then
-what the update would take on the device stays.
+model). Both directions, the waits for them and the page-locked memory for them are one cause.
 
 ## Why it matters
 The link to the host moves 25 to 60 GB/s, device memory 2 to 8 TB/s. A model that is copied in each
