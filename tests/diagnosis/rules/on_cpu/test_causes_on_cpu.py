@@ -116,6 +116,26 @@ def test_no_loop_worth_batching(turns, shapes):
     assert "cpu-operator-loop" not in _found(_loop(turns, shapes))
 
 
+@pytest.mark.parametrize(("beside_us", "told"), [(0, True), (3_000, False)])
+def test_a_loop_that_passes_over_large_tensors(beside_us, told):
+    """Between nothing and all but a tenth; none of it where the function does other work, too."""
+
+    def work(builder, at):
+        builder.python("echo.py(9): room", at, 9 * MS)
+        for turn in range(60):
+            begin = at + turn * 100 * US
+            _op(builder, "aten::roll", begin, 60 * US, LARGE)
+            _op(builder, "aten::add", begin + 60 * US, 20 * US, LARGE)
+        _op(builder, "aten::mm", at + 6 * MS, beside_us * US, LARGE)
+
+    said = _found(_trace(work)).get("cpu-operator-loop")
+    assert (said is not None) == told
+    if said is not None:
+        assert said.finding.cost_ns_per_step == 60 * 80 * US
+        assert said.predicted.range_ns[1] == 10 * MS
+        assert said.predicted.step_ns == pytest.approx(10 * MS - 0.45 * 4.8 * MS, rel=0.01)
+
+
 def test_a_thread_that_waits_in_a_loop_is_not_the_loop():
     def work(builder, at):
         for turn in range(80):
@@ -322,6 +342,15 @@ def test_an_operator_far_from_what_a_slow_core_needs(name, took, shapes, said):
     if said:
         assert said in found["cpu-slow-operator"].finding.summary
         assert found["cpu-slow-operator"].predicted.step_ns == pytest.approx(6.02 * MS, rel=1e-3)
+
+
+def test_an_operator_that_does_more_than_is_wanted_wherever_it_runs():
+    """Without shapes, and so without a limit: between nothing and nine tenths of it."""
+    said = _found(_trace(lambda b, at: _op(b, "aten::randperm", at, 8 * MS, None)))
+    one = said["cpu-slow-operator"]
+    assert one.finding.cost_ns_per_step == 8 * MS
+    assert one.predicted.range_ns[1] == 10 * MS
+    assert one.predicted.step_ns == pytest.approx((10 - 0.45 * 8) * MS, rel=0.01)
 
 
 def test_an_operator_without_a_limit_is_named_with_its_shapes():
