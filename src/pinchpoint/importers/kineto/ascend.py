@@ -61,7 +61,7 @@ def as_ascend_says(trace: Trace, rare: Rare) -> Trace:
     )
     assert left.host_ops is not None
     calls = with_enclosing(_calls(trace, is_call, lanes, names), left.host_ops)
-    ops = _operations(trace, on_device, names)
+    ops = _operations(trace, on_device, rare, names)
     ops = _launched(trace, ops, calls, left.host_ops)
     found = Names(names.freeze())
     health = _health(trace, calls, ops, found)
@@ -142,20 +142,19 @@ def _leaves(rows: Table) -> Mask:
     return leaf
 
 
-def _operations(trace: Trace, mine: Mask, names: Names) -> Table:
+def _operations(trace: Trace, mine: Mask, rare: Rare, names: Names) -> Table:
     assert trace.host_ops is not None
     rows = trace.host_ops.take(mine)
     if not len(rows):
         return empty_table("device_ops")
     spelt = [trace.names[n] for n in rows["name"].tolist()]
     threads = [trace.threads[t] for t in rows["thread"].tolist()]
-    hardware = sorted({t.process for t in threads}, key=lambda p: (len(p), p))
+    number = _numbers({t.process for t in threads}, rare)
     kinds = [_work(name) for name in spelt]
     verbs = [
         collective_verb(n) if k == DeviceKind.COLLECTIVE else None
         for n, k in zip(spelt, kinds, strict=True)
     ]
-    number = {process: at for at, process in enumerate(hardware)}
     stream = [
         int(t.thread) if t.thread.isdecimal() and len(t.thread) < 10 else None for t in threads
     ]
@@ -177,6 +176,26 @@ def _operations(trace: Trace, mine: Mask, names: Names) -> Table:
             "collective": np.array([v is None for v in verbs]),
         },
     )
+
+
+def _numbers(used: set[str], rare: Rare) -> dict[str, int]:
+    """The device of each process that has rows of one: streams and collectives are processes of
+    their own, and of one device where the file has the streams of one."""
+    streams = sorted(
+        (p for p in used if rare.process_names.get(p) == DEVICE), key=lambda p: (len(p), p)
+    )
+    if len(streams) < 2:
+        return dict.fromkeys(used, 0)
+    unit = {_unit(process): at for at, process in enumerate(streams)}
+    return {p: at for at, p in enumerate(streams)} | {
+        p: unit.get(_unit(p), 0) for p in used - set(streams)
+    }
+
+
+def _unit(process: str) -> int:
+    """Of a device: msprof numbers its processes host process * 1024 + layer * 32 + device
+    (``TraceViewHeaderFormat`` of msprof's viewer)."""
+    return int(process) % 32 if process.isdecimal() else -1
 
 
 def _work(name: str) -> DeviceKind:
