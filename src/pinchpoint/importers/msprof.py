@@ -88,33 +88,28 @@ class _Reading:
 
     def _tasks(self) -> set[int]:
         """What devices ran; the connections that started it."""
+        read, add = self._database.rows, self._timeline.on_device
+        names = dict(read("COMPUTE_TASK_INFO", ("globalTaskId", "name")))
+        parts = {i for (i,) in read("COMMUNICATION_TASK_INFO", ("globalTaskId",))}
+        whole = list(read("COMMUNICATION_OP", ("opName", "startNs", "endNs", "connectionId")))
+        collective = {connection for *_, connection in whole}
+        device_of, started = dict[int, int](), set(collective)
         columns = ("startNs", "endNs", "deviceId", "streamId", "connectionId", "taskType")
-        names = dict(self._database.rows("COMPUTE_TASK_INFO", ("globalTaskId", "name")))
-        parts = {i for (i,) in self._database.rows("COMMUNICATION_TASK_INFO", ("globalTaskId",))}
-        device_of, started = dict[int, int](), set[int]()
-        for task, start, end, device, stream, connection, kind in self._database.rows(
+        for task, start, end, device, stream, connection, kind in read(
             "TASK", ("globalTaskId", *columns)
         ):
             name = self._name(names.get(task, kind))
-            started.add(connection)
             device_of[connection] = device
-            if task not in parts and not (task not in names and NO_WORK.search(name)):
+            # Of no operator: parts of a collective, and what starts, marks or waits for others.
+            aside = task in parts or connection in collective or NO_WORK.search(name)
+            if task in names or not aside:
                 more = {"stream": stream, "correlation": connection}
-                self._timeline.on_device(name, start, end - start, device, work_kind(name), **more)
+                add(name, start, end - start, device, work_kind(name), **more)
+                started.add(connection)
         only = next(iter(self._devices), 0)
-        for name, start, end, connection in self._database.rows(
-            "COMMUNICATION_OP", ("opName", "startNs", "endNs", "connectionId")
-        ):
-            device = device_of.get(connection, only)
-            self._timeline.on_device(
-                self._name(name),
-                start,
-                end - start,
-                device,
-                DeviceKind.COLLECTIVE,
-                correlation=connection,
-            )
-            started.add(connection)
+        for name, start, end, connection in whole:
+            device, more = device_of.get(connection, only), {"correlation": connection}
+            add(self._name(name), start, end - start, device, DeviceKind.COLLECTIVE, **more)
         return started
 
     def _calls(self, started: set[int]) -> None:
