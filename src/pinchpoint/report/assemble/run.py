@@ -4,13 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from pinchpoint.analysis.mean.crew import Crew, crew
 from pinchpoint.analysis.mean.outside import Phase, phases
-from pinchpoint.analysis.mean.whole_run import (
-    RunAccount,
-    RunPlace,
-    Way,
-    only_samples,
-    run_account,
-)
+from pinchpoint.analysis.mean.ways import Way
+from pinchpoint.analysis.mean.whole_run import RunAccount, RunPlace, only_samples, run_account
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.diagnosis.evidence.run_places import account_of, in_run, location_of
 from pinchpoint.report.documents.report import (
