@@ -199,6 +199,8 @@ def test_a_database_has_what_its_tables_say(tmp_path, capsys):
     ("name", "content", "said"),
     [
         ("op_statistic.csv", "Device_id,OP Type,Core Type,Count,Total Time(us)\n", "trace_view"),
+        ("l2_cache.csv", "Stream Id,Task Id,Hit Rate,Victim Rate,Op Name\n", "trace_view"),
+        ("memory_record.csv", "Component,Timestamp(us),Total Reserved(MB)\n", "snapshot"),
         ("profiler_info_0.json", '{"config": {"common_config": {}}}', "ASCEND_PROFILER_OUTPUT"),
         ("communication.json", '{"step": {"p2p": {}}}', "ASCEND_PROFILER_OUTPUT"),
     ],

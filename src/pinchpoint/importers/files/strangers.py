@@ -221,6 +221,26 @@ _TABLES = (
         "give trace_view.json beside it",
     ),
     (
+        (b"component,", b"timestamp(us)", b"total reserved"),
+        "Ascend's memory over time, without what holds it",
+        "give a memory snapshot, or trace_view.json beside it for times",
+    ),
+    (
+        (b"allocation time(us)", b"release time(us)"),
+        "Ascend's memory by operator, without what runs",
+        "give trace_view.json beside it",
+    ),
+    (
+        (b"hit rate", b"victim rate", b"op name"),
+        "Ascend's counters of the L2 cache, without times",
+        "give kernel_details.csv or trace_view.json beside it",
+    ),
+    (
+        (b"level", b"api name", b"time(us)"),
+        "Ascend's sums by call",
+        "give trace_view.json beside it",
+    ),
+    (
         (b"op type", b"core type", b"total time(us)"),
         "Ascend's sums by kind of operator",
         "give trace_view.json beside it",
