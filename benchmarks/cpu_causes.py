@@ -27,6 +27,7 @@ CAUSES = {
     "chain": "cpu-operator-loop",
     "optimizer": "cpu-unfused-optimizer",
     "copies": "cpu-copies",
+    "orders": "cpu-strided-operands",
     "loader": "dataloader-starved",
 }
 TIMED, RECORDED = 7, 5
@@ -105,6 +106,7 @@ def _step(cause: str, slow: bool) -> Callable[[], None]:
     if cause == "float64" and slow:
         model, x = model.double(), x.double()
     large = torch.randn(512, 128, 512)
+    square, other = torch.randn(2, 2048, 2048)
     fused = not (cause == "optimizer" and slow)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=fused)
     batches = iter(torch.utils.data.DataLoader(_Samples(slow), batch_size=64))
@@ -132,6 +134,9 @@ def _step(cause: str, slow: bool) -> Callable[[], None]:
         elif cause == "copies":
             moved = large.transpose(0, 1)
             train((moved.contiguous() if slow else moved)[:, 3])
+        elif cause == "orders":
+            both = square * (other.t() if slow else other)
+            train(both[:128, :512])
         elif cause == "loader":
             train(*next(batches))
         else:
