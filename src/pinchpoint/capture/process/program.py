@@ -16,6 +16,7 @@ from typing import Any
 from pinchpoint.capture.process import loaders
 from pinchpoint.capture.process.end import end_as_interrupted, leave_before_static_destructors
 from pinchpoint.capture.process.memory import MemoryHistory
+from pinchpoint.capture.process.own_profile import TAKEN, OwnProfile
 from pinchpoint.capture.process.quiet_watch import QuietWatch
 from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
@@ -67,6 +68,8 @@ class Program:
         self._nvtx = NvtxRanges() if settings.nvtx else None
         self._whole_run = WholeRun(self.session) if settings.samples else None
         self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
+        self._own_profile = OwnProfile(lambda: self.session.clock)
+        self.session.other_records = lambda: self._own_profile.records
         self._primed = False
         self._ignore_models: Callable[[], None] = _nothing
         self._take_back: list[Callable[[], None]] = []
@@ -102,6 +105,8 @@ class Program:
             take_back()
         if (missing := _missing_framework()) is not None:
             self.session.problems.append(_where_it_is(missing))
+        with contextlib.suppress(Exception):  # the user's program comes first
+            self._take_own_profile()
         self.session.finish()
         if self._whole_run is not None:
             self._whole_run.finish()
@@ -110,6 +115,18 @@ class Program:
                 self._history.write("end")
         if getattr(sys, "last_type", None) is KeyboardInterrupt:
             end_as_interrupted()
+
+    def _take_own_profile(self) -> None:
+        """What the program's own profiler recorded, where it has kept ours from it."""
+        session = self.session
+        if OWN_PROFILER not in session.problems or any(r.file for r in session.recordings):
+            return
+        folder = self.folder / TRACES
+        folder.mkdir(exist_ok=True)
+        taken = self._own_profile.recording(folder, session.identity.stem)
+        if taken is not None:
+            session.recordings.append(taken)
+            session.problems[session.problems.index(OWN_PROFILER)] = TAKEN
 
     def _handlers(self) -> dict[Event, Callable[..., None]]:
         return {
@@ -216,6 +233,7 @@ class Program:
         self._notice_construction(module.profile)
 
     def _on_torch_profiler(self, module: Any) -> None:
+        self._own_profile.watch(module._KinetoProfile)
         self._notice_construction(module._KinetoProfile)
 
     def _notice_construction(self, profiler: Any) -> None:
