@@ -50,8 +50,12 @@ from pinchpoint.run_folder.layout import (
 )
 
 OWN_PROFILER = (
-    "the program runs its own profiler, and only one can record at a time: nothing was recorded "
-    "here; diagnose the program's own trace, or switch its profiler off"
+    "the program runs its own profiler, and only one can record at a time: what that records is "
+    "diagnosed once the program has ended; for a recording of ours, switch it off"
+)
+NOT_TAKEN = (
+    "the program's own profiler kept ours from recording, and has left no recording: diagnose the "
+    "trace that it wrote, if any, or switch it off"
 )
 
 
@@ -126,7 +130,7 @@ class Program:
         taken = self._own_profile.recording(folder, session.identity.stem)
         if taken is not None:
             session.recordings.append(taken)
-            session.problems[session.problems.index(OWN_PROFILER)] = TAKEN
+        session.problems[session.problems.index(OWN_PROFILER)] = NOT_TAKEN if taken is None else TAKEN
 
     def _handlers(self) -> dict[Event, Callable[..., None]]:
         return {
