@@ -14,7 +14,7 @@ from pinchpoint.capture.process.ranks import Identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import StepClock
-from pinchpoint.capture.settings import BARE, BESIDE, Settings
+from pinchpoint.capture.settings import BARE, BESIDE, UNSTACKED, Settings
 from pinchpoint.capture.windows.recording import Recording, TraceFile, keep_best
 from pinchpoint.run_folder.documents import ProcessDocument, WorkerDocument
 
@@ -120,7 +120,9 @@ class DearWindow(CountingWindow):
         folder = self.folder / ("names" if self.kind in BESIDE else "traces")
         folder.mkdir(exist_ok=True)
         (folder / name).write_text("")
-        return Recording(TraceFile(name, 17 * events, 0, events), None, 0, 1, steps)
+        stacks = self.kind not in UNSTACKED
+        file = TraceFile(name, 17 * events, 0, events)
+        return Recording(file, None, 0, 1, steps, stacks=stacks)
 
 
 @pytest.mark.parametrize(

@@ -315,7 +315,21 @@ def problems_of(
         why = _why_nothing(folder, processes, settings, ended)
         found += [] if why is None else [why]
     found += _without_kernels(processes, ended)
+    found += _cut_short(processes, ended)
     return list(dict.fromkeys(found))
+
+
+def _cut_short(processes: Sequence[ProcessDocument], ended: Ended) -> list[str]:
+    """Python writes the last figures as it ends, which a signal or ``os._exit`` does not let it."""
+    counted = [p.steps.count for p in processes if not p.complete]
+    if not any(counted):
+        return []
+    code = ended.exit_code
+    how = f"by signal {code - 128}" if code > 128 else "before Python could end"
+    return [
+        f"the program was ended {how}: step times are those of its first {max(counted)} steps, "
+        "and it may have made more"
+    ]
 
 
 def _why_nothing(

@@ -31,7 +31,6 @@ from pinchpoint.capture.process.step_clock import FIRST_STEPS, CompletionClock, 
 from pinchpoint.capture.samples.foresight import Foresight
 from pinchpoint.capture.settings import (
     REQUEST_EVERY_NS,
-    UNSTACKED,
     Kind,
     Requests,
     Settings,
@@ -85,6 +84,7 @@ class Stages:
         self.problems: list[str] = []
         self.before, self.after = range(0), range(0)
         self.ended = False  # nothing may be recorded any more
+        self.complete = False  # all figures are there: the interpreter ends
         self.by_time = False  # what was recorded was found by time, and not by marks of steps
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
         self.end_quiet_watch: Callable[[], None] = lambda: None
@@ -115,6 +115,7 @@ class Stages:
                 self.before = range(max(FIRST_STEPS, steps - TIMED_STEPS), steps)
         except Exception as error:  # the user's program comes first
             self._give_up(error)
+        self.complete = True
         self._save(self)
 
     def _say_that_names_are_missing(self) -> None:
@@ -319,7 +320,7 @@ class Stages:
     def _take(self, closed: Recording, writing_ns: int) -> None:
         """Keep what a window became, and what it cost."""
         kind: Kind = "early" if self._kind == "trial" else self._kind
-        recording = replace(closed, window=kind, stacks=self._asked not in UNSTACKED)
+        recording = replace(closed, window=kind)
         self.budget.closed(recording, self.clock.excess_ns(closed.steps), writing_ns)
         if kind == "rare" and self.foresight and not self.foresight.keeps:
             recording.remove(Path(self.settings.folder))  # what it waited for did not come

@@ -18,7 +18,6 @@ from typing import Any
 
 from pinchpoint.capture.process.policy import compile_count
 from pinchpoint.capture.process.stage import Stage, Stages
-from pinchpoint.capture.process.stalls import graph_is_captured
 from pinchpoint.capture.process.value_facts import (
     Leaves,
     Pending,
@@ -27,6 +26,7 @@ from pinchpoint.capture.process.value_facts import (
     read,
 )
 from pinchpoint.capture.samples.stacks import relative
+from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
 from pinchpoint.inside.hooks import BATCH_GIVEN, MODEL_CALLED, MODEL_ENTERED
 from pinchpoint.run_folder.layout import VALUES, VALUES_SCHEMA, write_json

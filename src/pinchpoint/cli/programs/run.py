@@ -14,6 +14,7 @@ from pinchpoint.cli.output import aside, look, note
 from pinchpoint.errors import PinchpointError, UsageError
 
 if TYPE_CHECKING:
+    from pinchpoint.capture.launch.launcher import Ended
     from pinchpoint.capture.settings import Settings
     from pinchpoint.run_folder.metrics import MetricsDocument
 
@@ -243,7 +244,7 @@ def _run(
 
     from pinchpoint.capture.launch import collect
     from pinchpoint.capture.launch.folder import new_run_folder, write_diff
-    from pinchpoint.capture.launch.launcher import label, launch
+    from pinchpoint.capture.launch.launcher import NotStarted, label, launch
     from pinchpoint.capture.launch.nvidia import require
     from pinchpoint.monitor.environment import environment
     from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, write_json
@@ -253,17 +254,42 @@ def _run(
     folder = new_run_folder(out, label(program))
     settings = replace(settings, folder=str(folder))
     try:
-        collect.begin(folder, words, settings)
-        write_json(folder / ENVIRONMENT_FILE, environment())
-        if diff:
-            write_diff(folder)
-    except OSError as error:
-        raise UsageError(
-            f"{folder}: {error.strerror}", hint="free space, or name another"
-        ) from None
-    ended = launch(
-        _wrapped(words, settings, folder), settings, lambda text: note(f"pinchpoint: {text}")
-    )
+        try:
+            collect.begin(folder, words, settings)
+            write_json(folder / ENVIRONMENT_FILE, environment(program=words))
+            if diff:
+                write_diff(folder)
+        except OSError as error:
+            raise UsageError(
+                f"{folder}: {error.strerror}", hint="free space, or name another"
+            ) from None
+        except KeyboardInterrupt:
+            raise NotStarted from None
+        ended = launch(
+            _wrapped(words, settings, folder), settings, lambda text: note(f"pinchpoint: {text}")
+        )
+        _answer(folder, words, settings, ended, diagnose=diagnose, ncu=ncu)
+    except NotStarted:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    except KeyboardInterrupt as error:
+        error.add_note(f"{folder} has what was recorded until then")
+        raise
+    return ended.exit_code
+
+
+def _answer(
+    folder: Path,
+    words: Sequence[str],
+    settings: "Settings",
+    ended: "Ended",
+    *,
+    diagnose: bool,
+    ncu: bool,
+) -> None:
+    """What came of a program that has ended; whatever becomes of it, the exit code is its own."""
+    from pinchpoint.capture.launch import collect
+
     try:
         problems = collect.finish(folder, words, settings, ended)
         _say(folder, [problem for problem in problems if problem not in ended.said])
@@ -271,9 +297,8 @@ def _run(
             _diagnose(folder, problems)
         if ncu:
             _count(folder)
-    except Exception as error:  # the exit code is the program's, whatever becomes of ours
+    except Exception as error:
         note(f"pinchpoint: {folder} is incomplete: {error}")
-    return ended.exit_code
 
 
 def _count(folder: Path) -> None:
