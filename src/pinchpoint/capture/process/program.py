@@ -129,7 +129,9 @@ class Program:
         taken = self._own_profile.recording(folder, session.identity.stem)
         if taken is not None:
             session.recordings.append(taken)
-        session.problems[session.problems.index(OWN_PROFILER)] = NOT_TAKEN if taken is None else TAKEN
+        session.problems[session.problems.index(OWN_PROFILER)] = (
+            NOT_TAKEN if taken is None else TAKEN
+        )
 
     def _handlers(self) -> dict[Event, Callable[..., None]]:
         return {
