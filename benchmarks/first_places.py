@@ -24,6 +24,7 @@ import pinchpoint as pp
 from accuracy_rows import CALLED_HERE, recordings
 from causal_worth import FIXES
 from pinchpoint.errors import PinchpointError
+from pinchpoint.report.words.closing import closing_sentence
 from program_recordings import measured_ms, slow_programs
 
 MATERIAL_RATIO = 0.1  # of the step: gains that runs tell from noise
@@ -48,12 +49,17 @@ class Answer:
     score: str  # place, other, silent, not recorded
     said: str
     predicted_ms: float | None
-    closing: str  # the verdict, where nothing is found
+    closing: str  # the verdict, and what the absence of findings means
 
     @property
     def named_in_closing(self) -> bool:
         """Whether nothing is found, and the verdict names the place."""
         return self.score == "silent" and bool(re.search(self.asked.place, self.closing))
+
+    @property
+    def nothing_worth_fixing(self) -> bool:
+        """Whether that is said, without a doubt."""
+        return "Nothing worth fixing" in self.closing
 
 
 def main() -> int:
@@ -64,17 +70,19 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     asked = {one.case: one for folder in options.folders for one in _asked(folder)}
+    found = []
     with ProcessPoolExecutor(options.workers) as pool:
-        found = list(pool.map(answered, asked.values()))
-    for one in found:
-        if options.rows or one.score != "place":
-            print(_row(one))
+        for one in pool.map(answered, asked.values()):
+            found.append(one)
+            if options.rows or one.score != "place":
+                print(_row(one), flush=True)
     judged = [one for one in found if one.score != "not recorded"]
     count = {score: sum(one.score == score for one in judged) for score in ("place", "silent")}
     print(
         f"{len(judged)} slow programs: the first finding names the place in {count['place']}",
         f"({count['place'] / len(judged):.1%}); nothing is found in {count['silent']}, of which",
-        f"the closing sentence names the place in {sum(one.named_in_closing for one in judged)}",
+        f"the closing sentence names the place in {sum(one.named_in_closing for one in judged)};",
+        f'"nothing worth fixing" is said of {sum(one.nothing_worth_fixing for one in judged)}',
     )
     return 0
 
@@ -99,7 +107,7 @@ def _of_corpus(corpus: Path) -> Iterator[Asked]:
             continue
         if after is not None and before - after < MATERIAL_RATIO * before:
             continue
-        ids = [CALLED_HERE.get(name, name) for name in truth["truth"] + truth["also"]]
+        ids = [CALLED_HERE.get(name, name) for name in truth["truth"] + truth.get("also", ())]
         fix = FIXES.get(truth["case"][:3])
         place = "|".join([f"^{name} " for name in ids] + ([fix.says or fix.names] if fix else []))
         yield Asked(
@@ -113,19 +121,20 @@ def answered(asked: Asked) -> Answer:
         report = pp.diagnose(asked.path)
     except PinchpointError as error:
         return Answer(asked, "not recorded", str(error)[:120], None, "")
+    closing = f"{report.verdict} {closing_sentence(report)}"
     if not report.findings:
-        return Answer(asked, "silent", "", None, report.verdict)
+        return Answer(asked, "silent", "", None, closing)
     first = report.findings[0]
     said = f"{first.id} {first.summary} @ {first.location}"
     score = "place" if re.search(asked.place, said) else "other"
     predicted = None if first.predicted_step_ns is None else first.predicted_step_ns / 1e6
-    return Answer(asked, score, said, predicted, report.verdict)
+    return Answer(asked, score, said, predicted, closing)
 
 
 def _row(one: Answer) -> str:
     asked = one.asked
     measured = f"{_ms(asked.before_ms)} → {_ms(asked.after_ms)}, said {_ms(one.predicted_ms)}"
-    return f"{asked.case[:32]:32} {one.score:8} {measured}: {(one.said or one.closing)[:150]}"
+    return f"{asked.case[:32]:32} {one.score:8} {measured}: {(one.said or one.closing)[:170]}"
 
 
 def _ms(value: float | None) -> str:

@@ -23,7 +23,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -40,6 +41,7 @@ SCREENS = ((360, 780), (1366, 768), (2560, 1440))
 SCHEMES = ("light", "dark")
 SYNTHETIC_BYTES = {"large": 60_000_000, "huge": 500_000_000}
 RECORDED = {"folder": "programs/cpu/charlm.py", "plain": "programs/host/n01.py"}  # of benchmarks/
+SETTLE_S = 0.3  # what flame graphs take to come alive
 MOST_TABS = 40  # the rest of a page is tables and findings of the same kinds
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 A4_PX = 794  # 210 mm at 96 dots an inch
@@ -228,7 +230,7 @@ def one(browser: Any, file: Path, screen: tuple[int, int], scheme: str) -> Shot:
     if scheme == "light" and width < SCREENS[-1][0]:
         page.screenshot(path=file.with_name(f"{name}-whole.png"), full_page=True)
     if scheme == "light":
-        faults += unseen_focus(page)
+        faults += unseen_focus(lambda: page.keyboard.press("Tab"), page.evaluate)
     if scheme == "light" and width == SCREENS[0][0]:
         faults += on_paper(page, file.with_name(f"{file.stem}-print.png"))
     context.close()
@@ -244,13 +246,16 @@ def on_paper(page: Any, picture: Path) -> Iterator[str]:
         yield f"{wider} pixels wider than paper"
 
 
-def unseen_focus(page: Any) -> Iterator[str]:
+def unseen_focus(press_tab: Callable[[], None], evaluate: Callable[[str], Any]) -> Iterator[str]:
     """What Tab reaches without anyone seeing where the focus is."""
     for _ in range(MOST_TABS):
-        page.keyboard.press("Tab")
-        focus = page.evaluate(FOCUSED)
+        press_tab()
+        focus = evaluate(FOCUSED)
         if focus is None:
             return
+        if not focus["seen"]:  # scripts that wait for an idle page may have moved it meanwhile
+            time.sleep(SETTLE_S)
+            focus = evaluate(FOCUSED)
         if not focus["seen"] or not focus["outlined"]:
             yield f"focus cannot be seen on {focus['name']}"
 
@@ -272,6 +277,8 @@ def in_another(kind: str, command: str, pages: Sequence[Path]) -> Iterator[Shot]
                     faults.append(f"{seen['wider']} pixels wider than the window")
                 if fetched := browser.evaluate(FETCHED):
                     faults.append(f"fetches {fetched}")
+                if width == SCREENS[1][0] and scheme == "light":
+                    faults += unseen_focus(browser.press_tab, browser.evaluate)
                 if timeline and not faults and width == SCREENS[1][0]:
                     faults += other_browsers.tried(browser)
                 yield Shot(name, answers(seen, height), tuple(faults))

@@ -143,7 +143,7 @@ def test_a_thread_that_waits_in_a_loop_is_not_the_loop():
             builder.python("threading.py(611): wait", at + turn * 100 * US, 90 * US, thread=1)
 
     trace = _trace(work)
-    assert "turn of aten::linear" in _found(trace)["cpu-operator-loop"].finding.summary
+    assert "turns in aten::linear" in _found(trace)["cpu-operator-loop"].finding.summary
     assert _found(trace)["cpu-operator-loop"].finding.cost_ns_per_step == 80 * 80 * US
 
 
