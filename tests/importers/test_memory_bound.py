@@ -67,5 +67,5 @@ def test_more_threads_or_devices_than_any_job_has_are_refused(lane, tmp_path, mo
         events = [e | {"args": {"device": e["pid"], "stream": 7}} for e in events]
         (path := tmp_path / f"{count}.json").write_text(json.dumps({"traceEvents": events}))
     load(tmp_path / "9.json")
-    with pytest.raises(HostileFile, match="more than 9 (threads|devices)"):
+    with pytest.raises(HostileFile, match=r"more than 9 (threads|devices)"):
         load(path)
