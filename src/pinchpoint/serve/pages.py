@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from pinchpoint.compare.over_time import SAME_RATIO
 from pinchpoint.diagnosis.verdict import ONE_OF_MANY
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import ranks_beside
@@ -29,7 +30,7 @@ from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import duration, quantity, rate, size, slower_or_faster
 from pinchpoint.report.words.fix import fix_sentence, fixed_words
 from pinchpoint.run_folder.notes import note_of
-from pinchpoint.serve.history import SAME_RATIO, Listed, Program, by_job, programs
+from pinchpoint.serve.history import Listed, Program, by_job, programs
 from pinchpoint.serve.index import Index, current
 from pinchpoint.serve.listing import ListedRecording, inside_run, listed_as, recordings
 from pinchpoint.serve.live import RunState, Series, is_running, run_state
@@ -144,8 +145,8 @@ def _listed(
     return row | {
         "step": duration(summary.step_ns) if summary and summary.step_ns else "",
         "clock": summary.clock if summary and known else "",
-        "change": "" if change is None else _change(change),
-        "tone": "" if change is None or abs(change) < SAME_RATIO else ("bad", "good")[change < 0],
+        "change": "" if change is None else _change(change, sure=run.sure),
+        "tone": ("bad", "good")[change < 0] if change is not None and run.sure else "soft",
         "verdict": _verdict(summary, of_job=bool(ranks)),
         "slowest": bool(ranks) and summary is not None and summary.rank is not None,
         "first": summary.findings[0] if summary and summary.findings else "",
@@ -170,10 +171,11 @@ def _place_of_job(name: str, ranks: list[ListedRecording]) -> str:
     return name if in_folder else ranks[0].name
 
 
-def _change(ratio: float) -> str:
+def _change(ratio: float, *, sure: bool) -> str:
+    """What changed since the run before, only where that is no chance."""
     if abs(ratio) < SAME_RATIO:
         return "as before"
-    return slower_or_faster(1.0, 1 + ratio)
+    return slower_or_faster(1.0, 1 + ratio) if sure else "cannot tell"
 
 
 def report_page(place: Place, base: str, index: Index) -> str:

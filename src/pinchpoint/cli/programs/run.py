@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Switch = Parameter(negative="")
 MEBIBYTE = 1 << 20
 BURST_RATIO = 1.5
-TEN_MINUTES_S = 600.0  # recording takes less than 2 % of a run that lasts so long
 COUNTED_KERNELS = 3  # of run --ncu: each costs some forty replays of every shape
 # Options that are followed by a value; a test compares them with the signature below.
 WITH_VALUE = frozenset(
@@ -257,7 +256,7 @@ def _run(
     try:
         try:
             collect.begin(folder, words, settings)
-            write_json(folder / ENVIRONMENT_FILE, environment())
+            write_json(folder / ENVIRONMENT_FILE, environment(program=words))
             if diff:
                 write_diff(folder)
         except OSError as error:
@@ -340,18 +339,22 @@ def _say(folder: Path, problems: Sequence[str]) -> None:
             f"{_in_bursts(typical, steps.unprofiled_ms.mean)}"
         )
     if steps and steps.recording_cost_ms is not None and metrics.profiled and metrics.duration_s:
-        cost_s = steps.recording_cost_ms / 1e3
+        cost_s, run_s = steps.recording_cost_ms / 1e3, metrics.duration_s
         note(
-            f"pinchpoint: recording took {cost_s:.2g} s of the {metrics.duration_s:.4g} s"
-            f" ({cost_s / metrics.duration_s:.1%}{_of_ten_minutes(cost_s, metrics.duration_s)})"
-            f"{_samples_cost(metrics)}"
+            f"pinchpoint: recording took {cost_s:.2g} s of the {run_s:.4g} s"
+            f" ({cost_s / run_s:.1%}){_samples_cost(metrics)}{_of_ten_minutes(metrics)}"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
 
 
-def _of_ten_minutes(cost_s: float, duration_s: float) -> str:
-    """The same windows in a run of the length that the promise is about."""
-    return "" if duration_s >= TEN_MINUTES_S else f"; of ten minutes {cost_s / TEN_MINUTES_S:.1%}"
+def _of_ten_minutes(metrics: "MetricsDocument") -> str:
+    """Both together in a run of the length that the promise is about."""
+    from pinchpoint.run_folder.metrics import TEN_MINUTES_S, cost_of_ten_minutes
+
+    ratio = cost_of_ten_minutes(metrics)
+    if ratio is None or (metrics.duration_s or 0.0) >= TEN_MINUTES_S:
+        return ""
+    return f"; in a run of ten minutes, {ratio:.1%} in all"
 
 
 def _samples_cost(metrics: "MetricsDocument") -> str:

@@ -24,7 +24,8 @@ from collections.abc import Iterator
 import msgspec
 
 from pinchpoint.analysis.mean.crew import crew
-from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, Way
+from pinchpoint.analysis.mean.ways import Way
+from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace
 from pinchpoint.diagnosis.evidence.run_places import account_of, found_at, location_of, of_the_run
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
