@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pinchpoint.compare.fix import FixOutcome, fix_outcome
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.ranks.names import session_of
+from pinchpoint.regex import regex
 from pinchpoint.serve.listing import ListedRecording
 from pinchpoint.serve.summary import Summary
 
@@ -18,7 +19,7 @@ from pinchpoint.serve.summary import Summary
 # (docs/stability.md): a smaller change is not said to be one.
 SAME_RATIO = 0.02
 ONE_PROGRAM_RATIO = 0.5  # of the names of what takes most time, as compare asks of operations
-_NUMBERS_RANKS = re.compile(r"[-_.]?(rank|worker|process|proc)?[-_. =]*$", re.IGNORECASE)
+_NUMBERS_RANKS = regex(r"[-_.]?(rank|worker|process|proc)?[-_. =]*$", re.IGNORECASE)
 _Ranked = tuple[ListedRecording, Summary]
 
 

@@ -6,8 +6,6 @@ what it gets. And autograd numbers the nodes it records, so a forward pass that 
 told from one that does not even where no backward pass follows.
 """
 
-import re
-
 import numpy as np
 
 from pinchpoint.analysis.costs import OperatorCall
@@ -20,6 +18,7 @@ from pinchpoint.analysis.memory.owners.phases import Phase, Run
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import bytes_of
+from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, Frame, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows
 
@@ -27,7 +26,7 @@ MIN_STEPS = 4  # of which the first may still fill the cache
 SMALLEST_SEGMENT_BYTES = 2 << 20  # the least that the allocator asks the driver for
 MIN_NODES = 3  # new nodes a step; a lone counter moves by one or two
 # Looking for the fastest convolution, cuDNN tries workspaces of all sizes and empties the cache.
-_SEARCHES = re.compile(r"conv|cudnn|miopen")
+_SEARCHES = regex(r"conv|cudnn|miopen")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,5 @@
 """From a trace to the document of its causal profile: the step without each of its pieces."""
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -27,13 +26,14 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.operators import known, known_on_cpu
 from pinchpoint.json_text import indented, said
+from pinchpoint.regex import regex
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace, once_per_trace
 
 SCHEMA = "pinchpoint.causal/1"
 CUTS = tuple(str(cut.value) for cut in Cut)  # ways to cut a step
-_TAKEN = re.compile(r"enumerate\((Data\w+)\)#.*__next__")
-_BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
+_TAKEN = regex(r"enumerate\((Data\w+)\)#.*__next__")
+_BUILTIN = regex(r"<built-in (?:method|function) (\w+)")
 
 
 class PieceInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ The device is busy, so that the step looks as if nothing could be won, while an 
 atomic additions to one row, reads across a transposed layout or factors matrices one by one.
 
 ## How to fix it
-As the finding says for the operator; the table is `diagnosis/evidence/operators.toml`.
+As the finding says for the operator; the table is `diagnosis/evidence/operators.json`.
 
 ## When to ignore it
 Where the operator's work is not what its shapes say: indices that have to be far apart, say.

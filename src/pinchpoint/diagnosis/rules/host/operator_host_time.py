@@ -22,7 +22,6 @@ host out altogether.
 Where the operator is called with new shapes on purpose, and prepares for each.
 """
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -39,6 +38,7 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, MORE_STEPS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Trace
 from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
@@ -56,7 +56,7 @@ LAUNCH_NS = 20_000  # the most of a launch and what prepares it; many in a call 
 AGAIN = 2  # steps
 MOSTLY_NEW_RATIO = 0.5  # of calls: one length in a few that comes again is no growing sequence
 MANY_CALLS = 64  # a step: a batch and a state have a handful of tensors, buckets are a few dozen
-_LIBRARY = re.compile(r"^(?!autograd::|torch::|c10d::|nccl::|inductor)\w+::\w+$")
+_LIBRARY = regex(r"^(?!autograd::|torch::|c10d::|nccl::|inductor)\w+::\w+$")
 
 
 def check(trace: Trace) -> Iterator[Found]:

@@ -20,7 +20,6 @@ of an `.npz` inflates a whole array each time that it is asked for one.
 Where the device is busy while the next batch is read.
 """
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -32,6 +31,7 @@ from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -76,7 +76,7 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
-_INFLATES = re.compile(r"<built-in method decompress of |<built-in (method|function) decompress>")
+_INFLATES = regex(r"<built-in method decompress of |<built-in (method|function) decompress>")
 
 
 def _inflates(trace: Trace, reading: HostSpans) -> bool:

@@ -18,7 +18,6 @@ for the sequence. A chain of elementwise operators fuses under `torch.compile`.
 Where each turn needs the result of the one before it and cannot be written otherwise.
 """
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -39,6 +38,7 @@ from pinchpoint.diagnosis.rules.on_cpu._shared import (
     is_material,
     judged,
 )
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.durations import duration
@@ -49,7 +49,7 @@ RULE = Rule(needs=("host_ops",), record=STACKS)
 FEWEST_TURNS = 16  # deeper nets of one function calling one layer type are rare
 # What is left at best: a product of all rows costs more than one of one row.
 LEAST_LEFT_RATIO = 0.1
-_MACHINERY = re.compile(r"(_wrapped_call_impl|_call_impl)$|^<built-in ")
+_MACHINERY = regex(r"(_wrapped_call_impl|_call_impl)$|^<built-in ")
 
 
 def check(trace: Trace) -> Iterator[Found]:

@@ -13,7 +13,7 @@ one number at a time, in a type that the processor has no instructions for, or o
 few rows change.
 
 ## How to fix it
-As the finding says for the operator; the table is `diagnosis/evidence/operators.toml`.
+As the finding says for the operator; the table is `diagnosis/evidence/operators.json`.
 
 ## When to ignore it
 Where the operator's work is not what its shapes say: a sort, say, passes over its input often.
