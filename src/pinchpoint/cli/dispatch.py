@@ -29,8 +29,8 @@ EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader went away, for example ``| head``
 # Modules, tables and reports live until a command ends. Looking for garbage among them after every
-# 700 new objects, as Python does by itself, takes a tenth of the time of ``diagnose``. Importing its
-# modules makes 100,000 objects.
+# 700 new objects, as Python does by itself, takes a tenth of the time of ``diagnose``. Importing
+# its modules makes 100,000 objects.
 OBJECTS_BETWEEN_COLLECTIONS = 400_000
 # These go on until they are ended, and answers leave garbage: they collect as Python does.
 _GOING_ON = ("serve", "mcp", "monitor")

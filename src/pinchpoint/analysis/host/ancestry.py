@@ -28,6 +28,8 @@ def nearest(parent: Rows, wanted: Mask) -> Rows:
     costs its logarithm.
     """
     none = len(parent)
+    if not wanted.any():
+        return np.full(none, none, np.int64)
     jump: Rows = np.append(np.where(wanted, np.arange(none), parent), none)
     while True:
         further: Rows = jump[jump]

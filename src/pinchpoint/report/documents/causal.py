@@ -8,7 +8,7 @@ import numpy as np
 from pinchpoint.analysis.causal.of_job import OfJob
 from pinchpoint.analysis.causal.path_of_step import path_of_step
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Causal, Piece, operators_of_a_step, profile
+from pinchpoint.analysis.causal.profile import Causal, Piece, off_path, profile
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
@@ -243,7 +243,7 @@ WORTH_SAYING_RATIO = 0.05  # of the step, at the limit; less is the error of a l
 
 def furthest(trace: Trace) -> PieceInfo | None:
     """The operator far from its limit that the step would gain most by; None without one."""
-    found: Causal = operators_of_a_step(trace)
+    found: Causal = off_path(trace, Cut.OPERATOR)
     far = [
         piece
         for piece in found.of(Cut.OPERATOR)
@@ -269,7 +269,7 @@ def without_limit(trace: Trace) -> PieceInfo | None:
         return _without_limit_on_cpu(trace)
     open_ = [
         piece
-        for piece in operators_of_a_step(trace).of(Cut.OPERATOR)
+        for piece in off_path(trace, Cut.OPERATOR).pieces
         if piece.limit_ns is None
         and piece.in_kernels
         and piece.device_ns
@@ -294,12 +294,15 @@ def heaviest_line(trace: Trace) -> PieceInfo | None:
         return None if longest is None else _on_cpu(trace, longest)
     heavy = [
         piece
-        for piece in profile(trace, (Cut.LINE,)).of(Cut.LINE)
+        for piece in off_path(trace, Cut.LINE).pieces
         if piece.base_ns - piece.step_if_free_ns >= DOMINATES_RATIO * piece.base_ns
         and piece.device_ns >= DOMINATES_RATIO * piece.base_ns
     ]
     most = max(heavy, key=lambda piece: piece.device_ns, default=None)
-    return None if most is None else _info(trace, most)
+    if most is None:
+        return None
+    on_path = profile(trace, (Cut.LINE,)).pieces
+    return _info(trace, next(piece for piece in on_path if piece.name == most.name))
 
 
 def _without_limit_on_cpu(trace: Trace) -> PieceInfo | None:

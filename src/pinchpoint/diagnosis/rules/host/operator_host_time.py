@@ -28,7 +28,7 @@ import numpy as np
 
 from pinchpoint.analysis.causal.computing import DISPATCH_NS
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
+from pinchpoint.analysis.causal.profile import Piece, off_path
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
@@ -61,7 +61,7 @@ _LIBRARY = regex(r"^(?!autograd::|torch::|c10d::|nccl::|inductor)\w+::\w+$")
 
 def check(trace: Trace) -> Iterator[Found]:
     """The operator whose own host time makes the step longest."""
-    found = operators_of_a_step(trace)
+    found = off_path(trace, Cut.OPERATOR)
     if found.why_not is not None:
         raise NotChecked(found.why_not)
     if len(judged_steps(trace)) < AGAIN:
