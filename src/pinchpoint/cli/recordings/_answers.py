@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from pinchpoint.api import diagnose
 from pinchpoint.cli.output import counting, note, reading
 from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
@@ -18,8 +17,9 @@ from pinchpoint.importers.files.remote import is_url
 from pinchpoint.importers.open import as_folder, format_of, guarded
 from pinchpoint.importers.ranks.files import check_one_job, groups_in, several_ranks
 from pinchpoint.json_text import encoded
+from pinchpoint.program.at_hand import with_code
 from pinchpoint.report import Report
-from pinchpoint.report.redact import redacted, redacted_trace
+from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.run_folder.layout import RUN_FILE
 from pinchpoint.trace import Trace
 from pinchpoint.trace.processes import processes
@@ -46,7 +46,8 @@ class Asked:
 
     def report(self, trace: Trace) -> Report:
         """What is said of it."""
-        return diagnose(trace, detailed=self.detailed)
+        report = diagnose(trace, detailed=self.detailed)
+        return msgspec.structs.replace(report, findings=with_code(report.findings, trace))
 
 
 EVERYTHING = Asked()
@@ -77,6 +78,8 @@ class Answers:
 
     def redacted(self, files: Sequence[Path]) -> "Answers":
         """The same without folders, arguments and settings."""
+        from pinchpoint.report.redact import redacted, redacted_trace
+
         private = folders_of(files)
         return replace(
             self,
@@ -89,6 +92,8 @@ class Answers:
 
 def shared(document: Document, files: Sequence[Path], *, redact: bool) -> Document:
     """The document, or what may be passed on of it."""
+    from pinchpoint.report.redact import redacted
+
     return redacted(document, *folders_of(files)) if redact else document
 
 

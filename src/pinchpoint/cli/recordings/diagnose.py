@@ -15,7 +15,6 @@ from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.errors import UsageError
 from pinchpoint.report import Report
 from pinchpoint.report.documents.clock import Clock, job_on_clock
-from pinchpoint.report.documents.fit import fitted
 from pinchpoint.report.documents.report import encode, encode_many
 from pinchpoint.report.words.report import CANNOT_CONCLUDE, base_ns
 
@@ -142,6 +141,8 @@ def command(
     verbose
         Also show evidence, tables and why a cause was not checked.
     """
+    from pinchpoint.report.documents.fit import fitted
+
     chosen = _one_format(shape.json, shape.markdown, shape.format)
     max_chars = shape.max_chars
     limit = parse_gate(fail_over)

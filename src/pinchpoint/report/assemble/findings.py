@@ -1,10 +1,8 @@
 """What the rules said, as parts of the document."""
 
 from collections.abc import Iterable
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, Leak, growth
-from pinchpoint.analysis.memory.history import recorded_histories
 from pinchpoint.analysis.memory.shortage import place, pressure, size
 from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime, ScaleHostSpans
 from pinchpoint.diagnosis.commands import Program, in_its_words, spelt
@@ -22,10 +20,14 @@ from pinchpoint.diagnosis.registry import ask, rules
 from pinchpoint.diagnosis.rule import About, Outcome
 from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
-from pinchpoint.report.documents.memory import MemoryFinding
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.timeline.occurrences import occurrences
 from pinchpoint.trace import Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.memory.growth import Leak
+    from pinchpoint.report.documents.memory import MemoryFinding
+
 
 MOST_HIDES_RATIO = 0.6  # a gain below this part of its cost wants a reason
 MOST_ROWS = 20  # named one by one in the document; the timeline of the report has all of them
@@ -138,7 +140,7 @@ MAJOR_RATIO = 0.1  # of the peak: such a finding is of high severity
 class Said:
     """The answers of the memory rules."""
 
-    findings: tuple[MemoryFinding, ...]
+    findings: "tuple[MemoryFinding, ...]"
     not_checked: tuple[Unanswered, ...]
     clear: tuple[str, ...]
     crashed: tuple[Unanswered, ...]
@@ -146,6 +148,9 @@ class Said:
 
 def findings(trace: Trace) -> Said:
     """Ask the memory rules. A failed request comes first, then what frees most bytes."""
+    from pinchpoint.analysis.memory.history import recorded_histories
+    from pinchpoint.report.documents.memory import MemoryFinding
+
     asked = [known for known in rules().values() if known.rule.about is About.MEMORY]
     outcomes = [ask(known, trace) for known in asked]
     histories = recorded_histories(trace)
@@ -169,8 +174,11 @@ def findings(trace: Trace) -> Said:
     )
 
 
-def _negligible(trace: Trace) -> list[MemoryFinding]:
+def _negligible(trace: Trace) -> "list[MemoryFinding]":
     """Leaks too small to matter: said, so that nobody looks for them."""
+    from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
+    from pinchpoint.analysis.memory.history import recorded_histories
+
     named_by = {known.rule.leak: id_ for id_, known in rules().items()}
     return [
         _small_leak(named_by[leak.kind], leak)
@@ -180,7 +188,9 @@ def _negligible(trace: Trace) -> list[MemoryFinding]:
     ]
 
 
-def _small_leak(id_: str, leak: Leak) -> MemoryFinding:
+def _small_leak(id_: str, leak: "Leak") -> "MemoryFinding":
+    from pinchpoint.report.documents.memory import MemoryFinding
+
     spot = leak.place
     return MemoryFinding(
         id=id_,

@@ -19,7 +19,6 @@ from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
-from pinchpoint.analysis.time.queue_over_time import queue_over_time
 from pinchpoint.analysis.work.kv_cache import kv_cache
 from pinchpoint.analysis.work.serving import serving
 from pinchpoint.diagnosis import windows
@@ -67,7 +66,6 @@ from pinchpoint.report.documents.report import (
     TableColumn,
 )
 from pinchpoint.report.documents.roofline import RooflineDocument, roofline_document
-from pinchpoint.report.tables.build import tables
 from pinchpoint.report.words.report import CANNOT_CONCLUDE, NOT_CORRECTED
 from pinchpoint.trace import DeviceKind, Severity, Trace
 from pinchpoint.trace.processes import ProcessPart, processes
@@ -128,6 +126,8 @@ def _of_samples(trace: Trace, health: Health, detailed: bool) -> Report:
 
 
 def _queue(trace: Trace) -> QueueInfo | None:
+    from pinchpoint.analysis.time.queue_over_time import queue_over_time
+
     found = queue_over_time(trace)
     return None if found is None else QueueInfo(**asdict(found))
 
@@ -141,6 +141,8 @@ def _all_ranks(trace: Trace) -> str | None:
 
 
 def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> Report:
+    from pinchpoint.report.tables.build import tables
+
     return Report(
         source=_source(trace),
         health=health,

@@ -20,26 +20,18 @@ Lateness that changes from rank to rank and averages out.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pinchpoint.analysis.device.collectives import collectives
-from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import ALL_RANKS, Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
-from pinchpoint.diagnosis.rules.communication._rank_delays import (
-    MOST_NAMED,
-    doing_of,
-    evidence_of,
-    fix_for,
-    place_of,
-    ranks_in_words,
-    reasons_in_words,
-    saving,
-    since_in_words,
-    waiting_of_others,
-)
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.ranks.job import Job
+
 
 RULE = Rule(
     needs=("device_ops",),
@@ -58,7 +50,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield from ()
 
 
-def check_job(job: Job) -> Iterator[Found]:
+def check_job(job: "Job") -> Iterator[Found]:
     """The ranks that hold up the others again and again, or the steps that somebody held up."""
     if int((job.over.peer_of >= 0).sum()) < _FEWEST_RANKS:
         raise NotChecked("no collectives that could be matched between ranks")
@@ -74,7 +66,20 @@ def check_job(job: Job) -> Iterator[Found]:
         )
 
 
-def _always(job: Job) -> Found:
+def _always(job: "Job") -> Found:
+    from pinchpoint.diagnosis.rules.communication._rank_delays import (
+        MOST_NAMED,
+        doing_of,
+        evidence_of,
+        fix_for,
+        place_of,
+        ranks_in_words,
+        reasons_in_words,
+        saving,
+        since_in_words,
+        waiting_of_others,
+    )
+
     named = job.late.stragglers
     ranks = [s.rank for s in named]
     doing = doing_of(job, ranks[0])
@@ -97,7 +102,14 @@ def _always(job: Job) -> Found:
     )
 
 
-def _now_and_then(job: Job) -> Found:
+def _now_and_then(job: "Job") -> Found:
+    from pinchpoint.diagnosis.rules.communication._rank_delays import (
+        doing_of,
+        evidence_of,
+        fix_for,
+        place_of,
+    )
+
     worst = job.late.incidents
     doing = doing_of(job, worst[0].rank)
     numbers = job.facts.step_numbers
