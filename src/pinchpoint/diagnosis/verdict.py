@@ -11,7 +11,6 @@ from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.run import device_looks, sampled_sentences
 from pinchpoint.analysis.steps.in_steps import phases
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.exceptions import on_the_mean
@@ -133,6 +132,8 @@ def _looked_at(trace: Trace) -> str:
 
 def _named_place(trace: Trace) -> str:
     """The function of the program that takes most, where a run's window for names shows one."""
+    from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
+
     named = trace.run.named if trace.run else None
     if named is None or named.host_ops is None:
         return ""

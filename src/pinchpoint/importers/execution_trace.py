@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from pinchpoint.errors import HostileFile, UnreadableFile
-from pinchpoint.importers.files.memory import EXECUTION_TRACE_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.kineto import read_arguments
 from pinchpoint.regex import regex
@@ -89,6 +88,8 @@ _TOGETHER = "record both in one run: ExecutionTraceObserver as execution_trace_o
 
 def _nodes(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Operators and annotations by the id that the profiler's events have too."""
+    from pinchpoint.importers.files.memory import EXECUTION_TRACE_TIMES, must_fit
+
     with unpacked(path) as plain:
         if plain.stat().st_size > _MOST_BYTES:
             raise HostileFile(f"{path}: larger than {_MOST_BYTES >> 30} GB", hint="record less")

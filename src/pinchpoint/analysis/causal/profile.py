@@ -16,11 +16,11 @@ work that stays, at its fastest recorded pace, in the stream that has most of it
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.causal.critical_path import CriticalPath, Link, critical_path
 from pinchpoint.analysis.causal.exceptional import batches_beyond_ns, beyond_ns
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.many import simulate_many
@@ -39,6 +39,10 @@ from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints, Mask
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.causal.critical_path import CriticalPath
+
 
 MOST_PIECES = 40  # of one cut, largest first: beyond them nothing is worth a look
 # A piece that takes less of the step cannot be worth fixing (3 % of the step is).
@@ -108,6 +112,8 @@ def causal(trace: Trace, by: str | None = None) -> Causal:
 
 def profile(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
     """The pieces of these cuts."""
+    from pinchpoint.analysis.causal.critical_path import critical_path
+
     return _profile(trace, cuts, critical_path(trace))
 
 
@@ -131,7 +137,7 @@ def without_waiting(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
     return Causal(usual, tuple(piece for cut in cuts for piece, _ in run.pieces(cut)))
 
 
-def _profile(trace: Trace, cuts: tuple[Cut, ...], path: CriticalPath | None) -> Causal:
+def _profile(trace: Trace, cuts: tuple[Cut, ...], path: "CriticalPath | None") -> Causal:
     if not len(steps(trace)) or steps(trace).typical_ns is None:
         return Causal(None, (), "no step is known")
     run = _replay(trace)
@@ -292,8 +298,10 @@ class _Replay:
             round(host - min(one.beyond_ns, max(host - usual, 0.0))),
         ]
 
-    def critical_ns(self, path: CriticalPath, one: _Chosen) -> int:
+    def critical_ns(self, path: "CriticalPath", one: _Chosen) -> int:
         """Of its time, what is on the critical path; host time before a node by its share of it."""
+        from pinchpoint.analysis.causal.critical_path import Link
+
         graph = self.window.graph
         mine = np.zeros(len(self.trace.device_ops or ()), np.bool_)
         mine[one.rows] = True

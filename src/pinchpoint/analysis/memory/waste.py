@@ -6,8 +6,6 @@ Cached segments with nothing in them are no waste: the allocator gives them back
 import numpy as np
 
 from pinchpoint.analysis.memory.history import Heap, History, heap, once_per_history
-from pinchpoint.analysis.memory.owners.phases import Phase
-from pinchpoint.analysis.memory.owners.stacks import Sign
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import AllocatorAction
 from pinchpoint.trace.arrays import Mask
@@ -95,6 +93,8 @@ def retries(history: History) -> tuple[Retry, ...]:
 
 def _by_program(history: History) -> Mask:
     """Events inside ``empty_cache`` or a graph's capture, which empties the cache by itself."""
+    from pinchpoint.analysis.memory.owners.stacks import Sign
+
     events = history.replay.events
     signs = history.signs.has(Sign.EMPTY_CACHE | Sign.GRAPH_CAPTURE)
     result: Mask = events.known("stack") & np.append(signs, False)[events["stack"]]
@@ -103,6 +103,8 @@ def _by_program(history: History) -> Mask:
 
 def _varying(history: History) -> float:
     """How much the forward passes of the steps differ in what they allocate."""
+    from pinchpoint.analysis.memory.owners.phases import Phase
+
     blocks = history.blocks
     born = np.append(history.phases.of_event, 0)[blocks.birth] == Phase.FORWARD
     born &= ~blocks.before

@@ -15,7 +15,6 @@ from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers import execution_trace, load
 from pinchpoint.importers.files.remote import is_url
 from pinchpoint.importers.open import as_folder, format_of, guarded
-from pinchpoint.importers.ranks.files import check_one_job, groups_in, several_ranks
 from pinchpoint.json_text import encoded
 from pinchpoint.program.at_hand import with_code
 from pinchpoint.report import Report
@@ -129,6 +128,8 @@ def answers_of(files: Sequence[Path], asked: Asked = EVERYTHING) -> Answers:
 
 
 def _of_place(place: Path, asked: Asked) -> Answers:
+    from pinchpoint.importers.ranks.files import check_one_job, groups_in, several_ranks
+
     if several_ranks(place):
         return _of_job(place, asked)
     if place.is_dir() and format_of(place) is None and (groups := groups_in(place)):

@@ -11,7 +11,6 @@ from pinchpoint.analysis.host.frames import Owner, owners
 from pinchpoint.analysis.host.input_arguments import parsed
 from pinchpoint.analysis.replay import Change, DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step, rows_in_steps
-from pinchpoint.analysis.tables.transfers import blocked_ns
 from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, Trace
@@ -63,6 +62,8 @@ def _pairs(size: Ints, number: Ints) -> NDArray[np.complex128]:
 
 def round_trip(trace: Trace) -> Iterator[Found]:
     """The tensors of a step that go to the host and come back, as one finding."""
+    from pinchpoint.analysis.tables.transfers import blocked_ns
+
     ops, there_and_back = trace.device_ops, _there_and_back(trace)
     if ops is None or there_and_back is None:
         return

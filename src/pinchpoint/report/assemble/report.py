@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -65,10 +65,13 @@ from pinchpoint.report.documents.report import (
     StepsInfo,
     TableColumn,
 )
-from pinchpoint.report.documents.roofline import RooflineDocument, roofline_document
 from pinchpoint.report.words.report import CANNOT_CONCLUDE, NOT_CORRECTED
 from pinchpoint.trace import DeviceKind, Severity, Trace
 from pinchpoint.trace.processes import ProcessPart, processes
+
+if TYPE_CHECKING:
+    from pinchpoint.report.documents.roofline import RooflineDocument
+
 
 _RECORD_AGAIN = "export after the profiler has stopped"
 
@@ -215,8 +218,10 @@ def _process(part: ProcessPart) -> ProcessInfo:
     )
 
 
-def _roofline(trace: Trace) -> RooflineDocument | None:
+def _roofline(trace: Trace) -> "RooflineDocument | None":
     """None where nothing ran whose FLOPs or bytes are known."""
+    from pinchpoint.report.documents.roofline import roofline_document
+
     document = roofline_document(trace, _MOST_POINTS)
     known = any(point.bound is not None for point in document.points)
     return document if known or document.utilisation is not None else None

@@ -1,9 +1,8 @@
 """The parts of the document that come from looks at the whole run."""
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from pinchpoint.analysis.mean.crew import Crew, crew
-from pinchpoint.analysis.mean.outside import Phase, phases
 from pinchpoint.analysis.mean.whole_run import (
     RunAccount,
     RunPlace,
@@ -12,7 +11,6 @@ from pinchpoint.analysis.mean.whole_run import (
     run_account,
 )
 from pinchpoint.analysis.run import run_facts
-from pinchpoint.diagnosis.evidence.run_places import account_of, in_run, location_of
 from pinchpoint.report.documents.report import (
     Health,
     HealthFact,
@@ -25,6 +23,11 @@ from pinchpoint.report.documents.run import PhaseInfo, RunInfo, RunPlaceInfo, Wa
 from pinchpoint.report.words.report import CANNOT_CONCLUDE
 from pinchpoint.trace import RunSamples, Trace
 
+if TYPE_CHECKING:
+    from pinchpoint.analysis.mean.crew import Crew
+    from pinchpoint.analysis.mean.outside import Phase
+
+
 MOST_PLACES = 20  # in the document; the table has as many
 FEWEST_LOOKS = 20  # of fewer, a half may be a quarter or three quarters
 FEW_LOOKS = 100  # of fewer, shares are uncertain by ten points and more
@@ -33,6 +36,9 @@ MOSTLY_RATIO = 0.5  # of the time at a place: then it is named
 
 def run_info(trace: Trace) -> RunInfo | None:
     """None where the run was not looked at."""
+    from pinchpoint.analysis.mean.crew import crew
+    from pinchpoint.analysis.mean.outside import phases
+
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     if samples is None or account is None:
         return None
@@ -74,7 +80,7 @@ def _cpu_ns(samples: RunSamples) -> int:
     return own + max(usage.children_ns or 0, looked_at)
 
 
-def _phase(phase: Phase) -> PhaseInfo:
+def _phase(phase: "Phase") -> PhaseInfo:
     return PhaseInfo(
         phase=phase.id,
         ns=phase.ns,
@@ -84,6 +90,8 @@ def _phase(phase: Phase) -> PhaseInfo:
 
 
 def _places(places: Iterable[RunPlace]) -> tuple[RunPlaceInfo, ...]:
+    from pinchpoint.diagnosis.evidence.run_places import location_of
+
     return tuple(
         RunPlaceInfo(
             location=location_of(place),
@@ -109,6 +117,8 @@ def _ways(ways: Mapping[Way, int]) -> tuple[WayInfo, ...]:
 
 def run_health(trace: Trace, health: Health) -> Health:
     """Whether there are enough looks to conclude from."""
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     looks = account_of(trace).looks
     if looks >= FEW_LOOKS or health.verdict == CANNOT_CONCLUDE:
         return health
@@ -131,6 +141,8 @@ _UNSURE = "shares are uncertain by ten points and more; a longer run is surer"
 
 def run_steps(trace: Trace) -> StepsInfo:
     """The whole run as one step."""
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     return StepsInfo(
         how="none",
         typical_ns=account_of(trace).total_ns or None,
@@ -139,6 +151,8 @@ def run_steps(trace: Trace) -> StepsInfo:
 
 def run_breakdown(trace: Trace) -> tuple[PartOfStep, ...]:
     """What the main thread did; adds up to the run."""
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     return tuple(
         PartOfStep(
             part=way.value,
@@ -152,6 +166,9 @@ def run_breakdown(trace: Trace) -> tuple[PartOfStep, ...]:
 
 def run_tables(trace: Trace) -> dict[str, ResultTable]:
     """Where the main thread was, function by function."""
+    from pinchpoint.analysis.mean.crew import crew
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     account, team = account_of(trace), crew(trace)
     found = {"run-places": _table("run-places", "Where the main thread was", account)}
     if team is not None:
@@ -160,7 +177,7 @@ def run_tables(trace: Trace) -> dict[str, ResultTable]:
     return found
 
 
-def _table(id_: str, title: str, of: RunAccount | Crew) -> ResultTable:
+def _table(id_: str, title: str, of: "RunAccount | Crew") -> ResultTable:
     columns = (
         TableColumn(id="function", label="function"),
         TableColumn(id="line", label="at"),
@@ -195,6 +212,9 @@ def _table(id_: str, title: str, of: RunAccount | Crew) -> ResultTable:
 
 def run_verdict(trace: Trace) -> str:
     """What the main thread mostly did, and where; empty without looks."""
+    from pinchpoint.analysis.mean.crew import crew
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     account, team = account_of(trace), crew(trace)
     known = [(way, ns) for way, ns in account.ways.items() if way not in _NOT_DOING]
     if not known:
@@ -235,6 +255,8 @@ _VERB = {
 
 def _mostly(places: tuple[RunPlace, ...], way: Way | None, total_ns: int) -> str:
     """Where most of that is: the function, with what it is at there."""
+    from pinchpoint.diagnosis.evidence.run_places import in_run, location_of
+
     timed = [
         (p.ways.get(way, 0) if way else p.share.ns, n, p) for n, p in enumerate(places) if p.at
     ]

@@ -1,19 +1,17 @@
 """From a trace to the document of its causal profile: the step without each of its pieces."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from pinchpoint.analysis.causal.of_job import OfJob
-from pinchpoint.analysis.causal.path_of_step import path_of_step
 from pinchpoint.analysis.causal.pieces import Cut, pieces
 from pinchpoint.analysis.causal.profile import Causal, Piece, off_path, profile
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
 from pinchpoint.analysis.host.source_lines import places
-from pinchpoint.analysis.limits.on_cpu import CpuPiece, cpu_pieces
 from pinchpoint.analysis.mean.mean_step import (
     mean_differs,
     mean_without_profiler_ns,
@@ -29,6 +27,11 @@ from pinchpoint.json_text import indented, said
 from pinchpoint.regex import regex
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace, once_per_trace
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.causal.of_job import OfJob
+    from pinchpoint.analysis.limits.on_cpu import CpuPiece
+
 
 SCHEMA = "pinchpoint.causal/1"
 CUTS = tuple(str(cut.value) for cut in Cut)  # ways to cut a step
@@ -100,6 +103,8 @@ def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
 
 def critical_path_info(trace: Trace) -> CriticalPathInfo | None:
     """None where the trace cannot be replayed."""
+    from pinchpoint.analysis.causal.path_of_step import path_of_step
+
     found = path_of_step(trace) if len(steps(trace)) else None
     if found is None:
         return None
@@ -151,7 +156,7 @@ class CausalJobDocument(msgspec.Struct, frozen=True, kw_only=True):
     why_not: str | None = None  # why there are none
 
 
-def causal_job_document(path: str, ranks: Sequence[int], found: OfJob) -> CausalJobDocument:
+def causal_job_document(path: str, ranks: Sequence[int], found: "OfJob") -> CausalJobDocument:
     """The document of the ranks of one job, by their position."""
     return CausalJobDocument(
         path=said(path),
@@ -289,6 +294,8 @@ def heaviest_line(trace: Trace) -> PieceInfo | None:
 
     Without a device, the operator that the host computes longest.
     """
+    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
+
     if computes_on_cpu(trace):
         longest = next(iter(cpu_pieces(trace)), None)
         return None if longest is None else _on_cpu(trace, longest)
@@ -306,11 +313,13 @@ def heaviest_line(trace: Trace) -> PieceInfo | None:
 
 
 def _without_limit_on_cpu(trace: Trace) -> PieceInfo | None:
+    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
+
     most = next((piece for piece in cpu_pieces(trace) if piece.limit_ns is None), None)
     return None if most is None else _on_cpu(trace, most)
 
 
-def _on_cpu(trace: Trace, most: CpuPiece) -> PieceInfo | None:
+def _on_cpu(trace: Trace, most: "CpuPiece") -> PieceInfo | None:
     """What a report says of it; None where it does not dominate the step."""
     base_ns = steps(trace).typical_ns
     if not base_ns or most.ns_per_step < DOMINATES_RATIO * base_ns:

@@ -24,10 +24,8 @@ from pinchpoint.report.blocks import (
 from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.documents.clock import Clock, on_clock
 from pinchpoint.report.documents.report import Report, ResultTable, finding_key
-from pinchpoint.report.pages.causal import queue_sentence
 from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
-from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value, titled
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.mean import mean_sentences
@@ -95,6 +93,9 @@ def _answer(report: Report, verbose: bool) -> Iterator[Block]:
 
 
 def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
+    from pinchpoint.report.pages.causal import queue_sentence
+    from pinchpoint.report.tables.columns import titled
+
     if verbose and concludes:
         items = wording.not_checked_grouped(report)
         if items:
@@ -195,6 +196,8 @@ def fix_facts(finding: Finding) -> tuple[Fact, ...]:
 
 def result_table(table: ResultTable) -> Table:
     """A table of the document as texts; what first names are short for is left to the document."""
+    from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value
+
     kept = [i for i, column in enumerate(table.columns) if column.id != FULL_NAME]
     of_numbers = numeric(table)
     return Table(

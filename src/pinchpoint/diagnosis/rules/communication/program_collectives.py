@@ -27,7 +27,6 @@ import numpy as np
 
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.evidence.alone import alone_ns
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
@@ -43,6 +42,8 @@ UNEVEN_RATIO = 1.5  # one device in collectives so much longer than another: it 
 
 def check(trace: Trace) -> Iterator[Found]:
     """Time of the judged steps in collectives of compiled programs."""
+    from pinchpoint.diagnosis.evidence.alone import alone_ns
+
     ops, compiled = trace.device_ops, trace.compiled_ops
     if ops is None or compiled is None or not len(compiled) or len(trace.api_calls or ()):
         return

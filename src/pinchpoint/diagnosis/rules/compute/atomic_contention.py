@@ -35,12 +35,6 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.compute._scattered_adds import (
-    BY_ATOMICS,
-    adds_ns,
-    adds_of,
-    dense_source,
-)
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import counted, duration
@@ -54,6 +48,8 @@ QUEUED_RATIO = 3.0
 
 def check(trace: Trace) -> Iterator[Found]:
     """Kernels that add by atomics, far slower than their additions."""
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, adds_ns
+
     host = trace.host_ops
     if host is None or not named(trace, lambda name: name in BY_ATOMICS).any():
         return
@@ -91,6 +87,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _queued(trace: Trace, well: Attainable) -> Mask:
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, adds_ns, dense_source
+
     ops, calls = trace.device_ops, launched_calls(trace)
     assert ops is not None
     mine = calls.where(lambda of: of.call.name in BY_ATOMICS and dense_source(of))
@@ -101,5 +99,7 @@ def _queued(trace: Trace, well: Attainable) -> Mask:
 
 
 def _count(of: LaunchedCall) -> float | None:
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import adds_of
+
     adds = adds_of(of)
     return None if adds is None else float(adds.count)

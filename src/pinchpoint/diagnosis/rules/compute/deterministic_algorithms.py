@@ -34,7 +34,6 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.rules.compute._scattered_adds import SORTED, adds_ns
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
@@ -76,6 +75,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _inside(trace: Trace) -> Mask:
     """Device operations of operators that call ``index_put_`` and would not without the mode."""
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import SORTED
+
     host, ops = trace.host_ops, trace.device_ops
     assert host is not None
     assert ops is not None
@@ -92,6 +93,8 @@ def _inside(trace: Trace) -> Mask:
 
 def _by_atomics(trace: Trace, rows: Rows) -> Iterator[Change]:
     """One kernel for each call, as long as its additions take; the rest is dropped."""
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import adds_ns
+
     ops, calls, well = trace.device_ops, launched_calls(trace), attainable(trace)
     if well is None or ops is None:
         return

@@ -42,7 +42,6 @@ from pinchpoint.diagnosis.evidence.loading import most_won_ns
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import Rule
-from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -110,6 +109,8 @@ def _by_run_facts(trace: Trace) -> Iterator[Found]:
 
 def _by_stalls(trace: Trace) -> Iterator[Found]:
     """Stalls of the launching thread beside worker processes."""
+    from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
+
     if trace.api_calls is None:
         return
     steps, host = judged_steps(trace), trace.host_ops

@@ -45,11 +45,9 @@ from pinchpoint.analysis.time.stalls import (
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.rivals import Rival, sampled_rivals
-from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
 from pinchpoint.diagnosis.rule import NotChecked, Rule
-from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.run_samples import SampledThread
@@ -69,6 +67,8 @@ BUSY_RATIO = 0.2
 
 def check(trace: Trace) -> Iterator[Found]:
     """Stalls of the launching thread beside a thread that runs Python."""
+    from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
+
     steps = judged_steps(trace)
     if not len(steps):
         return
@@ -122,6 +122,8 @@ LEAST_RUN_RATIO = 0.1  # of a run, that is lost to the lock
 
 def check_run(trace: Trace) -> Iterator[Found]:
     """Threads of a whole run that wanted the lock and did not have it, most work first."""
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     if samples is None or account is None:
         raise NotChecked("the threads of the whole run were not looked at")

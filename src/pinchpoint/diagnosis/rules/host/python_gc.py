@@ -28,7 +28,6 @@ from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, named
 from pinchpoint.diagnosis.evidence.rare import found_of, material
-from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
@@ -79,6 +78,8 @@ LEAST_RUN_RATIO = 0.05  # of a run without steps: less is within what two runs d
 
 def check_run(trace: Trace) -> Iterator[Found]:
     """Collections of a whole run, timed one by one; who called for most of them."""
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     garbage = None if samples is None else samples.garbage
     if garbage is None or account is None:

@@ -22,12 +22,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.mean.crew import crew
 from pinchpoint.analysis.mean.whole_run import Way, run_account
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.run import data_wait_ns, host_looks, run_facts, workers_at_once
 from pinchpoint.diagnosis.evidence.loading import most_won_ns
-from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Framework, NotChecked, Rule
@@ -62,6 +60,9 @@ OWN_RATIO = 0.6  # of the cores, used by the run itself: with less, others took 
 
 def check_run(trace: Trace) -> Iterator[Found]:
     """Processes and threads of a whole run that had no core because of each other."""
+    from pinchpoint.analysis.mean.crew import crew
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     cores, usage = run_facts(trace).cores_allowed, samples.usage if samples else None
     cores = cores or (usage.cores_allowed if usage else None) or run_facts(trace).cores_there

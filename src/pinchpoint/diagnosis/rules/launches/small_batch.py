@@ -37,7 +37,6 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.diagnosis.rules.launches._many_launches import ManyLaunches, many_launches
-from pinchpoint.diagnosis.rules.launches._module_loop import module_loop
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -57,6 +56,8 @@ UNSURE_RATIO = 0.5  # short kernels take longer than their work does, large ones
 
 def check(trace: Trace) -> Iterator[Found]:
     """Training steps with a handful of items."""
+    from pinchpoint.diagnosis.rules.launches._module_loop import module_loop
+
     work, launches = workload(trace), many_launches(trace)
     if not work.trains or launches is None:
         return

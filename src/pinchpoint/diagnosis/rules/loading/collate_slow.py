@@ -28,7 +28,6 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import InputWork, parents, within
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans
 from pinchpoint.diagnosis.evidence.loading import Loads, loads, work_in_loader
-from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
@@ -51,6 +50,8 @@ LONGEST_PER_ROW_NS = 50_000  # fetch and collate take 5 to 20 µs a row; opening
 
 def check(trace: Trace) -> Iterator[Found]:
     """Collating that can be seen, or tiny rows in great numbers."""
+    from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
+
     found = loads(trace)
     if found is None or not found.starving:
         return

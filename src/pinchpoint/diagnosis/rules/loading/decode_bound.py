@@ -21,7 +21,6 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.host.ancestry import InputWork
 from pinchpoint.diagnosis.evidence.loading import loads, work_in_loader
-from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
@@ -41,6 +40,8 @@ RULE = Rule(
 
 def check(trace: Trace) -> Iterator[Found]:
     """Decoding on the thread of the steps."""
+    from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
+
     found = loads(trace)
     if found is None or not found.starving:
         return

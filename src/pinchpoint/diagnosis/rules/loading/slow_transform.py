@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from pinchpoint.analysis.host.ancestry import InputWork
 from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.diagnosis.evidence.loading import loads
-from pinchpoint.diagnosis.evidence.workers import workers_do
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
@@ -49,6 +48,8 @@ _CHANNELS = (3, 4)  # of pictures: RGB, and RGB with transparency
 
 def check(trace: Trace) -> Iterator[Found]:
     """Waits for workers that take long for each sample."""
+    from pinchpoint.diagnosis.evidence.workers import workers_do
+
     found = loads(trace)
     if found is None or not found.starving or not found.in_workers:
         return

@@ -27,7 +27,6 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import InputWork, parents, subtree_sums
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, named
 from pinchpoint.diagnosis.evidence.loading import MOST_OF_IT_RATIO, loads, work_in_loader
-from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
@@ -46,6 +45,8 @@ RULE = Rule(
 
 def check(trace: Trace) -> Iterator[Found]:
     """File access on the thread of the steps."""
+    from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
+
     found = loads(trace)
     if found is None or not found.starving:
         return

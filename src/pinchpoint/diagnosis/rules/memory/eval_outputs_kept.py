@@ -17,13 +17,10 @@ Where all results are needed together on the device and are known to fit.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.allocations import driver_growth, runs_backward, unused_nodes
-from pinchpoint.analysis.memory.shortage import place, size
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_FIVE_STEPS
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule
-from pinchpoint.diagnosis.rules.memory._histories import bought, leaks, left_behind
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -40,6 +37,9 @@ _HINT = "right += (logits.argmax(-1) == y).sum()   # not kept.append(logits)"
 
 def check(trace: Trace) -> Iterator[Found]:
     """Results that every step leaves behind."""
+    from pinchpoint.analysis.memory.shortage import place, size
+    from pinchpoint.diagnosis.rules.memory._histories import leaks, left_behind
+
     if trace.allocations is None or not len(trace.allocations):
         yield from _by_driver_calls(trace)
         return
@@ -57,6 +57,9 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _by_driver_calls(trace: Trace) -> Iterator[Found]:
     """Without memory events: memory is bought in every step although no graph is recorded."""
+    from pinchpoint.analysis.memory.allocations import driver_growth, runs_backward, unused_nodes
+    from pinchpoint.diagnosis.rules.memory._histories import bought
+
     if trace.api_calls is None:
         raise NotChecked("the recording has no memory events")
     grown = driver_growth(trace)

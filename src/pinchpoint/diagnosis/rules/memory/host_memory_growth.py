@@ -19,10 +19,6 @@ Where the growth ends by design, as in a cache that fills.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
-from pinchpoint.analysis.memory.history import histories
-from pinchpoint.analysis.memory.shortage import place, size
-from pinchpoint.analysis.memory.traced import HOST
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import MORE_STEPS, Need, Record
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule
@@ -44,6 +40,11 @@ RULE = Rule(
 
 def check(trace: Trace) -> Iterator[Found]:
     """Host tensors that every step leaves behind."""
+    from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
+    from pinchpoint.analysis.memory.history import histories
+    from pinchpoint.analysis.memory.shortage import place, size
+    from pinchpoint.analysis.memory.traced import HOST
+
     host = next((h for h in histories(trace) if h.device == HOST), None)
     if host is None:
         raise NotChecked("the recording has no memory of the host to speak of", _OF_WORKERS)

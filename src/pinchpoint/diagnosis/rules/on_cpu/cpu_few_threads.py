@@ -24,7 +24,6 @@ from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, Way, run_
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
@@ -87,6 +86,8 @@ ALONE_RATIO = 1.2  # cores used on average, by a program that computes with one 
 
 def check_run(trace: Trace) -> Iterator[Found]:
     """Products of a whole run that one thread computes while other cores are allowed."""
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     usage, cores = samples.usage if samples else None, run_facts(trace).cores_allowed
     cores = cores or (usage.cores_allowed if usage else None)

@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from pinchpoint.analysis.mean.whole_run import Way, run_account
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
@@ -78,6 +77,8 @@ LEAST_KERNEL_NS = 300_000_000  # a start with NumPy, pandas and SciPy takes half
 
 def check_run(trace: Trace) -> Iterator[Found]:
     """Page faults of a whole run, by the share of the kernel in its time on cores."""
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     usage = samples.usage if samples else None
     if account is None or usage is None or usage.page_faults is None or not usage.kernel_ns:

@@ -20,11 +20,11 @@ Where the operator's work is not what its shapes say: a sort, say, passes over i
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pinchpoint.analysis.costs import fourier
-from pinchpoint.analysis.limits.on_cpu import CpuPiece, cpu_pieces
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.steps.steps import steps
@@ -36,6 +36,10 @@ from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.limits.on_cpu import CpuPiece
+
 
 RULE = Rule(needs=("host_ops",), record=SHAPES_AND_TYPES, residual=True, advice=NO_HINT)
 
@@ -49,6 +53,8 @@ MOST_TOLD = 3  # the engine drops those that other findings explain
 
 def check(trace: Trace) -> Iterator[Found]:
     """Operators far from what a slow machine needs, most time first."""
+    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
+
     if judged(trace) is None:
         return
     pieces = cpu_pieces(trace)
@@ -59,7 +65,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield from told[:MOST_TOLD]
 
 
-def _told(trace: Trace, piece: CpuPiece) -> Found | None:
+def _told(trace: Trace, piece: "CpuPiece") -> Found | None:
     limit_ns, step_ns = piece.limit_ns, steps(trace).typical_ns
     if limit_ns is None or not step_ns or piece.ns_per_step < FAR_RATIO * limit_ns:
         return None
@@ -77,7 +83,7 @@ def _told(trace: Trace, piece: CpuPiece) -> Found | None:
     return _finding(trace, piece, spans, entry)
 
 
-def _finding(trace: Trace, piece: CpuPiece, spans: HostSpans, entry: Known | None) -> Found:
+def _finding(trace: Trace, piece: "CpuPiece", spans: HostSpans, entry: Known | None) -> Found:
     limit_ns, host = piece.limit_ns, trace.host_ops
     assert limit_ns is not None
     assert host is not None

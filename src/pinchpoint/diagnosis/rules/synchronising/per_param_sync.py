@@ -27,7 +27,6 @@ from pinchpoint.diagnosis.evidence.device_work import waiting
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -44,6 +43,8 @@ LEAST_OF_PARAMETERS = 0.25
 
 def check(trace: Trace) -> Iterator[Found]:
     """Reads in proportion to the parameters."""
+    from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
+
     reads = waiting(trace, "reads of device values", WaitReason.VALUE)
     parameters = workload(trace).parameters
     if reads is None or not parameters or reads.count < FEWEST_READS:

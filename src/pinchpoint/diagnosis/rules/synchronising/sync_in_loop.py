@@ -37,7 +37,6 @@ from pinchpoint.diagnosis.evidence.device_work import waiting
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
 from pinchpoint.trace import Trace
 
 RULE = Rule(needs=("api_calls", "device_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)
@@ -70,6 +69,8 @@ _FIX_OF_A_CALL = (
 
 def check(trace: Trace) -> Iterator[Found]:
     """Reads of device values inside the steps."""
+    from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
+
     reads = waiting(trace, "reads of device values", WaitReason.VALUE)
     if reads is None:
         return

@@ -26,7 +26,6 @@ import numpy as np
 
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.evidence.alone import alone_ns
 from pinchpoint.diagnosis.evidence.round_trips import copies_between
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
@@ -44,6 +43,8 @@ LEAST_WON_RATIO = 0.5
 def check(trace: Trace) -> Iterator[Found]:
     """Waits for copies inside compiled programs, in the judged steps, of the device that waits
     longest."""
+    from pinchpoint.diagnosis.evidence.alone import alone_ns
+
     ops = trace.device_ops
     if ops is None or trace.compiled_ops is None or not len(trace.compiled_ops):
         return
