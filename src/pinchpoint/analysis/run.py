@@ -129,10 +129,10 @@ def sampled_metrics(trace: Trace) -> tuple[SampledRow, ...]:
 
 def sampled_sentences(trace: Trace) -> tuple[str, ...]:
     """What the samples mean, device by device; empty without telemetry."""
-    from pinchpoint.monitor.sentences import device_sentences, host_sentences
-
     found: list[str] = []
     devices = device_looks(trace)
+    from pinchpoint.monitor.sentences import device_sentences, host_sentences
+
     for number, looks in devices.items():
         prefix = f"Device {number}: " if len(devices) > 1 else ""
         found += [prefix + text for text in device_sentences(_stretch(str(number), looks))]
@@ -163,11 +163,10 @@ def _rows(device: int | None, looks: Looks) -> Iterator[SampledRow]:
 
 
 def _stretch(device: str | None, looks: Looks) -> "Stretch":
-    from pinchpoint.monitor.sample import Sample
-    from pinchpoint.monitor.sentences import Stretch
-
     count = len(looks)
     chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_LOOKS)).astype(np.intp))
+    from pinchpoint.monitor.sample import Sample
+
     samples = [
         Sample(
             int(looks.time_ns[row]),
@@ -176,6 +175,8 @@ def _stretch(device: str | None, looks: Looks) -> "Stretch":
         )
         for row in chosen.tolist()
     ]
+    from pinchpoint.monitor.sentences import Stretch
+
     return Stretch(samples, "the time sampled")
 
 

@@ -132,12 +132,12 @@ def _looked_at(trace: Trace) -> str:
 
 def _named_place(trace: Trace) -> str:
     """The function of the program that takes most, where a run's window for names shows one."""
-    from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
-
     named = trace.run.named if trace.run else None
     if named is None or named.host_ops is None:
         return ""
     # Another thread may wait all the time, and its frames would show it as busy.
+    from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
+
     table = source_table(named, named.host_ops["thread"] == main_thread(named))
     if not isinstance(table, SourceTable):
         return ""

@@ -44,10 +44,11 @@ def claims(path: Path, head: bytes) -> bool:
 def read(path: Path) -> Trace:
     """The device side of a recording."""
     from pinchpoint.importers.assembly.timeline import Timeline
-    from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
 
     timeline = Timeline()
     numbers = set[int]()
+    from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
+
     with unpacked(path) as plain:
         must_fit(path, plain.stat().st_size, TABLE_TIMES)
         for columns in _columns(path, plain, timeline):

@@ -47,14 +47,14 @@ def with_code(findings: Sequence[Finding], trace: Trace) -> tuple[Finding, ...]:
 def _with_lines(
     finding: Finding, roots: Sequence[Path], program: Program, samples: RunSamples | None
 ) -> Finding:
-    from pinchpoint.program.edits import AT_LINE, ELSEWHERE, edit_for
-
     at = finding.location
     if at is None or at.file is None or at.line is None:
         return finding
     source = source_of(at.file, at.line, at.function, roots)
     if source is None:
         return finding
+    from pinchpoint.program.edits import AT_LINE, ELSEWHERE, edit_for
+
     if finding.id in ELSEWHERE:
         return _with_lines_elsewhere(finding, source, roots)
     edit = edit_for(finding.id, source, at.line, program.workers)
@@ -68,9 +68,9 @@ def _with_lines(
 
 def _with_lines_elsewhere(finding: Finding, source: Source, roots: Sequence[Path]) -> Finding:
     """The finding at the line that its fix changes; without lines where that is not found."""
+    count = next((e.value for e in finding.evidence if e.what == "cores allowed"), None)
     from pinchpoint.program.edits import edit_for
 
-    count = next((e.value for e in finding.evidence if e.what == "cores allowed"), None)
     edit = edit_for(finding.id, source, 0, count if count is None else max(int(count), 1))
     if edit is None or finding.location is None:
         return finding

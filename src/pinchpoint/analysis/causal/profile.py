@@ -300,12 +300,12 @@ class _Replay:
 
     def critical_ns(self, path: "CriticalPath", one: _Chosen) -> int:
         """Of its time, what is on the critical path; host time before a node by its share of it."""
-        from pinchpoint.analysis.causal.critical_path import Link
-
         graph = self.window.graph
         mine = np.zeros(len(self.trace.device_ops or ()), np.bool_)
         mine[one.rows] = True
         total = path.by_op(self.window)[mine[graph.op_rows]].sum()
+        from pinchpoint.analysis.causal.critical_path import Link
+
         before = Link.BATCH if one.frees == OF_A_BATCH else Link.HOST
         for link, part, whole in (
             (before, one.gap_ns, graph.gap_ns),

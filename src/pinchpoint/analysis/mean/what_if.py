@@ -73,9 +73,9 @@ def what_if_mean(
     trace: Trace, changes: Sequence[Change], *, every_step: bool = False
 ) -> Prediction | None:
     """As ``replay.what_if``, counted from the mean step where that is not the typical one."""
-    from pinchpoint.analysis.mean.on_cpu import what_if_on_cpu
-
     if computes_on_cpu(trace):
+        from pinchpoint.analysis.mean.on_cpu import what_if_on_cpu
+
         return _of_the_step_said(
             what_if_on_cpu(trace, _touched(trace, changes)), step_base_ns(trace)
         )

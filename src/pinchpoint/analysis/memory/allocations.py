@@ -207,9 +207,9 @@ def unused_graphs(history: "History") -> UnusedGraphs | None:
 
 def _without_backward(history: "History") -> "list[Run]":
     """Forward runs that no backward pass follows; the last one may still get its own."""
+    runs = history.phases.runs
     from pinchpoint.analysis.memory.owners.phases import Phase
 
-    runs = history.phases.runs
     return [
         run
         for run, following in zip(runs, (*runs[1:], None), strict=False)
@@ -219,12 +219,13 @@ def _without_backward(history: "History") -> "list[Run]":
 
 def _kept(history: "History", run: "Run", leaking: set[int]) -> Ints:
     """The blocks of a run that a graph holds: what outlives its module, but for the results."""
-    from pinchpoint.analysis.memory.owners.owners import MemoryCategory
-    from pinchpoint.analysis.memory.owners.phases import Phase
-
     blocks = history.blocks
     mine = blocks.born_within(run.first, run.end)
+    from pinchpoint.analysis.memory.owners.phases import Phase
+
     in_backward = np.append(history.phases.of_event, 0)[blocks.death[mine]] == Phase.BACKWARD
+    from pinchpoint.analysis.memory.owners.owners import MemoryCategory
+
     held = history.owners.is_(MemoryCategory.ACTIVATION)[mine] & ~in_backward
     if held.sum() < MIN_KEPT_BLOCKS or held.mean() < GRAPH_RATIO or in_backward.any():
         return mine[:0]

@@ -102,12 +102,12 @@ def _noticeable(done: "AllocatorReplay") -> bool:
 def histories(trace: Trace) -> tuple[History, ...]:
     """The devices of a snapshot or of a trace with memory events, most memory first; the host,
     if a trace has it, last."""
-    from pinchpoint.analysis.memory.allocator.replay import devices, replay
-    from pinchpoint.analysis.memory.owners.stacks import stack_signs
     from pinchpoint.analysis.memory.traced import HOST, traced, traced_devices, traced_replay
 
     if trace.snapshot is not None:
         snapshot = trace.snapshot
+        from pinchpoint.analysis.memory.allocator.replay import devices, replay
+
         replays = [replay(trace, device) for device in devices(trace)]
     else:
         events = traced(trace)
@@ -115,6 +115,8 @@ def histories(trace: Trace) -> tuple[History, ...]:
             return ()
         snapshot = events.snapshot
         replays = [traced_replay(events, device) for device in traced_devices(events)]
+    from pinchpoint.analysis.memory.owners.stacks import stack_signs
+
     signs = stack_signs(snapshot.stacks)
     replays = [r for r in replays if r.device != HOST or _noticeable(r)]
     found = [_history(done, signs, snapshot) for done in replays]
@@ -127,10 +129,11 @@ def recorded_histories(trace: Trace) -> tuple[History, ...]:
 
 
 def _history(done: "AllocatorReplay", signs: "StackSigns", snapshot: MemorySnapshot) -> History:
-    from pinchpoint.analysis.memory.owners.owners import owners
     from pinchpoint.analysis.memory.owners.phases import phases, steps
 
     in_phases = phases(done, signs, snapshot)
+    from pinchpoint.analysis.memory.owners.owners import owners
+
     return History(
         device=done.device,
         replay=done,
@@ -275,8 +278,6 @@ class MemoryTimeline:
 
 def timeline(history: History, points: int = POINTS) -> MemoryTimeline:
     """Curves of at most ``points`` points."""
-    from pinchpoint.analysis.memory.owners.owners import MemoryCategory
-
     count = len(history.replay)
     edges = np.unique(np.linspace(0, count, min(points, count) + 1).astype(np.int64))
     chosen = np.array(
@@ -287,6 +288,8 @@ def timeline(history: History, points: int = POINTS) -> MemoryTimeline:
         np.int64,
     )
     by_category = {}
+    from pinchpoint.analysis.memory.owners.owners import MemoryCategory
+
     for category in MemoryCategory:
         rows = np.flatnonzero(history.owners.is_(category))
         change = np.zeros(count + 2, np.int64)

@@ -94,8 +94,6 @@ def needed_bytes(failure: "Failure") -> int:
 
 def remedies(history: "History", failure: "Failure") -> tuple[Remedy, ...]:
     """Changes in order of how little they disturb; the first that fits is the smallest."""
-    from pinchpoint.analysis.memory.what_if import what_ifs
-
     needed, limit = needed_bytes(failure), failure.limit_bytes
     out = []
     if failure.fragmented:
@@ -108,6 +106,8 @@ def remedies(history: "History", failure: "Failure") -> tuple[Remedy, ...]:
                 "free memory inside segments becomes usable as one piece",
             )
         )
+    from pinchpoint.analysis.memory.what_if import what_ifs
+
     known = {a.id: a for a in what_ifs(history)}
     for id_ in GENTLE_FIRST:
         if id_ in known:
@@ -141,13 +141,13 @@ def batch_after_failure(
     history: "History", failure: "Failure", capacity_bytes: int
 ) -> "Batch | None":
     """The failing batch on a device of another size; None if what it needs is not known."""
-    from pinchpoint.analysis.memory.what_if import ALLOCATOR_MARGIN, Batch
-
     forecast = failure.forecast
     fixed = _fixed(history, failure)
     if forecast is None or forecast.needed_bytes <= fixed:
         return None
     growing = forecast.needed_bytes - fixed
+    from pinchpoint.analysis.memory.what_if import ALLOCATOR_MARGIN, Batch
+
     room = int(capacity_bytes * ALLOCATOR_MARGIN) - fixed
     return Batch(
         capacity_bytes,

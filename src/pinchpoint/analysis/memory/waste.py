@@ -93,9 +93,9 @@ def retries(history: History) -> tuple[Retry, ...]:
 
 def _by_program(history: History) -> Mask:
     """Events inside ``empty_cache`` or a graph's capture, which empties the cache by itself."""
+    events = history.replay.events
     from pinchpoint.analysis.memory.owners.stacks import Sign
 
-    events = history.replay.events
     signs = history.signs.has(Sign.EMPTY_CACHE | Sign.GRAPH_CAPTURE)
     result: Mask = events.known("stack") & np.append(signs, False)[events["stack"]]
     return result
@@ -103,9 +103,9 @@ def _by_program(history: History) -> Mask:
 
 def _varying(history: History) -> float:
     """How much the forward passes of the steps differ in what they allocate."""
+    blocks = history.blocks
     from pinchpoint.analysis.memory.owners.phases import Phase
 
-    blocks = history.blocks
     born = np.append(history.phases.of_event, 0)[blocks.birth] == Phase.FORWARD
     born &= ~blocks.before
     first, end = np.array(history.steps.first), np.array(history.steps.end)

@@ -50,12 +50,12 @@ NEARLY_ALL_RATIO = 0.95  # of the step is own work: nothing between the ranks is
 
 def breakdown(job: "Job") -> tuple[Share, ...]:
     """The parts of the step, most time first; they add up to it exactly."""
-    from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS
-
     usable = job.facts.usable
     if not usable.any():
         return ()
     mean = job.facts.parts_ns[usable].mean(axis=0)
+    from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS
+
     between = np.array([p.id in BETWEEN_RANKS for p in job.facts.parts], np.bool_)
     parts = [p for p, b in zip(job.facts.parts, between.tolist(), strict=True) if not b]
     shared = float(mean[between].sum())
@@ -76,10 +76,10 @@ def without_profiler(job: "Job", total_ns: int | None = None) -> tuple[Share, ..
     their idle parts, and the rest of the difference from waiting, which ends with it. Where
     waiting is not told from transfer, nothing is taken from either.
     """
-    from pinchpoint.analysis.ranks.own_time import RECORDED_PARTS
-
     shares = breakdown(job)
     ns = np.array([s.ns_per_step for s in shares], np.float64)
+    from pinchpoint.analysis.ranks.own_time import RECORDED_PARTS
+
     grows = np.array([s.part.id in RECORDED_PARTS for s in shares], np.bool_)
     idle = np.array([s.part.group in ("idle", "host") for s in shares], np.bool_)
     waiting = np.array([s.part in (WAITING, UNSPLIT) for s in shares], np.bool_)

@@ -141,8 +141,6 @@ def command(
     verbose
         Also show evidence, tables and why a cause was not checked.
     """
-    from pinchpoint.report.documents.fit import fitted
-
     chosen = _one_format(shape.json, shape.markdown, shape.format)
     max_chars = shape.max_chars
     limit = parse_gate(fail_over)
@@ -161,6 +159,8 @@ def command(
         found = found.redacted(files)
     reports, jobs = found.reports, found.jobs
     if max_chars is not None and reports:
+        from pinchpoint.report.documents.fit import fitted
+
         show_json(fitted(reports[0], max_chars))
     else:
         shown = found.within if found.within and chosen == "terminal" else found
@@ -178,12 +178,13 @@ def command(
 def _write_page(page: Page, found: Answers, files: Sequence[Path]) -> None:
     if not page.html:
         return
-    from pinchpoint.jobs.full_page import full_page
 
     if len(found.reports) + len(found.jobs) > 1 and not found.one_run:
         raise UsageError("--html writes the page of one recording", hint="name one file")
     report = found.reports[0] if found.reports else None
     job = found.jobs[0] if found.jobs else None
+    from pinchpoint.jobs.full_page import full_page
+
     text = full_page(files[0], found.trace, report, job, redact=page.redact, note=note)
     page.write(text, files)
 
@@ -245,11 +246,12 @@ def _present_to_github(reports: Sequence[Report]) -> None:
     import secrets
 
     from pinchpoint.report import ci, markdown
-    from pinchpoint.report.pages.report import report_page
 
     for report in reports:
         show(ci.log(report, token=secrets.token_hex()))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        from pinchpoint.report.pages.report import report_page
+
         try:
             with Path(summary).open("a", encoding="utf-8") as file:
                 pages = [report_page(report, verbose=True) for report in reports]

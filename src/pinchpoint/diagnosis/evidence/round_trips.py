@@ -62,8 +62,6 @@ def _pairs(size: Ints, number: Ints) -> NDArray[np.complex128]:
 
 def round_trip(trace: Trace) -> Iterator[Found]:
     """The tensors of a step that go to the host and come back, as one finding."""
-    from pinchpoint.analysis.tables.transfers import blocked_ns
-
     ops, there_and_back = trace.device_ops, _there_and_back(trace)
     if ops is None or there_and_back is None:
         return
@@ -76,6 +74,8 @@ def round_trip(trace: Trace) -> Iterator[Found]:
     going[down] = True
     out = device_work(trace, going, "to the host")
     moved = per_step(trace, int(ops["bytes"][down].astype(np.int64).sum()))
+    from pinchpoint.analysis.tables.transfers import blocked_ns
+
     waited = round(per_step(trace, int(blocked_ns(trace)[copies.rows].sum())))
     what = "Saved tensors go" if _in_backward(trace, up) else "Tensors go"
     yield Found(

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypedDict
 
-from pinchpoint.analysis.memory.shortage import place, pressure, size
 from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime, ScaleHostSpans
 from pinchpoint.diagnosis.commands import Program, in_its_words, spelt
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
@@ -148,13 +147,14 @@ class Said:
 
 def findings(trace: Trace) -> Said:
     """Ask the memory rules. A failed request comes first, then what frees most bytes."""
-    from pinchpoint.analysis.memory.history import recorded_histories
-    from pinchpoint.report.documents.memory import MemoryFinding
-
     asked = [known for known in rules().values() if known.rule.about is About.MEMORY]
     outcomes = [ask(known, trace) for known in asked]
+    from pinchpoint.analysis.memory.history import recorded_histories
+
     histories = recorded_histories(trace)
     major = MAJOR_RATIO * max((h.replay.peak("requested").bytes for h in histories), default=0)
+    from pinchpoint.report.documents.memory import MemoryFinding
+
     found = [
         MemoryFinding(
             **shared(f) | {"id": o.id},
@@ -163,6 +163,8 @@ def findings(trace: Trace) -> Said:
         for o in outcomes
         for f in o.findings
     ]
+    from pinchpoint.analysis.memory.shortage import pressure
+
     failed = any(pressure(trace, h).failure is not None for h in histories)
     first = {k.id for k in asked if failed and k.rule.explains_full_memory}
     found.sort(key=lambda f: (f.id not in first, -(f.saving_bytes or 0)))
@@ -176,10 +178,10 @@ def findings(trace: Trace) -> Said:
 
 def _negligible(trace: Trace) -> "list[MemoryFinding]":
     """Leaks too small to matter: said, so that nobody looks for them."""
+    named_by = {known.rule.leak: id_ for id_, known in rules().items()}
     from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
     from pinchpoint.analysis.memory.history import recorded_histories
 
-    named_by = {known.rule.leak: id_ for id_, known in rules().items()}
     return [
         _small_leak(named_by[leak.kind], leak)
         for history in recorded_histories(trace)
@@ -189,9 +191,10 @@ def _negligible(trace: Trace) -> "list[MemoryFinding]":
 
 
 def _small_leak(id_: str, leak: "Leak") -> "MemoryFinding":
+    spot = leak.place
+    from pinchpoint.analysis.memory.shortage import place, size
     from pinchpoint.report.documents.memory import MemoryFinding
 
-    spot = leak.place
     return MemoryFinding(
         id=id_,
         summary=(

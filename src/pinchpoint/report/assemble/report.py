@@ -11,7 +11,6 @@ from pinchpoint.analysis.device.activity import device_activity, each_device
 from pinchpoint.analysis.limits.roofs import spec_of
 from pinchpoint.analysis.mean.what_if import why_not_closer
 from pinchpoint.analysis.mean.whole_run import only_samples
-from pinchpoint.analysis.ranks.accounting import one_of_many
 from pinchpoint.analysis.replay.binding import too_few_operations
 from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
@@ -26,7 +25,6 @@ from pinchpoint.diagnosis.commands import program_of
 from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
-from pinchpoint.importers.ranks.files import command_for_all_ranks
 from pinchpoint.json_text import said
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
@@ -137,15 +135,17 @@ def _queue(trace: Trace) -> QueueInfo | None:
 
 def _all_ranks(trace: Trace) -> str | None:
     """What to ask next about one rank in which nothing is found; None where there are no others."""
+    from pinchpoint.analysis.ranks.accounting import one_of_many
+
     if one_of_many(trace) is None:
         return None
     path = Path(trace.source.path)
+    from pinchpoint.importers.ranks.files import command_for_all_ranks
+
     return command_for_all_ranks(path) if trace.source.path and path.exists() else None
 
 
 def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> Report:
-    from pinchpoint.report.tables.build import tables
-
     return Report(
         source=_source(trace),
         health=health,
@@ -155,11 +155,17 @@ def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> 
         processes=tuple(_process(part) for part in processes(trace)),
         serving=_serving(trace),
         kv_cache=_kv_cache(trace),
-        tables=_sums(trace) | (tables(windows.names_of(trace)) | tables(trace) if detailed else {}),
+        tables=_sums(trace) | (_tables(trace) if detailed else {}),
         roofline=_roofline(trace) if detailed else None,
         run=run_info(trace),
         **conclusions,
     )
+
+
+def _tables(trace: Trace) -> dict[str, ResultTable]:
+    from pinchpoint.report.tables.build import tables
+
+    return tables(windows.names_of(trace)) | tables(trace)
 
 
 def _sums(trace: Trace) -> dict[str, ResultTable]:
@@ -229,6 +235,8 @@ def _roofline(trace: Trace) -> "RooflineDocument | None":
 
 def _source(trace: Trace) -> SourceInfo:
     tables = (trace.host_ops, trace.api_calls, trace.device_ops)
+    from pinchpoint.analysis.ranks.accounting import one_of_many
+
     return SourceInfo(
         path=_text(trace.source.path),
         format=trace.source.format,

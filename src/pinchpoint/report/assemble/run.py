@@ -36,14 +36,15 @@ MOSTLY_RATIO = 0.5  # of the time at a place: then it is named
 
 def run_info(trace: Trace) -> RunInfo | None:
     """None where the run was not looked at."""
-    from pinchpoint.analysis.mean.crew import crew
-    from pinchpoint.analysis.mean.outside import phases
-
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     if samples is None or account is None:
         return None
+    from pinchpoint.analysis.mean.crew import crew
+
     team, usage = crew(trace), samples.usage
     known = usage is not None and usage.user_ns is not None
+    from pinchpoint.analysis.mean.outside import phases
+
     return RunInfo(
         alone=only_samples(trace),
         total_ns=account.total_ns,
@@ -255,8 +256,6 @@ _VERB = {
 
 def _mostly(places: tuple[RunPlace, ...], way: Way | None, total_ns: int) -> str:
     """Where most of that is: the function, with what it is at there."""
-    from pinchpoint.diagnosis.evidence.run_places import in_run, location_of
-
     timed = [
         (p.ways.get(way, 0) if way else p.share.ns, n, p) for n, p in enumerate(places) if p.at
     ]
@@ -265,4 +264,6 @@ def _mostly(places: tuple[RunPlace, ...], way: Way | None, total_ns: int) -> str
         return ""
     what = place.inside if place.inside_ratio >= MOSTLY_RATIO else ""
     what = what or (place.call if place.call_ratio >= MOSTLY_RATIO else "")
+    from pinchpoint.diagnosis.evidence.run_places import in_run, location_of
+
     return f", {in_run(ns, total_ns)} of it in {location_of(place)}{f' at {what}' if what else ''}"

@@ -294,9 +294,9 @@ def heaviest_line(trace: Trace) -> PieceInfo | None:
 
     Without a device, the operator that the host computes longest.
     """
-    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
-
     if computes_on_cpu(trace):
+        from pinchpoint.analysis.limits.on_cpu import cpu_pieces
+
         longest = next(iter(cpu_pieces(trace)), None)
         return None if longest is None else _on_cpu(trace, longest)
     heavy = [

@@ -93,9 +93,6 @@ def _answer(report: Report, verbose: bool) -> Iterator[Block]:
 
 
 def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
-    from pinchpoint.report.pages.causal import queue_sentence
-    from pinchpoint.report.tables.columns import titled
-
     if verbose and concludes:
         items = wording.not_checked_grouped(report)
         if items:
@@ -106,9 +103,13 @@ def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
             yield Text(f"{dropped.id}: {dropped.why}", label="Found, not shown")
         if report.clear:
             yield Text(", ".join(report.clear), label="Clear")
+    from pinchpoint.report.pages.causal import queue_sentence
+
     if verbose and (sentence := queue_sentence(report.queue)):
         yield Text(sentence, label="Queue")
     if verbose and report.tables:
+        from pinchpoint.report.tables.columns import titled
+
         for table in report.tables.values():
             yield Details(titled(table), (result_table(table),))
     if report.next_command and concludes:

@@ -42,8 +42,6 @@ UNEVEN_RATIO = 1.5  # one device in collectives so much longer than another: it 
 
 def check(trace: Trace) -> Iterator[Found]:
     """Time of the judged steps in collectives of compiled programs."""
-    from pinchpoint.diagnosis.evidence.alone import alone_ns
-
     ops, compiled = trace.device_ops, trace.compiled_ops
     if ops is None or compiled is None or not len(compiled) or len(trace.api_calls or ()):
         return
@@ -53,6 +51,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if steps(trace).how == "none":
         raise NotChecked("no steps were found")
     mine &= judged_steps(trace).step_of(ops["start_ns"]) >= 0
+    from pinchpoint.diagnosis.evidence.alone import alone_ns
+
     took = {
         d: per_step(trace, alone_ns(ops, mine, d)) for d in np.unique(ops["device"][mine]).tolist()
     }

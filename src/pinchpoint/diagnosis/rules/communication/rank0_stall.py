@@ -49,6 +49,11 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def check_job(job: "Job") -> Iterator[Found]:
     """Rank 0 as the only straggler, with a reason on its host."""
+    if int((job.over.peer_of >= 0).sum()) < _FEWEST_RANKS:
+        raise NotChecked("no collectives that could be matched between ranks")
+    named = job.late.stragglers
+    if len(named) != 1 or job.facts.ranks[named[0].rank].rank != 0:
+        return
     from pinchpoint.diagnosis.rules.communication._rank_delays import (
         by_the_host,
         doing_of,
@@ -59,11 +64,6 @@ def check_job(job: "Job") -> Iterator[Found]:
         waiting_of_others,
     )
 
-    if int((job.over.peer_of >= 0).sum()) < _FEWEST_RANKS:
-        raise NotChecked("no collectives that could be matched between ranks")
-    named = job.late.stragglers
-    if len(named) != 1 or job.facts.ranks[named[0].rank].rank != 0:
-        return
     doing = doing_of(job, named[0].rank)
     if not by_the_host(doing):
         return

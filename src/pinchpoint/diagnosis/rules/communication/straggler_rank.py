@@ -67,6 +67,8 @@ def check_job(job: "Job") -> Iterator[Found]:
 
 
 def _always(job: "Job") -> Found:
+    named = job.late.stragglers
+    ranks = [s.rank for s in named]
     from pinchpoint.diagnosis.rules.communication._rank_delays import (
         MOST_NAMED,
         doing_of,
@@ -80,8 +82,6 @@ def _always(job: "Job") -> Found:
         waiting_of_others,
     )
 
-    named = job.late.stragglers
-    ranks = [s.rank for s in named]
     doing = doing_of(job, ranks[0])
     who = ranks_in_words(job, ranks)
     holds = "hold" if len(ranks) > 1 else "holds"
@@ -103,6 +103,7 @@ def _always(job: "Job") -> Found:
 
 
 def _now_and_then(job: "Job") -> Found:
+    worst = job.late.incidents
     from pinchpoint.diagnosis.rules.communication._rank_delays import (
         doing_of,
         evidence_of,
@@ -110,7 +111,6 @@ def _now_and_then(job: "Job") -> Found:
         place_of,
     )
 
-    worst = job.late.incidents
     doing = doing_of(job, worst[0].rank)
     numbers = job.facts.step_numbers
     steps = [

@@ -48,9 +48,9 @@ QUEUED_RATIO = 3.0
 
 def check(trace: Trace) -> Iterator[Found]:
     """Kernels that add by atomics, far slower than their additions."""
+    host = trace.host_ops
     from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, adds_ns
 
-    host = trace.host_ops
     if host is None or not named(trace, lambda name: name in BY_ATOMICS).any():
         return
     if not host.known("shapes").any():
@@ -87,10 +87,10 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _queued(trace: Trace, well: Attainable) -> Mask:
-    from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, adds_ns, dense_source
-
     ops, calls = trace.device_ops, launched_calls(trace)
     assert ops is not None
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, adds_ns, dense_source
+
     mine = calls.where(lambda of: of.call.name in BY_ATOMICS and dense_source(of))
     took = np.bincount(calls.operator, ops["duration_ns"] * mine)[calls.operator]
     alone = calls.numbers(partial(adds_ns, well))

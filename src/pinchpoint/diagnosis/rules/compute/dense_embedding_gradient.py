@@ -57,9 +57,9 @@ _PASSES = (Category.ELEMENTWISE, Category.OPTIMIZER, Category.REDUCTION, Categor
 
 def check(trace: Trace) -> Iterator[Found]:
     """Passes over whole tables for few rows."""
+    host = trace.host_ops
     from pinchpoint.diagnosis.evidence.embedding_tables import ROWS_ARGUMENT, sparsely_read
 
-    host = trace.host_ops
     if host is None or not named(trace, lambda name: name in ROWS_ARGUMENT).any():
         return
     if not host.known("shapes").any():

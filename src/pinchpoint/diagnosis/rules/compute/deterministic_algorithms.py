@@ -75,14 +75,14 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _inside(trace: Trace) -> Mask:
     """Device operations of operators that call ``index_put_`` and would not without the mode."""
-    from pinchpoint.diagnosis.rules.compute._scattered_adds import SORTED
-
     host, ops = trace.host_ops, trace.device_ops
     assert host is not None
     assert ops is not None
     chain = parents(host)
     outer = named(trace, lambda name: name in _ATOMIC_OTHERWISE)
     around = np.append(nearest(chain, outer), len(host))
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import SORTED
+
     sorting = around[np.flatnonzero(named(trace, lambda name: name in SORTED))]
     sorts = np.zeros(len(host) + 1, np.bool_)
     sorts[sorting] = True
@@ -93,11 +93,11 @@ def _inside(trace: Trace) -> Mask:
 
 def _by_atomics(trace: Trace, rows: Rows) -> Iterator[Change]:
     """One kernel for each call, as long as its additions take; the rest is dropped."""
-    from pinchpoint.diagnosis.rules.compute._scattered_adds import adds_ns
-
     ops, calls, well = trace.device_ops, launched_calls(trace), attainable(trace)
     if well is None or ops is None:
         return
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import adds_ns
+
     wanted = calls.numbers(partial(adds_ns, well))[rows]
     order = np.lexsort((-ops["duration_ns"][rows], calls.operator[rows]))
     first = np.append(True, np.diff(calls.operator[rows][order]) != 0)

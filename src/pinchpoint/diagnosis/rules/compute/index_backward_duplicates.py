@@ -50,9 +50,9 @@ SPLIT_RUNS_RATIO = 1 / 20
 
 def check(trace: Trace) -> Iterator[Found]:
     """Kernels that walk through runs of equal indices."""
+    host, ops = trace.host_ops, trace.device_ops
     from pinchpoint.diagnosis.rules.compute._scattered_adds import SORTED
 
-    host, ops = trace.host_ops, trace.device_ops
     if host is None or ops is None or not named(trace, lambda name: name in SORTED).any():
         return
     if not host.known("shapes").any():
@@ -97,11 +97,11 @@ def _as_atomics_ns(trace: Trace, well: Attainable) -> Floats:
 
 def _walks(trace: Trace) -> Mask:
     """Serial kernels of ``index_put_`` that no operator with another way has called."""
-    from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, SORTED
-
     host, ops = trace.host_ops, trace.device_ops
     assert host is not None
     assert ops is not None
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, SORTED
+
     otherwise = within(parents(host), named(trace, lambda name: name in BY_ATOMICS))[:-1]
     put = launched_calls(trace).where(lambda of: of.call.name in SORTED)
     elsewhere = np.append(otherwise, False)[ops.filled("host_op", len(host))]

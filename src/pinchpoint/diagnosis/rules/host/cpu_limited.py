@@ -109,8 +109,6 @@ def _by_run_facts(trace: Trace) -> Iterator[Found]:
 
 def _by_stalls(trace: Trace) -> Iterator[Found]:
     """Stalls of the launching thread beside worker processes."""
-    from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
-
     if trace.api_calls is None:
         return
     steps, host = judged_steps(trace), trace.host_ops
@@ -126,6 +124,8 @@ def _by_stalls(trace: Trace) -> Iterator[Found]:
     longest = int(np.argmax(held.excess_ns))
     row = int(held.rows[longest])
     loads = host_spans(trace, named(trace, lambda name: name.startswith("enumerate(Data")), "wait")
+    from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
+
     yield Found(
         summary=(
             f"The launching thread stands still for {duration(total)} of the mean step:"

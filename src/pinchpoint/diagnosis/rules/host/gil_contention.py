@@ -67,8 +67,6 @@ BUSY_RATIO = 0.2
 
 def check(trace: Trace) -> Iterator[Found]:
     """Stalls of the launching thread beside a thread that runs Python."""
-    from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
-
     steps = judged_steps(trace)
     if not len(steps):
         return
@@ -86,6 +84,8 @@ def check(trace: Trace) -> Iterator[Found]:
     host = trace.host_ops
     assert host is not None
     row = int(held.rows[longest])
+    from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
+
     yield Found(
         summary=(
             f"The launching thread stands still {100 * (min(total / length, 1)):.0f} % of the time"
@@ -122,8 +122,6 @@ LEAST_RUN_RATIO = 0.1  # of a run, that is lost to the lock
 
 def check_run(trace: Trace) -> Iterator[Found]:
     """Threads of a whole run that wanted the lock and did not have it, most work first."""
-    from pinchpoint.diagnosis.evidence.run_places import of_run
-
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     if samples is None or account is None:
         raise NotChecked("the threads of the whole run were not looked at")
@@ -141,6 +139,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
         return
     beside = next(w for w in wanting if not w.main)
     where = f" in {beside.location}" if beside.location else ""
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     long = of_run(most_ns, account.total_ns)
     yield Found(
         summary=f"{len(wanting)} threads take turns at Python's lock, one of them{where}: together"

@@ -59,9 +59,9 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def check_run(trace: Trace) -> Iterator[Found]:
     """The same of a run whose steps were timed and not recorded."""
+    found = growth(trace)
     from pinchpoint.diagnosis.evidence.run_places import in_the_run
 
-    found = growth(trace)
     for one in check(trace):
         assert found is not None
         yield in_the_run(trace, one, (found.mean_ns - found.early_ns) * found.steps)

@@ -78,8 +78,6 @@ LEAST_RUN_RATIO = 0.05  # of a run without steps: less is within what two runs d
 
 def check_run(trace: Trace) -> Iterator[Found]:
     """Collections of a whole run, timed one by one; who called for most of them."""
-    from pinchpoint.diagnosis.evidence.run_places import of_run
-
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     garbage = None if samples is None else samples.garbage
     if garbage is None or account is None:
@@ -89,6 +87,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
     called = 2 * garbage.called_ns >= garbage.ns
     at = own_frame(garbage.called_at) if called else None
     where = None if at is None else Location(at.file, at.line, at.function)
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     long = of_run(garbage.ns, account.total_ns)
     yield Found(
         summary=f"Garbage is collected {garbage.collections:,} times, for {long}"

@@ -60,14 +60,13 @@ OWN_RATIO = 0.6  # of the cores, used by the run itself: with less, others took 
 
 def check_run(trace: Trace) -> Iterator[Found]:
     """Processes and threads of a whole run that had no core because of each other."""
-    from pinchpoint.analysis.mean.crew import crew
-    from pinchpoint.diagnosis.evidence.run_places import of_run
-
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     cores, usage = run_facts(trace).cores_allowed, samples.usage if samples else None
     cores = cores or (usage.cores_allowed if usage else None) or run_facts(trace).cores_there
     if samples is None or account is None or usage is None or not cores:
         raise NotChecked("the cores of the whole run are not recorded")
+    from pinchpoint.analysis.mean.crew import crew
+
     team = crew(trace)
     lacking_ns = account.ways.get(Way.NO_CORE, 0)
     if team is not None and team.processes:
@@ -82,6 +81,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
     threads = sum(u.threads or 1 for u in each)
     if threads < TOO_MANY_RATIO * cores:
         return
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     long = of_run(lacking_ns, account.total_ns)
     yield Found(
         summary=f"{len(each)} process{'es' if len(each) > 1 else ''} with {threads} threads share"

@@ -38,11 +38,11 @@ RULE = Rule(
 
 def check(trace: Trace) -> Iterator[Found]:
     """Module instances that are called in a loop."""
-    from pinchpoint.diagnosis.rules.launches._module_loop import module_loop
-
     host, launches = trace.host_ops, many_launches(trace)
     if host is None or launches is None or workload(trace).decodes or not late_launches(trace):
         return
+    from pinchpoint.diagnosis.rules.launches._module_loop import module_loop
+
     loop = module_loop(trace)
     if loop is None:
         return

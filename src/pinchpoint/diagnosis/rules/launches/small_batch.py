@@ -56,8 +56,6 @@ UNSURE_RATIO = 0.5  # short kernels take longer than their work does, large ones
 
 def check(trace: Trace) -> Iterator[Found]:
     """Training steps with a handful of items."""
-    from pinchpoint.diagnosis.rules.launches._module_loop import module_loop
-
     work, launches = workload(trace), many_launches(trace)
     if not work.trains or launches is None:
         return
@@ -66,6 +64,8 @@ def check(trace: Trace) -> Iterator[Found]:
     items, step = work.leading_dims[0], corrected_step_ns(trace)
     if items > FEW_ITEMS or step is None:
         return
+    from pinchpoint.diagnosis.rules.launches._module_loop import module_loop
+
     if module_loop(trace) is not None and not work.accumulates:
         return
     filled = _filled_ratio(trace, launches)

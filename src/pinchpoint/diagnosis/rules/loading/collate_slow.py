@@ -50,8 +50,6 @@ LONGEST_PER_ROW_NS = 50_000  # fetch and collate take 5 to 20 µs a row; opening
 
 def check(trace: Trace) -> Iterator[Found]:
     """Collating that can be seen, or tiny rows in great numbers."""
-    from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
-
     found = loads(trace)
     if found is None or not found.starving:
         return
@@ -59,6 +57,8 @@ def check(trace: Trace) -> Iterator[Found]:
         yield from _row_by_row(found)
         return
     large = found.sample_bytes is not None and found.sample_bytes > TINY_ROW_BYTES
+    from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
+
     if found.in_workers and not large and (seen := workers_do(trace)) is not None:
         yield from found_in_workers(found, seen, InputWork.COLLATE, "collating", _FIX, _HINT)
         return

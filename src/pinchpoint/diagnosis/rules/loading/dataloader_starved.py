@@ -64,8 +64,6 @@ RULE = Rule(
 
 def check(trace: Trace) -> Iterator[Found]:
     """Waits for the loader inside the steps: in many of them, or long ones in a few."""
-    from pinchpoint.diagnosis.evidence.workers import loader_does, workers_do
-
     found = loads(trace)
     if found is None or not found.starving:
         whole = tuple(_of_the_run(trace))
@@ -77,6 +75,8 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     pinned = " pin_memory=True," if trace.device_ops is not None else ""  # for copies to a device
     doing = "waits for worker processes" if found.in_workers else "prepares the batch itself"
+    from pinchpoint.diagnosis.evidence.workers import loader_does, workers_do
+
     seen = workers_do(trace) if found.in_workers else loader_does(trace)
     yield Found(
         summary=(
@@ -94,11 +94,11 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _of_the_run(trace: Trace) -> Iterator[Found]:
     """Waits between the steps of a run that recorded steps do not show."""
-    from pinchpoint.diagnosis.evidence.workers import workers_do
-
     waits = waits_for_loader(trace)
     if waits is None or waits.ratio < LEAST_RUN_RATIO:
         return
+    from pinchpoint.diagnosis.evidence.workers import workers_do
+
     done = workers_do(trace)
     said = f", mostly in {done.said}" if done and done.said else ""
     percent = f"{100 * waits.ratio:.0f} %"

@@ -40,11 +40,11 @@ RULE = Rule(
 
 def check(trace: Trace) -> Iterator[Found]:
     """Decoding on the thread of the steps."""
-    from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
-
     found = loads(trace)
     if found is None or not found.starving:
         return
+    from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
+
     if found.in_workers and (seen := workers_do(trace)) is not None:
         yield from found_in_workers(found, seen, InputWork.DECODE, "decoding", _FIX, _HINT)
         return

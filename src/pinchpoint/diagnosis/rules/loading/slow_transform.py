@@ -48,11 +48,11 @@ _CHANNELS = (3, 4)  # of pictures: RGB, and RGB with transparency
 
 def check(trace: Trace) -> Iterator[Found]:
     """Waits for workers that take long for each sample."""
-    from pinchpoint.diagnosis.evidence.workers import workers_do
-
     found = loads(trace)
     if found is None or not found.starving or not found.in_workers:
         return
+    from pinchpoint.diagnosis.evidence.workers import workers_do
+
     per_sample, seen = found.ns_per_sample, workers_do(trace)
     if seen is not None and any(seen.mostly(kind) for kind in _OTHER_CAUSES):
         return

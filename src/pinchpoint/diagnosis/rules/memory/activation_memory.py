@@ -66,11 +66,11 @@ def check(trace: Trace) -> Iterator[Found]:
 def _finding(
     history: "History", event: int, held: "dict[MemoryCategory, int]", shortage: tuple[str, str]
 ) -> Found:
-    from pinchpoint.analysis.memory.checkpointing import checkpointing
     from pinchpoint.analysis.memory.owners.owners import MemoryCategory
-    from pinchpoint.analysis.memory.shortage import place, size
 
     live, activations = sum(held.values()), held[MemoryCategory.ACTIVATION]
+    from pinchpoint.analysis.memory.checkpointing import checkpointing
+
     found = checkpointing(history)
     evidence = [
         Evidence("activations", activations, "bytes"),
@@ -78,6 +78,8 @@ def _finding(
     ]
     if found:
         evidence.append(Evidence("saved by checkpointing", found.saved_bytes, "bytes"))
+    from pinchpoint.analysis.memory.shortage import place, size
+
     summary = f"{shortage[0]}: {100 * activations / live:.0f} % of {size(live)} are activations"
     if found:
         summary += f", most of them of the {len(found.layers)} layers called at {place(found.line)}"

@@ -37,12 +37,12 @@ _HINT = "right += (logits.argmax(-1) == y).sum()   # not kept.append(logits)"
 
 def check(trace: Trace) -> Iterator[Found]:
     """Results that every step leaves behind."""
-    from pinchpoint.analysis.memory.shortage import place, size
-    from pinchpoint.diagnosis.rules.memory._histories import leaks, left_behind
-
     if trace.allocations is None or not len(trace.allocations):
         yield from _by_driver_calls(trace)
         return
+    from pinchpoint.analysis.memory.shortage import place, size
+    from pinchpoint.diagnosis.rules.memory._histories import leaks, left_behind
+
     for _, leak in leaks(trace, RULE):
         yield left_behind(
             leak,
@@ -57,15 +57,16 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _by_driver_calls(trace: Trace) -> Iterator[Found]:
     """Without memory events: memory is bought in every step although no graph is recorded."""
-    from pinchpoint.analysis.memory.allocations import driver_growth, runs_backward, unused_nodes
-    from pinchpoint.diagnosis.rules.memory._histories import bought
-
     if trace.api_calls is None:
         raise NotChecked("the recording has no memory events")
+    from pinchpoint.analysis.memory.allocations import driver_growth, runs_backward, unused_nodes
+
     grown = driver_growth(trace)
     if grown is None or unused_nodes(trace) is not None or runs_backward(trace):
         raise NotChecked("the recording has no memory events")
     parent = trace.api_calls.value("host_op", int(grown.calls[-1]))
+    from pinchpoint.diagnosis.rules.memory._histories import bought
+
     yield bought(
         grown,
         summary=(

@@ -29,13 +29,13 @@ RULE = Rule(needs=(), record=SNAPSHOT_OF_EVALUATION, about=About.MEMORY, advice=
 
 def check(trace: Trace) -> Iterator[Found]:
     """Graphs without a backward pass."""
+    if trace.allocations is None or not len(trace.allocations):
+        yield from _by_nodes(trace)
+        return
     from pinchpoint.analysis.memory.allocations import unused_graphs
     from pinchpoint.analysis.memory.shortage import MATERIAL_PEAK_RATIO, place, size
     from pinchpoint.diagnosis.rules.memory._histories import judged
 
-    if trace.allocations is None or not len(trace.allocations):
-        yield from _by_nodes(trace)
-        return
     for history in judged(trace):
         found = unused_graphs(history)
         peak = history.replay.peak("requested").bytes
@@ -65,7 +65,6 @@ def check(trace: Trace) -> Iterator[Found]:
 def _by_nodes(trace: Trace) -> Iterator[Found]:
     """Without memory events: recorded nodes, none of which is run backward."""
     from pinchpoint.analysis.memory.allocations import driver_growth, unused_nodes
-    from pinchpoint.analysis.memory.shortage import MATERIAL_DEVICE_RATIO, size
 
     found = unused_nodes(trace)
     if trace.host_ops is None or not len(trace.host_ops):
@@ -75,6 +74,8 @@ def _by_nodes(trace: Trace) -> Iterator[Found]:
     if found.at_most_bytes is None:
         raise NotChecked("graphs are recorded and not used; how large they are is not known")
     capacity = max((d.memory_bytes or 0 for d in trace.devices), default=0)
+    from pinchpoint.analysis.memory.shortage import MATERIAL_DEVICE_RATIO, size
+
     if not capacity or found.at_most_bytes < MATERIAL_DEVICE_RATIO * capacity:
         return
     yield Found(

@@ -41,12 +41,12 @@ _HINT = "total += loss.item()        # or loss.detach()"
 
 def check(trace: Trace) -> Iterator[Found]:
     """Graphs that every step leaves behind."""
-    from pinchpoint.analysis.memory.shortage import place, size
-    from pinchpoint.diagnosis.rules.memory._histories import leaks, left_behind
-
     if trace.allocations is None or not len(trace.allocations):
         yield from _by_driver_calls(trace)
         return
+    from pinchpoint.analysis.memory.shortage import place, size
+    from pinchpoint.diagnosis.rules.memory._histories import leaks, left_behind
+
     for found, leak in leaks(trace, RULE):
         yield left_behind(
             leak,
@@ -62,14 +62,15 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _by_driver_calls(trace: Trace) -> Iterator[Found]:
     """Without memory events: memory is bought in every step, and nodes are never run backward."""
-    from pinchpoint.analysis.memory.allocations import driver_growth, unused_nodes
-    from pinchpoint.diagnosis.rules.memory._histories import bought
-
     if trace.api_calls is None:
         raise NotChecked("the recording has no memory events")
+    from pinchpoint.analysis.memory.allocations import driver_growth, unused_nodes
+
     grown, nodes = driver_growth(trace), unused_nodes(trace)
     if grown is None or nodes is None:
         raise NotChecked("the recording has no memory events")
+    from pinchpoint.diagnosis.rules.memory._histories import bought
+
     yield bought(
         grown,
         Evidence("nodes recorded", round(nodes.nodes_per_step, 1), "per step"),

@@ -51,13 +51,13 @@ _HINT = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # before the p
 
 def check(trace: Trace) -> Iterator[Found]:
     """Failed requests, retries, and growth that fragmentation causes."""
+    if trace.allocations is None or not len(trace.allocations):
+        yield from _by_driver_calls(trace)
+        return
     from pinchpoint.analysis.memory.failures import failures
     from pinchpoint.analysis.memory.waste import waste
     from pinchpoint.diagnosis.rules.memory._histories import judged
 
-    if trace.allocations is None or not len(trace.allocations):
-        yield from _by_driver_calls(trace)
-        return
     for history in judged(trace):
         if not history.has_layout:
             continue

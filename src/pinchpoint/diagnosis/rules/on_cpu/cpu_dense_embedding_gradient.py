@@ -57,15 +57,15 @@ _ZEROS = ("aten::fill_", "aten::zero_")
 
 def check(trace: Trace) -> Iterator[Found]:
     """Passes over whole tables for few rows."""
+    mine = judged(trace)
+    if mine is None or trace.host_ops is None:
+        return
     from pinchpoint.diagnosis.evidence.embedding_tables import (
         ROWS_ARGUMENT,
         share_of,
         sparsely_read,
     )
 
-    mine = judged(trace)
-    if mine is None or trace.host_ops is None:
-        return
     backward = mine & named(trace, *ROWS_ARGUMENT)
     if not backward.any():
         return
@@ -128,12 +128,12 @@ def _without(spans: HostSpans, gone_ns: float) -> tuple[Change, ...]:
 
 def _not_decided(trace: Trace, mine: Mask) -> None:
     """Without shapes nobody knows how large the table is: whether it may be the reason."""
-    from pinchpoint.diagnosis.evidence.embedding_tables import ROWS_ARGUMENT
-
     host, step_ns = trace.host_ops, steps(trace).typical_ns
     assert host is not None
     assert step_ns is not None
     operators = cpu_operators(trace)
+    from pinchpoint.diagnosis.evidence.embedding_tables import ROWS_ARGUMENT
+
     passes = named(trace, *_ZEROS) & _below(trace, named(trace, *ROWS_ARGUMENT))
     passes |= inside(trace, OPTIMIZER)
     took = per_step(trace, int(operators.own_ns[mine & passes & operators.operator].sum()))

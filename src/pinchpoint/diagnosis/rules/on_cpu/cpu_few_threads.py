@@ -86,8 +86,6 @@ ALONE_RATIO = 1.2  # cores used on average, by a program that computes with one 
 
 def check_run(trace: Trace) -> Iterator[Found]:
     """Products of a whole run that one thread computes while other cores are allowed."""
-    from pinchpoint.diagnosis.evidence.run_places import of_run
-
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     usage, cores = samples.usage if samples else None, run_facts(trace).cores_allowed
     cores = cores or (usage.cores_allowed if usage else None)
@@ -104,6 +102,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
         return
     at = shared[0].at
     where = None if at is None else Location(at.file, at.line, at.function)
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     long = of_run(most_ns, account.total_ns)
     yield Found(
         summary=f"One thread on {cores:g} cores computes products of matrices for"

@@ -77,8 +77,6 @@ LEAST_KERNEL_NS = 300_000_000  # a start with NumPy, pandas and SciPy takes half
 
 def check_run(trace: Trace) -> Iterator[Found]:
     """Page faults of a whole run, by the share of the kernel in its time on cores."""
-    from pinchpoint.diagnosis.evidence.run_places import of_run
-
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     usage = samples.usage if samples else None
     if account is None or usage is None or usage.page_faults is None or not usage.kernel_ns:
@@ -94,6 +92,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
     outside = [p for p in account.places if p.ways.get(Way.OUTSIDE, 0) and p.at is not None]
     at = max(outside, key=lambda p: p.ways[Way.OUTSIDE]).at if outside else None
     where = None if at is None else Location(at.file, at.line, at.function)
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     long = of_run(most, account.total_ns)
     yield Found(
         summary=f"The kernel hands out new memory {usage.page_faults:,} times, for up to {long}:"

@@ -53,10 +53,10 @@ MOST_TOLD = 3  # the engine drops those that other findings explain
 
 def check(trace: Trace) -> Iterator[Found]:
     """Operators far from what a slow machine needs, most time first."""
-    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
-
     if judged(trace) is None:
         return
+    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
+
     pieces = cpu_pieces(trace)
     if all(piece.shapes is None for piece in pieces):
         raise NotChecked("the shapes of the inputs are not recorded")

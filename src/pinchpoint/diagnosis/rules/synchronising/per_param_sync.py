@@ -43,14 +43,14 @@ LEAST_OF_PARAMETERS = 0.25
 
 def check(trace: Trace) -> Iterator[Found]:
     """Reads in proportion to the parameters."""
-    from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
-
     reads = waiting(trace, "reads of device values", WaitReason.VALUE)
     parameters = workload(trace).parameters
     if reads is None or not parameters or reads.count < FEWEST_READS:
         return
     if reads.count < LEAST_OF_PARAMETERS * parameters:
         return
+    from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
+
     loop = small_loop(trace, reads)
     yield Found(
         summary=(

@@ -69,12 +69,12 @@ _FIX_OF_A_CALL = (
 
 def check(trace: Trace) -> Iterator[Found]:
     """Reads of device values inside the steps."""
-    from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
-
     reads = waiting(trace, "reads of device values", WaitReason.VALUE)
     if reads is None:
         return
     called = _called(trace)
+    from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
+
     loop = None if called else small_loop(trace, reads)
     inside = f", inside {called.function} of {_module(called)}" if called else ""
     times = f"{reads.count:,.0f}" if reads.count >= MANY else f"{reads.count:.3g}"

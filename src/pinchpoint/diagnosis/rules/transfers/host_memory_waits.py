@@ -43,8 +43,6 @@ LEAST_WON_RATIO = 0.5
 def check(trace: Trace) -> Iterator[Found]:
     """Waits for copies inside compiled programs, in the judged steps, of the device that waits
     longest."""
-    from pinchpoint.diagnosis.evidence.alone import alone_ns
-
     ops = trace.device_ops
     if ops is None or trace.compiled_ops is None or not len(trace.compiled_ops):
         return
@@ -53,6 +51,8 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     if steps(trace).how == "none":
         raise NotChecked("no steps were found")
+    from pinchpoint.diagnosis.evidence.alone import alone_ns
+
     device = max(
         np.unique(ops["device"][down | up]).tolist(), key=lambda d: alone_ns(ops, down | up, d)
     )

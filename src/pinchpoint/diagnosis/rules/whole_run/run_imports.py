@@ -25,7 +25,6 @@ from pinchpoint.analysis.mean.whole_run import (
     main_spent,
     share,
 )
-from pinchpoint.diagnosis.evidence.run_places import account_of, at_most, of_the_run, share_evidence
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
@@ -59,6 +58,13 @@ def check(trace: Trace) -> Iterator[Found]:
             at[own[0]] += one.us
     place, place_us = next(iter(at.most_common(1)), (None, 0))
     where = None if place is None else Location(place.file, place.line, place.function)
+    from pinchpoint.diagnosis.evidence.run_places import (
+        account_of,
+        at_most,
+        of_the_run,
+        share_evidence,
+    )
+
     total_ns = account_of(trace).total_ns
     yield Found(
         summary=f"{of_the_run(took.ns, total_ns)} goes into importing modules"
