@@ -272,17 +272,25 @@ def test_time_without_waiting_for_a_cpu_decides(
 
 
 def test_a_budget_is_used_up_and_no_more(tmp_path, machine):
-    machine(lambda arm, i: 10.0 * _BUSY[i * 3 % 7])  # seconds; three pairs take about 70
-    result = _ab(tmp_path, most_pairs=40, budget_s=150.0)
+    machine(lambda arm, i: 10.0 * _BUSY[i * 3 % 7])  # seconds; two warm-ups 20, six pairs 135
+    result = _ab(tmp_path, most_pairs=40, budget_s=170.0)
     assert (result.verdict, result.pairs_measured, result.looks) == ("inconclusive", 6, (5, 6))
     assert any(said.startswith("time its steps: pinchpoint.step()") for said in result.advice)
+
+
+def test_pairs_that_take_longer_than_the_first_ones_stay_within_the_budget(tmp_path, machine):
+    """Two warm-ups and three pairs take 85 s, two more 165; eleven were planned."""
+    machine(lambda arm, i: (10.0 if i < 6 else 30.0) * _BUSY[i * 3 % 7])
+    result = _ab(tmp_path, most_pairs=40, budget_s=270.0)
+    assert (result.verdict, result.pairs_measured, result.looks) == ("inconclusive", 5, (5,))
+    assert sum(run.duration_s for run in result.runs) == pytest.approx(230.0)
 
 
 def test_few_pairs_decide_where_the_budget_has_time_for_no_more(tmp_path, machine):
     """44 % beside noise of 15 %: not at the first of four looks, but at the only one there is."""
     noise = (1.0, 1.1, 1.05, 1.15, 1.0, 0.9, 0.95, 1.1, 1.0, 0.95)
     machine(lambda arm, i: 5 * noise[(i - 2) % 10] * (1.44 if arm == "B" else 1.0))
-    found = _ab(tmp_path, most_pairs=40, budget_s=60.0)
+    found = _ab(tmp_path, most_pairs=40, budget_s=72.0)
     assert (found.verdict, found.pairs_measured, found.looks) == ("regressed", 4, (4,))
 
 

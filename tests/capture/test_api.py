@@ -68,6 +68,15 @@ def test_batches_from_anywhere_count_their_wait(tmp_path):
     assert process_of(cap.folder)["steps"]["count"] == 40
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_a_step_that_the_program_tells_counts_once(both, tmp_path):
+    with pp.watch(out=tmp_path / "run") as cap:
+        for _ in cap.steps(range(40)) if both else range(40):
+            pp.step()
+    pp.step()  # nobody listens any more
+    assert process_of(cap.folder)["steps"]["count"] == 40
+
+
 def test_an_exception_passes_and_what_was_recorded_stays(tmp_path):
     def breaking():
         yield from [(torch.ones(4, 8),)] * 50

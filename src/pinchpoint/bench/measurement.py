@@ -5,7 +5,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -53,11 +53,17 @@ class Measurement:
 
 @contextmanager
 def measurement(
-    kind: str, asked: Mapping[str, Any], folder: Path | None, *, keep_diff: bool = True
+    kind: str,
+    asked: Mapping[str, Any],
+    folder: Path | None,
+    *,
+    keep_diff: bool = True,
+    program: Sequence[str] = (),
 ) -> Iterator[Measurement]:
     """A new session folder with its environment record, while the machine is ours.
 
-    What is not committed in the working directory goes into ``diff.patch`` (``keep_diff``).
+    ``program`` is the command that is measured, whose Python may be another than ours. What is not
+    committed in the working directory goes into ``diff.patch`` (``keep_diff``).
     Whatever ends the block early is noted in ``session.json``; a request to terminate is an
     interruption, so that no program under measurement stays behind.
     """
@@ -67,7 +73,7 @@ def measurement(
         start_session(kind, asked, folder) as session,
         _termination_interrupts(),
     ):
-        record = environment()
+        record = environment(program=program)
         write_json(session.folder / "env.json", record)
         diff = git_diff(Path.cwd()) if keep_diff else None
         if diff:

@@ -25,6 +25,7 @@ from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.settings import FOLDER_VARIABLE, STEPS, Kind, Settings
 from pinchpoint.capture.windows import Window, new_window
+from pinchpoint.inside import marked
 from pinchpoint.inside import step as mark_step
 from pinchpoint.inside.hooks import BATCH_FETCHED, ITERATOR_BUILT
 from pinchpoint.monitor.environment import environment
@@ -35,14 +36,16 @@ Batch = TypeVar("Batch")
 SAVE_EVERY_NS = (
     60_000_000_000  # a document of some ms: who looks at a run, or a fleet, sees it go on
 )
+_NO_STEP = "no step was told: call step() of what the block gives, or pinchpoint.step(), after each"
 CALM = Rhythm(1.0, 1.0)  # seconds: the sampler shares the process with the program
 
 
 class Capture:
     """Times steps and data waits, and records a few steps into a run folder.
 
-    Use it as a context manager; ``steps`` or ``step`` marks the steps. Every rank of a distributed
-    job may use it with the same folder. Under ``pinchpoint run`` it does nothing: that records.
+    Use it as a context manager; ``steps`` or ``step`` marks the steps, or ``pinchpoint.step()``
+    where neither does. Every rank of a distributed job may use it with the same folder. Under
+    ``pinchpoint run`` it does nothing: that records.
     """
 
     def __init__(self, settings: Settings, out: Path | None, policy: Policy) -> None:
@@ -52,6 +55,7 @@ class Capture:
         self._loaders: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._stop_listening: list[Callable[[], None]] = []
         self._began, self._saved_ns = begin(), 0
+        self._called = self._told = False  # ends of steps, here or by ``pinchpoint.step()``
         self.folder: Path | None = None  # the run folder, once begun
         self.problems: list[str] = []  # what went wrong, in sentences, once ended
         self.seconds_spent = 0.0  # in Pinchpoint's own hooks, recordings left out
@@ -70,6 +74,7 @@ class Capture:
             self._telemetry = Telemetry(self.folder / TELEMETRY_FILE, CALM, root_pid=os.getpid())
         self._began = begin()
         self._saved_ns = self._began.steady_ns
+        marked.append(self._ended_elsewhere)
         if "torch.utils.data.dataloader" in sys.modules:
             self._stop_listening = [
                 BATCH_FETCHED.listen(self._fetched, self._hook_failed),
@@ -89,6 +94,9 @@ class Capture:
         session, self._session = self._session, None
         if session is None or self.folder is None:
             return
+        marked.remove(self._ended_elsewhere)
+        if not (self._called or self._told) and error is None:
+            session.problems.append(_NO_STEP)
         session.finish()
         self.problems = session.problems
         if self._telemetry is not None:
@@ -122,6 +130,18 @@ class Capture:
             if self.folder is None:
                 mark_step()  # ``pinchpoint run`` records, and hears where steps end
             return
+        again = self._told and not self._called  # ``pinchpoint.step()`` ended this one
+        self._called = True
+        if not again:
+            self._count(session)
+
+    def _ended_elsewhere(self) -> None:
+        """``pinchpoint.step()`` was called: the end of a step unless ``step`` here says so."""
+        if self._session is not None and not self._called:
+            self._told = True
+            self._count(self._session)
+
+    def _count(self, session: CaptureSession) -> None:
         start_ns = time.perf_counter_ns()
         recording = session.window is not None
         session.step("call")

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.mean.whole_run import RunAccount, RunPlace, Way, run_account
+from pinchpoint.analysis.mean.ways import Way
+from pinchpoint.analysis.mean.whole_run import RunAccount, RunPlace, run_account
 from pinchpoint.compare.profiles import CauseOfChange, ChangedPart, ProfileComparison, Side
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration

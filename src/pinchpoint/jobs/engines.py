@@ -27,12 +27,14 @@ import psutil
 from msgspec.structs import replace
 
 from pinchpoint.analysis.ranks.summarise import summarise
+from pinchpoint.analysis.ranks.summary import RankSummary
 from pinchpoint.diagnosis import engine
 from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.errors import PinchpointError
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile, local_copy
 from pinchpoint.importers.run_folder import was_contended
+from pinchpoint.jobs.looks import own_places
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
 from pinchpoint.report.documents.rank_records import FoundOnRank, RankRecord, encode_record
@@ -61,9 +63,16 @@ def _failed(file: RankFile, why: str) -> RankRecord:
     return RankRecord(path=file.path, rank=file.rank, label=file.label, error=why)
 
 
+def summary_of(trace: Trace, path: str) -> RankSummary:
+    """What is kept of a rank, with what the run folder around its file knows of it."""
+    contended = was_contended(path)
+    places = own_places(path) if contended else ()
+    return replace(summarise(trace), contended=contended, places=places)
+
+
 def record_of(trace: Trace, file: RankFile) -> RankRecord:
     """The record of a trace that is read already."""
-    summary = replace(summarise(trace), contended=was_contended(file.path))
+    summary = summary_of(trace, file.path)
     record = RankRecord(path=file.path, rank=file.rank, label=file.label, summary=summary)
     if summary.refused is not None:
         return record

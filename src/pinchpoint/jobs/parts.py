@@ -12,14 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import unpack
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers.ranks.files import UNIX_LEAST_NS, at_one_time
-from pinchpoint.importers.run_folder import was_contended
-from pinchpoint.jobs.engines import MOST_FINDINGS
+from pinchpoint.jobs.engines import MOST_FINDINGS, summary_of
 from pinchpoint.json_text import encoded
 from pinchpoint.replacing import replacing, scratch_folder
 from pinchpoint.report.assemble.ranks import report_on
@@ -251,9 +249,7 @@ def record_from(trace: Trace, report: Report) -> RankRecord:
         path=report.source.path,
         rank=report.source.rank,
         label=f"rank {report.source.rank}",
-        summary=msgspec.structs.replace(
-            summarise(trace), contended=was_contended(report.source.path)
-        ),
+        summary=summary_of(trace, report.source.path),
         found=tuple(
             FoundOnRank(saving_ns=_saving(base, item), item=item)
             for item in report.findings[:MOST_FINDINGS]

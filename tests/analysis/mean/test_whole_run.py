@@ -13,13 +13,8 @@ from looked_at_runs import (
     waiting,
 )
 from pinchpoint.analysis.mean.crew import crew
-from pinchpoint.analysis.mean.whole_run import (
-    Way,
-    only_samples,
-    run_account,
-    wait_of,
-    wilson,
-)
+from pinchpoint.analysis.mean.ways import Way, wait_of
+from pinchpoint.analysis.mean.whole_run import only_samples, run_account, wilson
 from pinchpoint.trace.run_samples import Garbage
 
 
@@ -71,6 +66,21 @@ def test_one_call_of_a_numeric_library_computes_though_it_keeps_the_lock():
         for n in range(10)
     ]
     assert run_account(looked_at(thread(*spots))).places[0].main_way is Way.INTERPRETER
+
+
+def test_looks_that_waited_for_the_lock_may_be_of_what_came_before_the_call():
+    """A gather that keeps the lock, then a reduction that gives it up, at which the looks come."""
+    gather = spent(("work.py(5): features",), 0.1, doing="table.gather()", held=1.0)
+    reduction = spent(("work.py(6): features",), 4, doing="rows.sum()", held=0.2)
+    elsewhere = spent(("work.py(9): other",), 5.9, doing="x.dot()")
+    account = run_account(looked_at(thread(gather, reduction, elsewhere)))
+    place = next(p for p in account.places if p.at.function == "features")
+    assert place.ways == {Way.OUTSIDE: 3.3 * SECOND_NS, Way.INTERPRETER: 0.8 * SECOND_NS}
+    assert (place.call, place.call_ratio) == ("rows.sum()", pytest.approx(3.2 / 4.1))
+    plain = run_account(looked_at(thread(gather, elsewhere, spent(reduction.frames[:1], 4))))
+    sure = next(p for p in plain.places if p.at.function == "features").share
+    assert place.share.ns == sure.ns
+    assert place.share.least_ratio == pytest.approx(sure.least_ratio * 3.3 / 4.1)
 
 
 @pytest.mark.parametrize(

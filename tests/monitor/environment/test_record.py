@@ -38,6 +38,24 @@ def test_survives_json():
     assert json.loads(json.dumps(record)) == record
 
 
+@pytest.mark.parametrize("says", [True, False])
+def test_software_is_that_of_the_program(says, tmp_path):
+    """Another Python, which this environment's packages do not reach."""
+    python = tmp_path / "python3"
+    if says:
+        python.symlink_to(sys.executable)
+    else:
+        python.write_text("#!/bin/sh\nexit 1\n")
+        python.chmod(0o755)
+    record = environment(program=(str(python), "train.py"))
+    if says:
+        assert record["software"]["python"] == environment()["software"]["python"]
+        assert "torch" not in record["software"]["distributions"]
+    else:
+        assert record["software"] == {}
+        assert record["unknown"]["software"] == f"{python} did not say"
+
+
 def test_does_not_import_torch(tmp_path):
     import subprocess
 

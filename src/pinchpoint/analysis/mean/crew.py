@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 
+from pinchpoint.analysis.mean.ways import Way, waits_for_work
 from pinchpoint.analysis.mean.whole_run import (
     NS_PER_US,
     Cores,
     RunPlace,
-    Way,
     main_spent,
     places_of,
     run_account,
-    waits_for_work,
 )
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace

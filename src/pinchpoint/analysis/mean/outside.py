@@ -2,12 +2,8 @@
 
 from pinchpoint.analysis.host.frames import is_recorder
 from pinchpoint.analysis.mean.rare_steps import kind_of
-from pinchpoint.analysis.mean.whole_run import (
-    Cores,
-    RunPlace,
-    imports,
-    places_of,
-)
+from pinchpoint.analysis.mean.ways import imports
+from pinchpoint.analysis.mean.whole_run import Cores, RunPlace, places_of
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace

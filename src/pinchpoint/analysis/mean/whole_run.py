@@ -7,12 +7,12 @@ the number of looks (Wilson, JASA 22, 1927).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum
+from collections.abc import Mapping, Sequence
 from math import sqrt
 
-from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, in_numeric_package
+from pinchpoint.analysis.host.frames import PythonFrame, frame_of, in_numeric_package
 from pinchpoint.analysis.mean.rare_steps import called, own_frame
+from pinchpoint.analysis.mean.ways import Way, asleep_us, imports, is_own, wait_of
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
 from pinchpoint.trace.run_samples import SampledThread, Spent
@@ -24,54 +24,15 @@ HELD_RATIO = 0.25
 # Where the looking thread waits for its own core for longer than a switch interval, at each look,
 # what is left of its lateness is uncertain: then most of it has to be.
 BUSY_HELD_RATIO = 0.45
+# Of the time at one call, after which the lock was held. A call that keeps it has all of it, one
+# that gives it up none. Between lie calls at which looks came that waited for the lock: the first
+# that gives it up ends that wait, so that this part may have passed before the call.
+BEFORE_CALL_RATIOS = (0.1, 0.7)
 SWITCH_INTERVAL_NS = 5_000_000  # of the interpreter
 ONE_CALL_RATIO = 0.5  # of the time at a place: then it is not spread over lines of Python
 MOSTLY_RATIO = 0.7  # of the time at a place, at one call: then the place is that call
+Spot = tuple[str, str]  # the innermost line, and the call that it was at
 NS_PER_US = 1000  # looks are counted in microseconds
-
-
-class Way(Enum):
-    """What a thread does with its time; the value is the id of a part of the run."""
-
-    IMPORT = "run-imports"
-    INTERPRETER = "run-interpreter"
-    OUTSIDE = "run-outside"
-    GARBAGE = "run-garbage"
-    NO_CORE = "run-no-core"
-    SLEEP = "run-sleep"
-    LOCK = "run-lock"
-    PROCESS = "run-process"
-    NETWORK = "run-network"
-    FILES = "run-files"
-    WAIT = "run-wait"
-    UNSEEN = "run-unseen"
-
-    @property
-    def label(self) -> str:
-        """For people."""
-        return _LABELS[self]
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits for something else to happen."""
-        return self in WAITS
-
-
-_LABELS = {
-    Way.IMPORT: "importing modules",
-    Way.INTERPRETER: "Python, and calls that hold its lock",
-    Way.OUTSIDE: "in libraries that give the lock up (NumPy)",
-    Way.GARBAGE: "collecting garbage",
-    Way.NO_CORE: "ready to run, without a core",
-    Way.SLEEP: "sleeping",
-    Way.LOCK: "waiting for another thread",
-    Way.PROCESS: "waiting for another process",
-    Way.NETWORK: "waiting for the network",
-    Way.FILES: "waiting for files",
-    Way.WAIT: "waiting, for what is not told",
-    Way.UNSEEN: "not looked at: start, end, recording",
-}
-WAITS = (Way.SLEEP, Way.LOCK, Way.PROCESS, Way.NETWORK, Way.FILES, Way.WAIT)
 
 
 @dataclass(frozen=True)
@@ -203,10 +164,12 @@ def places_of(spent: Sequence[Spent], cores: Cores, of_ns: int) -> tuple[RunPlac
     alike: dict[tuple[str, str] | None, list[Spent]] = {}
     for one in work:
         alike.setdefault(_function(one), []).append(one)
-    found = [
-        _place(group, _ways(group, scarce, cores.held_ratio), of_ns, spent)
-        for group in alike.values()
-    ]
+    found = []
+    for group in alike.values():
+        holds = _holds_lock(group, cores.held_ratio)
+        before = {} if holds else _before_calls(group)
+        ways = _ways(group, scarce, before, holds=holds)
+        found.append(_place(group, ways, before, (of_ns, spent)))
     return tuple(sorted(found, key=lambda place: -place.share.ns))
 
 
@@ -218,24 +181,29 @@ def _ways_of(spent: Sequence[Spent], cores: Cores) -> Mapping[Way, int]:
 
 
 def _place(
-    group: list[Spent], ways: Mapping[Way, int], of_ns: int, every: Sequence[Spent]
+    group: list[Spent],
+    ways: Mapping[Way, int],
+    before: Mapping[Spot, float],
+    of: tuple[int, Sequence[Spent]],
 ) -> RunPlace:
+    of_ns, every = of
     frames: Counter[PythonFrame] = Counter()
     inside: Counter[str] = Counter()
     calls: Counter[str] = Counter()
+    before_us = sum(before.get(_spot(one), 0.0) * one.us for one in group)
     for one in group:
         if (frame := own_frame(one.frames)) is not None:
             frames[frame] += one.us
         if (name := called(one.frames)) is not None:
             inside[name] += one.us
-        if one.doing and _is_own(one.frames[:1]):
-            calls[one.doing] += one.us
+        if one.doing and is_own(one.frames[:1]):
+            calls[one.doing] += round(one.us * (1 - before.get(_spot(one), 0.0)))
     us = sum(one.us for one in group)
     name, name_us = next(iter(inside.most_common(1)), (None, 0))
     call, call_us = next(iter(calls.most_common(1)), ("", 0))
     return RunPlace(
         next(iter(frames.most_common(1)), (None, 0))[0],
-        share(us, every, of_ns, sum(one.looks for one in group)),
+        _opened(share(us, every, of_ns, sum(one.looks for one in group)), before_us / max(us, 1)),
         ways,
         name,
         name_us / max(us, 1),
@@ -245,74 +213,70 @@ def _place(
     )
 
 
-def _ways(group: list[Spent], scarce: float, held_ratio: float) -> Mapping[Way, int]:
-    """What a thread does at a place; whether the lock is held there is told by all looks at it."""
+def _holds_lock(group: Sequence[Spent], held_ratio: float) -> bool:
+    """Whether the thread holds the lock at a place, as all looks at it tell together."""
+    awake = sum(one.us - asleep_us(one) for one in group)
+    held = sum(one.held_us for one in group)
+    return held >= held_ratio * max(awake, 1) and not _computes(group)
+
+
+def _ways(
+    group: Sequence[Spent], scarce: float, before: Mapping[Spot, float], *, holds: bool
+) -> Mapping[Way, int]:
+    """What a thread does at a place."""
     out: Counter[Way] = Counter()
-    awake = on_core = held = 0
+    awake = on_core = 0
     for one in group:
-        asleep = _asleep_us(one)
+        asleep = asleep_us(one)
         out[wait_of(one)] += asleep * NS_PER_US
         awake += one.us - asleep
         on_core += min(one.on_core_us, one.us - asleep)
-        held += one.held_us
     lacking = round(scarce * (awake - on_core))
-    interprets = held >= held_ratio * max(awake, 1) and not _computes(group)
-    way = Way.INTERPRETER if interprets else Way.OUTSIDE
-    out[way] += (awake - lacking) * NS_PER_US
+    early = sum(before.get(_spot(one), 0.0) * one.us for one in group) / max(awake, 1)
+    did = (awake - lacking) * NS_PER_US
+    python = did if holds else round(min(early, 1.0) * did)
+    out[Way.INTERPRETER] += python
+    out[Way.OUTSIDE] += did - python
     out[Way.NO_CORE] += lacking * NS_PER_US
     return {way: ns for way, ns in out.items() if ns > 0}
 
 
-def _computes(group: list[Spent]) -> bool:
+def _computes(group: Sequence[Spent]) -> bool:
     """Whether most of it is one call of a numeric library: some keep the lock meanwhile."""
-    spots: Counter[tuple[str, str]] = Counter()
+    spots: Counter[Spot] = Counter()
     for one in group:
-        spots[(one.frames[0] if one.frames else "", one.doing)] += one.us
+        spots[_spot(one)] += one.us
     (name, doing), us = spots.most_common(1)[0]
     frame = frame_of(name)
     numeric = frame is not None and in_numeric_package(frame.file)
     return numeric and bool(doing) and us >= ONE_CALL_RATIO * sum(spots.values())
 
 
+def _spot(one: Spent) -> Spot:
+    return one.frames[0] if one.frames else "", one.doing
+
+
+def _before_calls(group: Sequence[Spent]) -> dict[Spot, float]:
+    """By call, the part of its time that may have passed before it; see BEFORE_CALL_RATIOS."""
+    us, held = Counter[Spot](), Counter[Spot]()
+    for one in group:
+        us[_spot(one)] += one.us
+        held[_spot(one)] += one.held_us
+    ratios = {spot: held[spot] / max(us[spot], 1) for spot in us if spot[1]}
+    least, most = BEFORE_CALL_RATIOS
+    return {spot: ratio for spot, ratio in ratios.items() if least <= ratio < most}
+
+
+def _opened(share: Share, ratio: float) -> Share:
+    """A share of which this part may have passed elsewhere."""
+    low, high = share.range_ns
+    return Share(share.ns, share.of_ns, (round(low * (1 - ratio)), high), share.looks)
+
+
 def _scarce(work: Sequence[Spent], queued_ns: int) -> float:
     """Of the time in which a thread neither slept nor ran, what it was ready to run in."""
-    off = sum(max(one.us - _asleep_us(one) - one.on_core_us, 0) for one in work)
+    off = sum(max(one.us - asleep_us(one) - one.on_core_us, 0) for one in work)
     return min(queued_ns / max(off * NS_PER_US, 1), 1.0)
-
-
-def _asleep_us(one: Spent) -> int:
-    """Without the kernel's word a thread that was on no core may have lacked one.
-
-    Not in a function that waits: while others hold the lock the kernel is not asked.
-    """
-    if _in_a_wait(one):
-        return max(one.us - one.on_core_us, 0)
-    return _told_us(one)
-
-
-def _told_us(one: Spent) -> int:
-    return min(sum(us for word, us in one.waits if word and not word.startswith("R")), one.us)
-
-
-# Modules of Python's own that a thread without anything to do is found in.
-_WAITING = (
-    "threading.py", "queue.py", "selectors.py", "socket.py", "multiprocessing/", "concurrent/",
-)  # fmt: skip
-_BUSY = ("dump", "load", "send_bytes", "_send")  # there: packing and sending are work
-
-
-def _in_a_wait(one: Spent) -> bool:
-    frame = frame_of(one.frames[0]) if one.frames else None
-    if frame is None or frame.owner is not Owner.FRAMEWORK:
-        return False
-    return any(part in frame.file for part in _WAITING) and not frame.function.startswith(_BUSY)
-
-
-def waits_for_work(one: Spent) -> bool:
-    """Whether a thread waits inside Python's own library, or on a queue of the program's."""
-    if not one.frames or _in_a_wait(one):
-        return True
-    return 2 * _told_us(one) > one.us and wait_of(one) in (Way.LOCK, Way.PROCESS)
 
 
 def share(us: int, every: Sequence[Spent], of_ns: int, looks: int) -> Share:
@@ -349,57 +313,3 @@ def wilson(ratio: float, count: float) -> tuple[float, float]:
 def _function(one: Spent) -> tuple[str, str] | None:
     frame = own_frame(one.frames)
     return None if frame is None else (frame.file, frame.function)
-
-
-def _is_own(frames: Iterable[str]) -> bool:
-    return any((f := frame_of(name)) is not None and f.owner is Owner.USER for name in frames)
-
-
-_IMPORTING = (": _find_and_load", ": exec_module", ": _gcd_import")  # of importlib
-
-
-def imports(frames: Sequence[str]) -> bool:
-    """Whether the innermost work is an import, and no function of the program that it runs."""
-    for name in frames:
-        if name.endswith(_IMPORTING):
-            return True
-        if _is_own((name,)) and not name.endswith(": <module>"):
-            return False
-    return False
-
-
-# What a thread waits for: by the kernel's function, and by Python's own modules on the stack where
-# that one is used for many things (poll, a pipe).
-_BY_WORD = (
-    (Way.SLEEP, ("nanosleep",)),
-    (Way.PROCESS, ("do_wait", "wait4", "waitid")),
-    (
-        Way.NETWORK,
-        ("skb", "tcp", "inet", "unix_stream", "sk_wait", "accept", "sock_", "wait_woken"),
-    ),
-    (Way.LOCK, ("futex",)),
-    (Way.FILES, ("io_schedule", "folio", "page", "jbd2", "ext4", "xfs", "btrfs", "nfs", "fuse")),
-)
-_BY_MODULE = (
-    (Way.PROCESS, ("subprocess.py", "multiprocessing/", "concurrent/futures/process.py")),
-    (Way.NETWORK, ("socket.py", "ssl.py", "http/client.py", "urllib", "requests", "asyncio/")),
-    (Way.LOCK, ("threading.py", "queue.py", "concurrent/futures/")),
-)
-
-
-def wait_of(one: Spent) -> Way:
-    """What a thread waits for at a stack."""
-    words = Counter({word: us for word, us in one.waits if word and not word.startswith("R")})
-    word = next(iter(words.most_common(1)), ("", 0))[0]
-    known = next((way for way, parts in _BY_WORD if any(p in word for p in parts)), None)
-    if known in (Way.SLEEP, Way.NETWORK):
-        return known
-    files = [name.partition("(")[0] for name in one.frames]
-    for way, modules in _BY_MODULE:
-        if any(m in file and not _is_own((f"{file}(1): f",)) for file in files for m in modules):
-            return way
-    if known is not None:
-        return known
-    if "pipe" in word:
-        return Way.PROCESS
-    return Way.FILES if word.startswith("D") else Way.WAIT

@@ -13,7 +13,13 @@ from typing import overload
 
 import numpy as np
 
-from pinchpoint.analysis.ranks.summary import Kernel, RankPart, RankSummary, unpack
+from pinchpoint.analysis.ranks.summary import (
+    Kernel,
+    RankPart,
+    RankPlace,
+    RankSummary,
+    unpack,
+)
 from pinchpoint.analysis.statistics import mean_of_steps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.frozen import dataclass
@@ -171,6 +177,8 @@ class JobFacts:
     parts: tuple[RankPart, ...]
     parts_ns: Floats  # (ranks, parts): mean of the rank's complete steps
     kernel_samples: Mapping[int, tuple[Kernel, ...]]  # by position, of ranks that stand for all
+    # By position, of the first ranks whose cores others took
+    places: Mapping[int, tuple[RankPlace, ...]] = field(default_factory=dict)
 
     @property
     def own_ns(self) -> Floats:
@@ -215,6 +223,7 @@ class FactsOf:
     means: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     samples: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
     sample_every: int = 1
+    places: dict[int, tuple[RankPlace, ...]] = field(default_factory=dict)
 
     def look_at(self, summary: RankSummary) -> None:
         """Learn which steps the rank completed."""
@@ -235,6 +244,8 @@ class FactsOf:
         if len(self.samples) > MOST_SAMPLES:
             self.sample_every *= 2
             self.samples = {r: k for r, k in self.samples.items() if r % self.sample_every == 0}
+        if summary.places and len(self.places) < MOST_SAMPLES:
+            self.places[row] = summary.places
         self.ranks.add(summary)
         own, columns = _rows(summary)
         at = np.searchsorted(self.numbers, own)
@@ -273,6 +284,7 @@ class FactsOf:
             parts=tuple(self.parts.values()),
             parts_ns=self.means,
             kernel_samples=self.samples,
+            places=self.places,
         )
 
 

@@ -129,6 +129,20 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     place: Cause | None = None  # where its longest run was launched
 
 
+class RankPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A function of the program and the time of a mean step that the rank spends there by itself,
+    on a core or asleep of its own will, by looks at it; with 95 % confidence between two bounds."""
+
+    file: str
+    function: str
+    line: Number | None = None
+    doing: str = ""
+    least_ns: Number
+    ns: Number
+    most_ns: Number
+    none_ns: Number  # what so many looks may have missed at a place where they saw nothing
+
+
 class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One rank. Null: the recording does not say."""
 
@@ -155,6 +169,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     )
     causes: tuple[Cause, ...] = ()
     kernels: tuple[Kernel, ...] = ()
+    places: tuple[RankPlace, ...] = ()  # of ranks whose cores others took
 
     def fault(self) -> str | None:
         """Why its columns cannot belong together, which only damage or an edit makes; or None."""

@@ -19,7 +19,7 @@ from pinchpoint.frozen import dataclass
 DEFAULT_THRESHOLD = 0.03  # what ten to twenty pairs see on a typical machine (1.7 % noise)
 MOST_PAIRS = 20  # the last look of decision.py
 FEWEST_PAIRS = 3  # fewer decide nothing
-OVER_BUDGET = 1.25  # times differ from pair to pair by that where other programs run
+LATEST = 3  # pairs that say what the next one takes: the load of a machine comes and goes
 
 Notice = Callable[[str], None]
 
@@ -38,7 +38,7 @@ class AbPlan:
     most_pairs: int = MOST_PAIRS
     warmup_runs: int = 1  # unmeasured runs of each arm: file caches, compiled kernels
     stop_early: bool = True
-    budget_s: float | None = None  # no further look that would end later than this
+    budget_s: float | None = None  # no pair beyond the fewest that would end later than this
 
     def measures(self) -> dict[str, Measure]:
         """All measures by name."""
@@ -72,27 +72,42 @@ def run_ab(
 
     Raises MeasurementInvalid if a command fails, or if no two pairs can be compared.
     """
-    for arm in (plan.a, plan.b):
-        _warm_up(arm, plan, session, notice)
-    return decided(plan, lambda i: _measure_pair(i, plan, session, notice), notice, warnings)
+    spent_s = sum(_warm_up(arm, plan, session, notice) for arm in (plan.a, plan.b))
+
+    def pair(i: int) -> Pair:
+        return _measure_pair(i, plan, session, notice)
+
+    return decided(plan, pair, notice, warnings, spent_s)
 
 
 def decided(
-    plan: AbPlan, pair: Callable[[int], Pair], notice: Notice, warnings: Sequence[str] = ()
+    plan: AbPlan,
+    pair: Callable[[int], Pair],
+    notice: Notice,
+    warnings: Sequence[str] = (),
+    spent_s: float = 0.0,
 ) -> AbResult:
-    """The same of pairs as they come: ``pair(i)`` gives the i-th, measured or recorded before."""
+    """The same of pairs as they come: ``pair(i)`` gives the i-th, measured or recorded before.
+
+    ``spent_s`` of the budget are gone before the first. Where pairs take longer than the first ones
+    did, the last look is after as many as there was time for; that is no choice by what they say.
+    """
     pairs = [pair(i) for i in range(FEWEST_PAIRS)]
-    looks = _looks(plan, pairs, notice)
+    looks = _looks(plan, pairs, notice, spent_s)
     decisions: dict[str, Decision] = {}
     for look in looks:
+        over = False
         while len(good_pairs(pairs)) < look and not _disturbed(pairs, look):
+            over = _is_over(plan, pairs, spent_s)
+            if over:
+                good = len(good_pairs(pairs))
+                looks = (*(n for n in looks if n < good), good)
+                notice("pairs take longer than the first ones: the budget has time for no more")
+                break
             pairs.append(pair(len(pairs)))
         decisions = _look(plan, pairs, looks, decisions)
         notice(f"after {len(good_pairs(pairs))} pairs: {_open_or_decided(decisions)}")
-        if _disturbed(pairs, look) or _decided(plan, pairs, decisions, looks):
-            break
-        if late := _beyond_budget(plan, pairs, looks, look):
-            notice(late)
+        if over or _disturbed(pairs, look) or _decided(plan, pairs, decisions, looks):
             break
     return result_of(
         arms=(plan.a, plan.b),
@@ -134,30 +149,25 @@ def _decided(
     return quiet.verdict != "inconclusive"
 
 
-def _looks(plan: AbPlan, pairs: Sequence[Pair], notice: Notice) -> tuple[int, ...]:
+def _looks(plan: AbPlan, pairs: Sequence[Pair], notice: Notice, spent_s: float) -> tuple[int, ...]:
     """After how many pairs it is asked whether they decide. The last look is of as many as the
     budget has time for, by the first pairs, so that all of the error may be spent until then."""
     most = max(plan.most_pairs, len(pairs))
     if plan.budget_s is not None:
         took_s = max(pair_seconds(pairs), 1e-9)
-        fit = int(plan.budget_s / took_s)
+        fit = max(int((plan.budget_s - spent_s) / took_s), 0)
         most = min(most, max(fit, len(pairs)))
         over = "" if fit >= len(pairs) else f", and {len(pairs)} are the fewest that can decide"
         notice(f"a pair takes {took_s:.2g} s: the budget has time for {fit}{over}")
     return looks_up_to(most) if plan.stop_early else (most,)
 
 
-def _beyond_budget(
-    plan: AbPlan, pairs: Sequence[Pair], looks: Sequence[int], look: int
-) -> str | None:
-    """Why the next look is not waited for: pairs take longer than the first ones did."""
-    later = [other for other in looks if other > look]
-    if plan.budget_s is None or not later:
-        return None
-    then_s = later[0] * pair_seconds(pairs)
-    if then_s <= OVER_BUDGET * plan.budget_s:
-        return None
-    return f"{later[0]} pairs would take {then_s:.0f} s, over the budget of {plan.budget_s:.0f} s"
+def _is_over(plan: AbPlan, pairs: Sequence[Pair], spent_s: float) -> bool:
+    """Whether another pair, as long as the latest, would end after the budget."""
+    if plan.budget_s is None:
+        return False
+    until_now_s = spent_s + len(pairs) * pair_seconds(pairs)
+    return until_now_s + pair_seconds(pairs[-LATEST:]) > plan.budget_s
 
 
 def _open_or_decided(decisions: Mapping[str, Decision]) -> str:
@@ -170,14 +180,18 @@ def _disturbed(pairs: Sequence[Pair], look: int) -> bool:
     return len(pairs) >= look and bad > EXCLUDED_LIMIT * len(pairs)
 
 
-def _warm_up(arm: Arm, plan: AbPlan, session: BenchSession, notice: Notice) -> None:
-    """Runs that fill caches, and prove that the command works before time is spent on it."""
+def _warm_up(arm: Arm, plan: AbPlan, session: BenchSession, notice: Notice) -> float:
+    """Runs that fill caches, and prove that the command works before time is spent on it; returns
+    the seconds that they took."""
+    took_s = 0.0
     for i in range(plan.warmup_runs):
         notice(f"warm-up run of {arm.name}")
         folder = session.folder / f"runs/warmup{i}-{arm.name}"
         run = measure_run(arm, plan.options, Place(folder))
         check_finished(run, folder, plan.options)
         plan.gates(run)
+        took_s += run.duration_s or 0.0
+    return took_s
 
 
 def _measure_pair(pair: int, plan: AbPlan, session: BenchSession, notice: Notice) -> Pair:
@@ -202,7 +216,9 @@ def check_finished(run: RunMetrics, folder: Path, options: RunOptions) -> None:
     if run.status == "timeout":
         how = f"did not end within {options.timeout_s:g} s"
     said = tail(folder / "stderr.log", lines=1)
+    lacks = "ModuleNotFoundError" in said  # the Python on the path may be that of Pinchpoint
+    other = "name the Python of the program, such as .venv/bin/python; " if lacks else ""
     raise MeasurementInvalid(
         f"{run.arm + ': ' if run.arm else ''}the command {how}" + (f": {said}" if said else ""),
-        hint=f"its output is in {folder}",
+        hint=f"{other}its output is in {folder}",
     )

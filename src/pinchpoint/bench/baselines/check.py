@@ -9,7 +9,7 @@ import numpy as np
 
 from pinchpoint.bench.ab.result import AbResult, MeasureResult, signed
 from pinchpoint.bench.baselines import Baseline, Entry, Gate, entry_key
-from pinchpoint.bench.measures import CPU_TIME, MEASURES, TIMES, Better, Measure
+from pinchpoint.bench.measures import CPU_TIME, MEASURES, OWN_TIME, TIMES, Better, Measure
 from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
 from pinchpoint.bench.run.validity import is_busy
 from pinchpoint.bench.statistics.distributions import t_quantile
@@ -268,7 +268,18 @@ def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem
         verdict, why = ab.verdict, f"side by side with the base: {ab.why}"
     elif verdict == "inconclusive":
         why = f"{why}, which {found.pairs} pairs here cannot tell"
+    else:
+        why += _of_its_own(item, ab)
     return msgspec.structs.replace(item, verdict=verdict, why=why)
+
+
+def _of_its_own(item: CheckItem, ab: AbResult) -> str:
+    """Beside a wall time what the step takes without others on its CPU: where these are many, 10 %
+    more work can cost 50 % more time, as a longer step is interrupted more often."""
+    own = next((m for m in ab.measures if m.name == OWN_TIME), None)
+    if item.name not in TIMES or own is None:
+        return ""
+    return f" ({own.label} {signed(own.estimate_ratio)})"
 
 
 def suspects(result: CheckResult) -> dict[str, float]:

@@ -255,7 +255,7 @@ def _run(
     settings = replace(settings, folder=str(folder))
     try:
         collect.begin(folder, words, settings)
-        write_json(folder / ENVIRONMENT_FILE, environment())
+        write_json(folder / ENVIRONMENT_FILE, environment(program=words))
         if diff:
             write_diff(folder)
     except OSError as error:

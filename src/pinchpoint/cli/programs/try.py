@@ -201,7 +201,8 @@ def _one(
     note(f"trying {text}" + (f", on top of {below}" if below else ""))
     folder = measuring.output / text.replace("/", "_") if measuring.output else None
     asked = {"command": redacted_command(program), "knobs": text}
-    with measurement("try", asked, folder, keep_diff=measuring.keep_diff) as session:
+    diff = measuring.keep_diff
+    with measurement("try", asked, folder, keep_diff=diff, program=program) as session:
         plan = AbPlan(
             base,
             base,

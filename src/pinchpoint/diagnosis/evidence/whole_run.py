@@ -8,7 +8,7 @@ import msgspec
 
 from pinchpoint.analysis.host.frames import is_recorder
 from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace, called, kind_of, own_frame
-from pinchpoint.analysis.mean.whole_run import imports
+from pinchpoint.analysis.mean.ways import imports
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.run_folder.documents import ProcessDocument, read
-from pinchpoint.run_folder.layout import SAMPLES
+from pinchpoint.run_folder.layout import SAMPLES, TRACES
 from pinchpoint.run_folder.samples import (
     FarStepNote,
     FrameNote,
@@ -45,6 +45,15 @@ def run_samples(folder: Path, process: ProcessDocument) -> RunSamples | None:
     workers = [_worker(one) for one in _all(folder, "worker.*.json")]
     children = [_child(one) for one in _all(folder, "child.*.json")]
     return _of(main, workers, children)
+
+
+def samples_of(recording: Path) -> RunSamples | None:
+    """The samples of the process that wrote this file of a run folder's traces; None without."""
+    if recording.parent.name != TRACES:
+        return None
+    name = recording.name.partition(".trace.")[0]
+    found = _read(recording.parent.parent / SAMPLES / f"{name}.json")
+    return None if found is None else _of(found, (), ())
 
 
 def _all(folder: Path, pattern: str) -> list[SamplesDocument]:

@@ -9,6 +9,7 @@ variables are kept for a list of harmless names only; secrets are never written.
 """
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from pinchpoint.monitor.environment.comparability import (
 from pinchpoint.monitor.environment.facts import redacted_command, variables
 from pinchpoint.monitor.environment.gpus import gpus
 from pinchpoint.monitor.environment.host import host
-from pinchpoint.monitor.environment.software import code_state, software, switches
+from pinchpoint.monitor.environment.software import code_state, software_of, switches
 
 __all__ = [
     "SCHEMA",
@@ -40,16 +41,17 @@ __all__ = [
 SCHEMA = "pinchpoint.environment/1"
 
 
-def environment(folder: Path | None = None) -> dict[str, Any]:
+def environment(folder: Path | None = None, program: Sequence[str] = ()) -> dict[str, Any]:
     """Everything known about this machine and process, ready for JSON.
 
-    ``folder`` is where the git state is read (default: the working directory). Every null has
-    its reason in ``unknown``, keyed by path; a reason at a path covers what is below it.
+    ``folder`` is where the git state is read (default: the working directory). ``program`` is the
+    command of a program: where it begins with another Python, ``software`` is of that. Every null
+    has its reason in ``unknown``, keyed by path; a reason at a path covers what is below it.
     """
     sections = {
         "gpu": gpus(),
         "host": host(),
-        "software": software(),
+        "software": software_of(program),
         "switches": switches(),
         "code": code_state(folder or Path.cwd()),
     }

@@ -5,10 +5,13 @@ It also runs inside the measured program, whose Python may be another one than o
 
 import gc
 import hashlib
+import json
 import platform
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -49,6 +52,12 @@ _NAMED = frozenset(
 )
 _PREFIXES = ("nvidia-", "cupy-cuda", "jax-cuda", "jax-rocm", "jax-tpu", "libtpu")
 _GIT_SECONDS = 5
+_ASK_SECONDS = 30  # to start another interpreter from a cold disk, on a full machine
+_ASK = """import json, sys
+sys.path.append({root!r})
+from pinchpoint.monitor.environment.software import software
+sys.path.pop()
+print(json.dumps(software()))"""
 _DIFF_BYTES_LIMIT = 32 << 20
 
 
@@ -71,6 +80,22 @@ def software() -> tuple[dict[str, Any], dict[str, str]]:
     facts.read("torch_build", _torch_build)
     facts.read("lock_file_sha256", _lock_file)
     return facts.values, facts.unknown
+
+
+def software_of(words: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The same of the Python that a command names as its program, which is asked; else of this."""
+    python = shutil.which(words[0]) if words else None
+    if python is None or not Path(python).name.startswith("python"):
+        return software()
+    if Path(python).absolute().parent == Path(sys.executable).parent:
+        return software()
+    ask = [python, "-c", _ASK.format(root=str(Path(__file__).parents[3]))]
+    try:
+        said = subprocess.run(ask, capture_output=True, timeout=_ASK_SECONDS, check=True)
+        values, unknown = json.loads(said.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}, {"software": f"{python} did not say"}
+    return values, unknown
 
 
 def _torch_build() -> dict[str, str | None]:

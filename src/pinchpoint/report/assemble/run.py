@@ -3,13 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pinchpoint.analysis.mean.whole_run import (
-    RunAccount,
-    RunPlace,
-    Way,
-    only_samples,
-    run_account,
-)
+from pinchpoint.analysis.mean.ways import Way
+from pinchpoint.analysis.mean.whole_run import RunAccount, RunPlace, only_samples, run_account
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.report.documents.report import (
     Health,

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
+from pinchpoint.analysis.ranks.summary import RankPlace
 from pinchpoint.diagnosis.job import diagnose_job
 from program import Program
 from rank_traces import Job
@@ -46,3 +47,39 @@ def test_who_is_late_of_itself(contended, stall_ms, more_ms, answer):
     said = diagnose_job(reduce(lambda: iter(summaries)), [])
     (straggler,) = (o for o in said.outcomes if o.id == "straggler-rank")
     assert straggler.answer == answer
+
+
+@pytest.mark.parametrize(
+    ("spans_ms", "answer"),
+    [
+        pytest.param(
+            ((0.0, 0.0, 3.0), (6.0, 9.0, 13.0)), "found", id="one sleeps, the other never"
+        ),
+        pytest.param(((4.0, 6.0, 8.0), (7.0, 9.0, 13.0)), "not checked", id="bounds that touch"),
+    ],
+)
+def test_where_others_took_the_cores_looks_tell_who_does_more(spans_ms, answer):
+    job = Job(steps=6, stall_ms=lambda rank, step: 5.0 * rank)
+    summaries = [
+        replace(summarise(trace), contended=True, places=_asleep(*spans))
+        for trace, spans in zip(job.traces(), spans_ms, strict=False)
+    ]
+    said = diagnose_job(reduce(lambda: iter(summaries)), [])
+    (straggler,) = (o for o in said.outcomes if o.id == "straggler-rank")
+    assert straggler.answer == answer
+    if answer == "found":
+        (found,) = straggler.findings
+        assert found.summary.startswith(
+            "Rank 1 spends 9.00 ms of a step in prepare (train.py:3) at time.sleep(), its peers"
+        )
+        assert found.location.function == "prepare"
+
+
+def _asleep(least, usual, most):
+    other = RankPlace(file="train.py", function="f", least_ns=0, ns=1, most_ns=2, none_ns=3_000_000)
+    if not usual:
+        return (other,)
+    ns = {"least_ns": least * 1e6, "ns": usual * 1e6, "most_ns": most * 1e6}
+    ns = {name: round(value) for name, value in ns.items()}
+    where = {"file": "train.py", "function": "prepare", "line": 3, "doing": "time.sleep()"}
+    return (other, RankPlace(**where, **ns, none_ns=3_000_000))

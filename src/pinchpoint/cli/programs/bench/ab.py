@@ -316,8 +316,9 @@ def calibrate(
         raise UsageError("which command?", hint="pinchpoint bench calibrate -- python train.py")
     check_pairs(pairs)
     asked = {"command": list(command), "pairs": pairs}
+    diff = measuring.keep_diff
     with measurement(
-        "calibrate", asked, measuring.output, keep_diff=measuring.keep_diff
+        "calibrate", asked, measuring.output, keep_diff=diff, program=command
     ) as session:
         arm = Arm("A", command)
         arms = (arm, replace(arm, name="B"))

@@ -67,7 +67,8 @@ class Base:
         folder = pairs_folder(measuring.output)
         arms = self.arms()
         asked = {"base": self.given or self.commit, "command": list(self.command)}
-        with measurement("ab", asked, folder, keep_diff=measuring.keep_diff) as session:
+        diff = measuring.keep_diff
+        with measurement("ab", asked, folder, keep_diff=diff, program=self.command) as session:
             found = measure_arms(session, arms, Deciding(gate=gated, budget=budget), measuring)
             wrote(session.finish(found, verdict=found.verdict))
             here = tuple(run for run in found.runs if run.arm == "B")

@@ -73,7 +73,8 @@ def measure(
     if processes < 1:
         raise UsageError("at least one process", hint="-p 3")
     asked = {"command": redacted_command(command), "processes": processes} | _plain(measuring)
-    with measurement("run", asked, measuring.output, keep_diff=measuring.keep_diff) as session:
+    diff = measuring.keep_diff
+    with measurement("run", asked, measuring.output, keep_diff=diff, program=command) as session:
         options = session.options(measuring.run_options(command))
         params = parameters(command)
         runs = []

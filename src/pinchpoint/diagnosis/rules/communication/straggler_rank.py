@@ -7,6 +7,9 @@ slow. If another rank is late in each step, the steps and what held them up are 
 recording shows waiting, not who is waited for: this is answered over all ranks, by
 `pinchpoint ranks` or by `pinchpoint diagnose` with the files of all ranks. Host time that recording
 itself may have added is not held against a rank; device work beyond all that its peers need is.
+Where other programs took the cores, recorded times tell who got one. Then looks at the whole run
+are asked at which function a rank was on a core, or asleep, for longer than its peers can have
+been: bounds of 95 % must not touch.
 
 ## Why it matters
 A synchronous job runs at the pace of its slowest rank.
@@ -23,7 +26,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pinchpoint.analysis.device.collectives import collectives
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.analysis.statistics import mean, median_of_ranks
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import ALL_RANKS, Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -31,6 +35,7 @@ from pinchpoint.trace.durations import duration
 
 if TYPE_CHECKING:
     from pinchpoint.analysis.ranks.job import Job
+    from pinchpoint.analysis.ranks.own_places import OwnPlace
 
 
 RULE = Rule(
@@ -58,12 +63,52 @@ def check_job(job: "Job") -> Iterator[Found]:
         yield _always(job)
     elif job.late.cost_ns:
         yield _now_and_then(job)
+    elif more := _by_looks(job):
+        yield _doing_more(job, more)
     elif any(rank.contended for rank in job.facts.ranks):
         raise NotChecked(
             "other programs took the cores of the ranks while this was recorded: who is late by"
             " itself does not show",
             Record("the same on a machine of its own"),
         )
+
+
+def _by_looks(job: "Job") -> "OwnPlace | None":
+    """What a rank surely does beyond its peers, where recorded times cannot tell."""
+    step_ns = mean(median_of_ranks(job.facts.window_ns))
+    from pinchpoint.analysis.ranks.stragglers import LEAST_EXCESS_RATIO
+
+    enough = LEAST_EXCESS_RATIO * step_ns
+    from pinchpoint.analysis.ranks.own_places import beyond_peers
+
+    return next((p for p in beyond_peers(job.facts.places) if p.sure_ns >= enough), None)
+
+
+def _doing_more(job: "Job", more: "OwnPlace") -> Found:
+    place, number = more.place, job.facts.ranks[more.rank].rank
+    where = Location(place.file, place.line, place.function)
+    from pinchpoint.diagnosis.rules.communication._rank_delays import waiting_of_others
+
+    others = waiting_of_others(job, [more.rank])
+    cost = min(more.more_ns, int(others.value)) or more.more_ns
+    at = f" at {place.doing}" if place.doing else ""
+    peers = duration(more.peers_ns) if more.peers_ns else "nothing"
+    return Found(
+        summary=f"Rank {number} spends {duration(place.ns)} of a step in {where}{at}, its peers"
+        f" {peers}; others took the cores, so that looks at the whole run tell this",
+        evidence=(
+            Evidence(f"rank {number} in {place.function}", place.ns, "ns per step"),
+            Evidence("of it, at least", place.least_ns, "ns per step"),
+            Evidence("its peers there", more.peers_ns, "ns per step"),
+            others,
+        ),
+        cost_ns_per_step=cost,
+        saving_ns_per_step=(min(more.sure_ns, cost), cost),
+        location=where,
+        confidence="medium",
+        fix="Find why that rank does this and its peers do not; share it out, or do it outside of"
+        " the step",
+    )
 
 
 def _always(job: "Job") -> Found:

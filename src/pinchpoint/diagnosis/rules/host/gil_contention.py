@@ -30,7 +30,8 @@ from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.rare_steps import own_frame
-from pinchpoint.analysis.mean.whole_run import NS_PER_US, run_account, waits_for_work
+from pinchpoint.analysis.mean.ways import waits_for_work
+from pinchpoint.analysis.mean.whole_run import NS_PER_US, run_account
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.mean.whole_run import Way, run_account
+from pinchpoint.analysis.mean.ways import Way
+from pinchpoint.analysis.mean.whole_run import run_account
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.run import data_wait_ns, host_looks, run_facts, workers_at_once
 from pinchpoint.diagnosis.evidence.loading import most_won_ns

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.on_cpu import cpu_operators
-from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, Way, run_account
+from pinchpoint.analysis.mean.ways import Way
+from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, run_account
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.diagnosis.evidence.host_spans import host_spans

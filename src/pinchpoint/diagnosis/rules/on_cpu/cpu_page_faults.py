@@ -19,7 +19,8 @@ Where memory is so short that what is freed must go back.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.mean.whole_run import Way, run_account
+from pinchpoint.analysis.mean.ways import Way
+from pinchpoint.analysis.mean.whole_run import run_account
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.finding import Evidence, Found, Location

@@ -23,7 +23,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, Way
+from pinchpoint.analysis.mean.ways import Way
+from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule

@@ -19,12 +19,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
-from pinchpoint.analysis.mean.whole_run import (
-    NS_PER_US,
-    imports,
-    main_spent,
-    share,
-)
+from pinchpoint.analysis.mean.ways import imports
+from pinchpoint.analysis.mean.whole_run import NS_PER_US, main_spent, share
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule

@@ -19,12 +19,8 @@ Where the pace is set by somebody else, as of a service that waits for requests.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.mean.whole_run import (
-    WAITS,
-    RunPlace,
-    Way,
-    share_of_way,
-)
+from pinchpoint.analysis.mean.ways import WAITS, Way
+from pinchpoint.analysis.mean.whole_run import RunPlace, share_of_way
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
