@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from importers.test_rocpd import database
 from pinchpoint.cli import main
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
@@ -49,6 +50,8 @@ def two_kernels():
         row(CANN, 1, "AscendCL@aclnnMatmul", 110, 30),
         row(CANN, 1, "Node@launch", 120, 10),
         row(CANN, 1, "AscendCL@aclrtSynchronizeStream", 500, 200),
+        row(CANN, 1, "Runtime@StreamSynchronize", 510, 180),
+        row(CANN, 1, "Runtime@StreamSyncTaskFinish", 680, 0),
         row(DEVICE, 3, "MatMulV2", 200, 300),
         row(DEVICE, 3, "EVENT_WAIT", 500, 50),
         row(DEVICE, 3, "MEMCPY_ASYNC", 560, 40),
@@ -77,6 +80,7 @@ def test_work_of_the_device_is_work_and_nothing_else_is(trace):
     assert ops["kind"].tolist() == [DeviceKind.KERNEL, DeviceKind.COPY, DeviceKind.COLLECTIVE]
     assert ops["duration_ns"].tolist() == [300_000, 40_000, 100_000]
     assert trace.text(ops, "collective", 2) == "allreduce"
+    assert ops["device"].tolist() == [0, 0, 0]  # processes of one device
     assert trace.source.recorder == "torch_npu.profiler"
 
 
@@ -91,12 +95,126 @@ def test_arrows_say_what_launched_it(trace):
 def test_calls_are_those_that_launch_and_wait_on_the_thread_of_the_program(trace):
     calls = trace.api_calls
     assert calls["kind"].tolist() == [ApiKind.LAUNCH, ApiKind.SYNC_STREAM]
+    assert calls["duration_ns"].tolist() == [10_000, 180_000]  # the innermost that waits
     assert {trace.threads[t].process for t in calls["thread"]} == {str(PYTHON)}
+
+
+def test_processes_of_several_devices_are_told_by_their_numbers(tmp_path):
+    """msprof numbers them: process of the host * 1024 + layer * 32 + device."""
+    names = {7 * 1024 + layer * 32 + n: layer for layer in (13, 15) for n in (2, 5)}
+    said = {13: "Ascend Hardware", 15: "Communication"}
+    events = [
+        {"ph": "M", "name": "process_name", "pid": p, "tid": 0, "args": {"name": said[layer]}}
+        for p, layer in names.items()
+    ]
+    for at, (process, layer) in enumerate(names.items()):
+        events.append(row(process, 1, "MatMul" if layer == 13 else "hcom_send", 10 * at, 5))
+    events.append(row(PYTHON, 1, "aten::mm", 0, 5, "cpu_op"))
+    events += [e for e in json.loads(view()) if e["pid"] == PYTHON]
+    (tmp_path / "trace_view.json").write_text(json.dumps(events))
+    ops = load(tmp_path / "trace_view.json").device_ops
+    assert ops["device"].tolist() == [0, 1, 0, 1]
+
+
+def test_minus_one_numbers_no_node_of_the_backward_pass(tmp_path):
+    events = [row(PYTHON, 1, "aten::add", at, 5, "cpu_op") for at in (0, 10)]
+    for event, number in zip(events, (-1, 4), strict=True):
+        event["args"] = {"Sequence number": number}
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
+    assert load(tmp_path / "t.json").host_ops.known("sequence").tolist() == [False, True]
 
 
 def test_nothing_says_any_longer_that_the_device_is_not_read(trace):
     facts = {trace.names[n] for n in trace.health["fact"]}
     assert not facts & {"device-unread", "cpu-only", "no-device-activity"}
+
+
+NAMES_BY_NUMBER = ["ProfilerStep#7", "aten::mm", "launch", "MatMulV2", "AI_CORE", "EVENT_RECORD"]
+NAMES_BY_NUMBER += ["hcom_allReduce__1", "aclrtSynchronizeStream", "Enqueue"]
+HOST_THREAD = (300 << 32) | 301
+
+
+def task(start, end, number, connection, kind=4):
+    times = {"startNs": start, "endNs": end, "deviceId": 2, "streamId": 5}
+    return times | {"connectionId": connection, "globalTaskId": number, "taskType": kind}
+
+
+def cann(start, end, name, connection):
+    times = {"startNs": start, "endNs": end, "globalTid": HOST_THREAD}
+    return times | {"name": name, "connectionId": connection}
+
+
+def torch_row(start, end, name, connection, kind=50001):
+    times = {"startNs": str(start), "endNs": str(end), "globalTid": HOST_THREAD, "name": name}
+    return times | {"type": kind, "connectionId": connection, "sequenceNumber": None}
+
+
+DATABASE = {
+    "STRING_IDS": [{"id": n, "value": name} for n, name in enumerate(NAMES_BY_NUMBER)],
+    "NPU_INFO": [{"id": 2, "name": "Ascend910B"}],
+    "COMPUTE_TASK_INFO": [{"globalTaskId": 1, "name": 3}],
+    "COMMUNICATION_TASK_INFO": [{"globalTaskId": 4}],
+    "TASK": [
+        task(3_000, 4_000, 1, 61),
+        task(4_000, 4_010, 2, 62, kind=5),  # a mark of an event
+        task(5_000, 9_000, 3, 63),  # what starts the collective
+        task(5_100, 5_200, 4, 63),  # and a part of it
+    ],
+    "COMMUNICATION_OP": [{"opName": 6, "startNs": 5_000, "endNs": 8_900, "connectionId": 63}],
+    "CANN_API": [
+        cann(1_200, 1_300, 2, 61),
+        cann(1_400, 1_410, 2, 62),
+        cann(1_500, 1_600, 2, 63),
+        cann(6_000, 9_500, 7, 90),
+    ],
+    "PYTORCH_API": [
+        torch_row(1_000, 9_900, 0, None),
+        torch_row(1_100, 1_190, 1, 40),
+        torch_row(1_150, 1_160, 8, 41, kind=50002),
+    ],
+    "CONNECTION_IDS": [{"id": 40, "connectionId": 61}, {"id": 41, "connectionId": 700}],
+    "STEP_TIME": [{"id": 7, "startNs": 1_000, "endNs": 9_900}],
+}
+
+
+def test_a_database_has_what_its_tables_say(tmp_path, capsys):
+    path = database(tmp_path / "ascend_pytorch_profiler_0.db", DATABASE)
+    trace = load(path)
+    ops, calls = trace.device_ops, trace.api_calls
+    assert [(trace.names[n], d) for n, d in zip(ops["name"], ops["duration_ns"], strict=True)] == [
+        ("MatMulV2", 1_000),
+        ("hcom_allReduce__1", 3_900),
+    ]
+    assert ops["kind"].tolist() == [DeviceKind.KERNEL, DeviceKind.COLLECTIVE]
+    assert [d.name for d in trace.devices] == ["Ascend910B"]
+    assert calls["kind"].tolist() == [ApiKind.LAUNCH, ApiKind.LAUNCH, ApiKind.SYNC_STREAM]
+    assert calls["start_ns"][ops["api_call"]].tolist() == [200, 500]
+    assert trace.names[trace.host_ops["name"][ops["host_op"][0]]] == "aten::mm"
+    assert (trace.steps["number"].tolist(), trace.steps["duration_ns"].tolist()) == ([7], [8_900])
+    assert main(["diagnose", str(path)]) == 0
+    assert "1 step (markers)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("op_statistic.csv", "Device_id,OP Type,Core Type,Count,Total Time(us)\n", "trace_view"),
+        ("l2_cache.csv", "Stream Id,Task Id,Hit Rate,Victim Rate,Op Name\n", "trace_view"),
+        ("memory_record.csv", "Component,Timestamp(us),Total Reserved(MB)\n", "snapshot"),
+        ("profiler_info_0.json", '{"config": {"common_config": {}}}', "ASCEND_PROFILER_OUTPUT"),
+        ("communication.json", '{"step": {"p2p": {}}}', "ASCEND_PROFILER_OUTPUT"),
+    ],
+)
+def test_what_lies_beside_a_recording_says_what_to_give(tmp_path, capsys, name, content, said):
+    (tmp_path / name).write_text(content)
+    assert main(["diagnose", str(tmp_path / name)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_sums_in_a_database_say_what_to_give(tmp_path, capsys):
+    path = database(tmp_path / "analysis.db", {"StepTraceTime": [{"step": "1", "computing": 2}]})
+    assert main(["diagnose", str(path)]) == 2
+    assert "ascend_pytorch_profiler_*.db" in capsys.readouterr().err
 
 
 DETAILS = (

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from importers.nsys_export import call, kernel, nvtx, strings, write
-from importers.test_ascend import DETAILS
+from importers.test_ascend import DATABASE, DETAILS
 from importers.test_execution_trace import flat
 from importers.test_load_test import VLLM, stats
 from importers.test_memory_timeline import ROWS
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
 from importers.test_perfetto import HOST, QUEUE, TRACKS, note, slice_on
-from importers.test_rocpd import rocpd
+from importers.test_rocpd import database, rocpd
 from importers.test_rocprofv3 import PROCESS, stamp
 from importers.test_run_folder import run_folder
 from importers.test_telemetry import SCRAPE
@@ -91,6 +91,7 @@ def telemetry_log(folder):
 
 
 SAMPLES = {
+    "Ascend database": lambda f: [database(f / "msprof_0.db", DATABASE)],
     "Ascend kernel table": lambda f: text(f, "kernel_details.csv", DETAILS),
     "bench folder": bench,
     "kineto": kineto,

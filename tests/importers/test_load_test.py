@@ -56,6 +56,12 @@ def test_vllm(tmp_path, capsys):
     assert "time to first token" in capsys.readouterr().out
 
 
+def test_settings_of_the_server_may_come_before_all_results(tmp_path):
+    asked = {"tag": None, "dataset_name": "random", "request_rate": 4, "max_concurrency": 1}
+    path = kept(tmp_path, asked | {"server_info": {"x" * 100: "y" * 5_000}} | SGLANG)
+    assert load(path).summaries[0].rows[0][0] == "whole request"
+
+
 def test_runs_of_one_file_are_told_apart(tmp_path, capsys):
     runs = [SGLANG | {"max_concurrency": at, "backend": "sglang"} for at in (4, 8)]
     path = kept(tmp_path, *runs, name="result.jsonl")

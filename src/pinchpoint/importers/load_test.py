@@ -30,6 +30,8 @@ READS: tuple[str, ...] = ("sums",)
 NOT_READ = "texts of requests"
 
 _SIGNS = (b'"request_throughput"', b'"mean_ttft_ms"', b'"streaming_metrics"', b'"output_lens"')
+# SGLang says first what was sent, then, longer than what is looked at, how the server was started.
+_ASKED = (b'"dataset_name"', b'"request_rate"', b'"max_concurrency"')
 _EVENTS = (b'"traceEvents"', b'"ph"')
 _LATENCY = regex(r"(?P<of>mean|median|std|p\d{1,2}(?:\.\d+)?)_(?P<what>\w+?)(?:_latency)?_ms")
 # Names of latencies; what a file calls otherwise stays as it is.
@@ -105,7 +107,7 @@ class LoadTest:
 def claims(path: Path, head: bytes) -> bool:
     """JSON with a load test's own words, and no events."""
     start = head.lstrip()[:1] == b"{" and not any(sign in head for sign in _EVENTS)
-    return start and any(sign in head for sign in _SIGNS)
+    return start and (any(s in head for s in _SIGNS) or all(a in head for a in _ASKED))
 
 
 def read(path: Path) -> Trace:

@@ -30,6 +30,7 @@ _ARGUMENTS = regex(r"\s--?[A-Za-z].*$", re.DOTALL)  # of a process that is calle
 _CALLED_BY_COMMAND = regex(r"^\S*(?:python|torchrun|accelerate|deepspeed|\.py\b|\.sh\b)")
 # The program in a command that repeats the run, with all of its words up to the next command.
 _PROGRAM = regex(r"(pinchpoint (?:run(?: --?[a-z-]+ (?!-)\S+)*|(?:ncu|try) \S+)) .*?(?= && |$)")
+_COMPARED = regex(r"(?<=pinchpoint memory ).*?(?= --compare)")
 _ARGUMENT_COLUMNS = ("values", "collective_args")
 _REPLACED = "(left out)"
 
@@ -89,7 +90,7 @@ def _walked(value: Any, private: tuple[str, ...], field: str = "") -> Any:
     if isinstance(value, str):
         for text in private:
             value = value.replace(text, "")
-        value = _PROGRAM.sub(r"\1 PROGRAM", value)
+        value = _COMPARED.sub("BEFORE", _PROGRAM.sub(r"\1 PROGRAM", value))
         return command_short(value) if field == "process" else short(value)
     if isinstance(value, dict):
         return {
@@ -97,6 +98,8 @@ def _walked(value: Any, private: tuple[str, ...], field: str = "") -> Any:
             for k, v in value.items()
         }
     if isinstance(value, list | tuple):
+        if field == "command":
+            return []
         return [_walked(item, private, field) for item in value]
     return value
 

@@ -133,6 +133,17 @@ def test_layers_of_one_pass_are_no_steps():
     assert "nothing repeats" in found.basis
 
 
+@pytest.mark.parametrize(("name", "how"), [("forward pass", "none"), ("profile", "inferred")])
+def test_what_repeats_inside_one_annotated_pass_are_its_layers(name, how):
+    b = TraceBuilder()
+    at = 10
+    for _ in range(12):
+        b.annotation("attention", at, 25)
+        at = run(b, LAYER, at)
+    b.annotation(name, 0, at)
+    assert steps(b.trace()).how == how
+
+
 def test_a_short_loop_of_one_kernel_is_no_series_of_steps():
     b = TraceBuilder()
     run(b, ["gemm"] * 50, 0)

@@ -28,6 +28,11 @@ def test_one_operator_far_longer_than_its_like_is_a_stall():
     assert found.excess_ns == pytest.approx(1_980_000, rel=0.01)
 
 
+def test_an_operator_that_reads_from_the_device_may_wait_where_no_wait_is_recorded():
+    p = working([*[20] * 30, 2_000], name="aten::_local_scalar_dense")
+    assert not len(stalls(p.trace()).rows)
+
+
 @pytest.mark.parametrize("lengths", [[20] * 30, [*[20] * 30, 500], [2_000] * 10, [20, 2_000] * 10])
 def test_work_that_differs_by_nature_is_none(lengths):
     assert not len(stalls(working(lengths).trace()).rows)

@@ -1,20 +1,26 @@
 """Whether repeats are layers of one pass through a model instead of passes.
 
 Modules are recorded by instance (``Block_3``). Layers are different instances inside one outermost
-call; passes call the same instances again.
+call; passes call the same instances again. Where ranges were annotated instead, one that is called
+the forward or the backward pass is a part of a step, and holds layers, never steps.
 """
+
+import re
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
+from pinchpoint.trace.names import rows_named
 
 Times = NDArray[np.int64]
 
 MOST_LINKED_RATIO = 0.5  # of neighbouring boundaries inside one call: they divide that call
 # Calls of an instance a piece: passes have one, twelve layers a twelfth.
 FEWEST_CALLS_A_PIECE = 0.5
+_PASS = regex(r"(?<![a-z])(forward|backward|fwd|bwd)(?![a-z])", re.IGNORECASE)
 
 
 @once_per_trace
@@ -34,18 +40,36 @@ def outermost(rows: Table) -> Table:
     return rows.take(outer)
 
 
+@once_per_trace
+def _passes(trace: Trace) -> Table | None:
+    """Annotated forward or backward passes of the main thread, in order; a range called both is
+    no single pass."""
+    host = trace.host_ops
+    if host is None:
+        return None
+    one = rows_named(trace, host, lambda name: len(set(_PASS.findall(name.lower()))) == 1)
+    rows = one & (host["kind"] == HostKind.ANNOTATION) & (host["thread"] == main_thread(trace))
+    return outermost(host.take(rows)) if rows.any() else None
+
+
 def are_layers(trace: Trace, at_ns: Times) -> bool:
-    """Whether boundaries in time, sorted, divide passes into layers; False where no modules were
-    recorded."""
-    calls = module_calls(trace)
-    if calls is None or len(at_ns) < 2:
+    """Whether boundaries in time, sorted, divide passes into layers; False where neither modules
+    nor passes were recorded."""
+    if len(at_ns) < 2:
         return False
-    outer = outermost(calls)
-    which = np.searchsorted(outer["start_ns"], at_ns, "right") - 1
-    inside = (which >= 0) & (at_ns < outer.end_ns[which])
-    linked = inside[1:] & inside[:-1] & (which[1:] == which[:-1])
-    if linked.mean() <= MOST_LINKED_RATIO:
+    passes = _passes(trace)
+    if passes is not None and _linked_ratio(passes, at_ns) > MOST_LINKED_RATIO:
+        return True
+    calls = module_calls(trace)
+    if calls is None or _linked_ratio(outermost(calls), at_ns) <= MOST_LINKED_RATIO:
         return False
     start = calls["start_ns"]
     names = calls["name"][(start >= at_ns[0]) & (start < at_ns[-1])]
     return len(names) < FEWEST_CALLS_A_PIECE * len(at_ns) * max(len(np.unique(names)), 1)
+
+
+def _linked_ratio(outer: Table, at_ns: Times) -> float:
+    """Share of neighbouring boundaries that lie inside one and the same of the spans."""
+    which = np.searchsorted(outer["start_ns"], at_ns, "right") - 1
+    inside = (which >= 0) & (at_ns < outer.end_ns[which])
+    return float((inside[1:] & inside[:-1] & (which[1:] == which[:-1])).mean())

@@ -50,8 +50,9 @@ VALUE_OPERATORS = (
     "aten::equal",
     "aten::allclose",
 )
+READING = (*SIZE_OPERATORS, *VALUE_OPERATORS)
 _HOST_MEMORY = (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.HOST)
-_SYNC = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT)
+SYNCHRONISING = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,7 @@ def host_waits(trace: Trace) -> Waits:
         nothing = np.zeros(0, np.intp)
         return Waits(nothing, nothing.astype(np.uint8), nothing, nothing, nothing)
     copied = _copies(trace, calls)
-    waiting = np.isin(calls["kind"], (*_SYNC, ApiKind.FREE))
+    waiting = np.isin(calls["kind"], (*SYNCHRONISING, ApiKind.FREE))
     waiting |= (calls["kind"] == ApiKind.COPY) & copied.blocks
     rows = np.flatnonzero(waiting & rows_in_steps(trace, calls))
     around = _surroundings(trace, calls, rows)

@@ -15,6 +15,7 @@ from pinchpoint.analysis.host.launches import issued, main_thread
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows, look_up, timelines
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.analysis.time.host_waits import READING, SYNCHRONISING
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace, once_per_trace
@@ -148,6 +149,10 @@ def _known_work(trace: Trace) -> Mask:
     assert host is not None
     built_in = rows_named(trace, host, lambda name: name.startswith("<built-in"))
     known: Mask = (host["kind"] == HostKind.OPERATOR) | built_in
+    calls = trace.api_calls
+    if calls is None or not np.isin(calls["kind"], SYNCHRONISING).any():
+        # Then waits for the device lie in the operators that read from it, unmarked.
+        known &= ~rows_named(trace, host, lambda name: name in READING)
     return known
 
 

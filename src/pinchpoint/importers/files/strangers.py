@@ -39,6 +39,11 @@ _HOST_PROFILES = (
     # marshal: a dict (fb with, { without a reference) of tuples of three (a9 or 29, length)
     (regex(rb"[\xfb{][\xa9)]\x03"), "statistics of Python's cProfile"),
 )
+# What torch_npu writes beside its traces: how it was set up, and sums of communication.
+_BESIDE_ASCEND = regex(
+    rb'\{\s*"(config"\s*:\s*\{\s*"(common|experimental)_config"|ENV_VARIABLES"|distributed_args"'
+    rb'|parallel_group_info"|step\d*"\s*:\s*\{\s*"(p2p|collective)")'
+)
 # Records behind length and checksum; the first has the version: field 3 behind the time, field 1.
 _TENSORBOARD = regex(rb"[\x01-\xff]\x00{7}.{4}\x09.{8}\x1a.brain\.Event:", re.DOTALL)
 
@@ -150,6 +155,11 @@ def _of_another_tool(path: Path, head: bytes) -> Answer | None:
             "TensorBoard's log of values, which has no profile",
             "give the profile beside it: plugins/profile/*/*.xplane.pb, or *.pt.trace.json",
         )
+    if not events and _BESIDE_ASCEND.match(head):
+        return (
+            "notes beside a recording of Ascend's profiler",
+            "give trace_view.json or the database in ASCEND_PROFILER_OUTPUT, or that folder",
+        )
     if not events:
         for profile, name in _HOST_PROFILES:
             if profile.match(head):
@@ -210,6 +220,31 @@ _TABLES = (
     (
         (b"input shapes", b"host self duration(us)"),
         "Ascend's sums by operator",
+        "give trace_view.json beside it",
+    ),
+    (
+        (b"component,", b"timestamp(us)", b"total reserved"),
+        "Ascend's memory over time, without what holds it",
+        "give a memory snapshot, or trace_view.json beside it for times",
+    ),
+    (
+        (b"allocation time(us)", b"release time(us)"),
+        "Ascend's memory by operator, without what runs",
+        "give trace_view.json beside it",
+    ),
+    (
+        (b"hit rate", b"victim rate", b"op name"),
+        "Ascend's counters of the L2 cache, without times",
+        "give kernel_details.csv or trace_view.json beside it",
+    ),
+    (
+        (b"level", b"api name", b"time(us)"),
+        "Ascend's sums by call",
+        "give trace_view.json beside it",
+    ),
+    (
+        (b"op type", b"core type", b"total time(us)"),
+        "Ascend's sums by kind of operator",
         "give trace_view.json beside it",
     ),
 )

@@ -56,7 +56,7 @@ _OUR_OWN = regex(rb'"schema"\s*:\s*"pinchpoint')
 _ROCPROF = regex(rb'^\{ ?"traceEvents":\[\{\}\s*,\{"args":\{"name":"[^"]{1,40}"\},"ph":"M"')
 # JSON of which something else is known: rocprofv3, load tests, lists of numbers, execution traces.
 _OTHERS = regex(
-    rb'"rocprofiler-sdk-tool"|"request_throughput"|"mean_ttft_ms"|"streaming_metrics"|"output_lens"|^\[\s*\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
+    rb'"rocprofiler-sdk-tool"|"request_throughput"|"request_rate"|"mean_ttft_ms"|"streaming_metrics"|"output_lens"|^\[\s*\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
 )
 _NAMES = (".json", ".json.gz", ".trace", ".trace.gz", ".json.tmp")
 

@@ -36,7 +36,10 @@ _CALLS, _COLLECTIVES = "CANN", ("Communication", "HCCL")
 _DERIVED = ("Overlap Analysis", "AI Core Freq", "NPU MEM", "Overlap")
 _GROUP = regex(r"hcom|^(all|reduce|broadcast|send|recv)", re.IGNORECASE)
 # Tasks of a stream that wait for others or tell them something: no work.
-_NO_WORK = regex(r"(EVENT|NOTIFY|STREAM)_?(WAIT|RECORD)|^Notify|WAIT_VALUE", re.IGNORECASE)
+NO_WORK = regex(
+    r"(EVENT|NOTIFY|STREAM)_?(WAIT|RECORD)|^Notify|WAIT_VALUE|^PROFILING_(EN|DIS)ABLE",
+    re.IGNORECASE,
+)
 _COPY = regex(r"MEMCPY|SDMA|^Memcpy", re.IGNORECASE)
 _SYNC = (
     (regex(r"SynchronizeDevice|DeviceSynchronize"), ApiKind.SYNC_DEVICE),
@@ -62,7 +65,7 @@ def as_ascend_says(trace: Trace, rare: Rare) -> Trace:
     )
     assert left.host_ops is not None
     calls = with_enclosing(_calls(trace, is_call, lanes, names), left.host_ops)
-    ops = _operations(trace, on_device, names)
+    ops = _operations(trace, on_device, rare, names)
     ops = _launched(trace, ops, calls, left.host_ops)
     found = Names(names.freeze())
     health = _health(trace, calls, ops, found)
@@ -85,7 +88,7 @@ def _device_rows(trace: Trace, lane: Array) -> Mask:
     rows = trace.host_ops
     assert rows is not None
     name = np.array(trace.names, object)[rows["name"]]
-    works = np.array([not _NO_WORK.search(n) for n in name], np.bool_)
+    works = np.array([not NO_WORK.search(n) for n in name], np.bool_)
     whole = np.array([bool(_GROUP.search(n)) for n in name], np.bool_)
     mask: Mask = ((lane == DEVICE) & works) | (np.isin(lane, _COLLECTIVES) & whole)
     return mask
@@ -96,15 +99,16 @@ def _calls(trace: Trace, mine: Mask, lanes: Array, names: Names) -> Table:
     assert trace.host_ops is not None
     assert trace.flows is not None
     rows = trace.host_ops.take(mine)
-    begins = trace.flows["start_ns"][lanes[trace.flows.filled("from_thread", 0)] == _CALLS]
-    inside = np.searchsorted(np.sort(begins), rows["start_ns"], "left")
-    after = np.searchsorted(np.sort(begins), rows.end_ns, "right")
     spelt = [trace.names[n] for n in rows["name"].tolist()]
-    kind = np.array([_kind(n) for n in spelt], np.uint8)
-    leaf = _leaves(rows)
-    launches = leaf & (after > inside) & (kind == ApiKind.OTHER)
-    kind[launches] = ApiKind.LAUNCH
-    keep = np.flatnonzero(launches | (leaf & (kind != ApiKind.OTHER)))
+    kind = np.array([call_kind(n) for n in spelt], np.uint8)
+    arrows = trace.flows.take(lanes[trace.flows.filled("from_thread", 0)] == _CALLS)
+    at = innermost_rows(rows, arrows["start_ns"], arrows["from_thread"].astype(np.int64))
+    launches = np.zeros(len(rows), np.bool_)
+    launches[at[at >= 0]] = True
+    kind[launches & (kind == ApiKind.OTHER)] = ApiKind.LAUNCH
+    known = np.flatnonzero(kind != ApiKind.OTHER)
+    # CANN's calls call each other: the innermost of those that do something does it.
+    keep = known[launches[known] | _leaves(rows.take(known))]
     home = {
         t.thread: at
         for at, t in reversed(list(enumerate(trace.threads)))
@@ -127,7 +131,8 @@ def _calls(trace: Trace, mine: Mask, lanes: Array, names: Names) -> Table:
     )
 
 
-def _kind(name: str) -> ApiKind:
+def call_kind(name: str) -> ApiKind:
+    """What a call of CANN waits for or copies; OTHER of all others, launches among them."""
     return next((kind for pattern, kind in _SYNC if pattern.search(name)), ApiKind.OTHER)
 
 
@@ -143,20 +148,19 @@ def _leaves(rows: Table) -> Mask:
     return leaf
 
 
-def _operations(trace: Trace, mine: Mask, names: Names) -> Table:
+def _operations(trace: Trace, mine: Mask, rare: Rare, names: Names) -> Table:
     assert trace.host_ops is not None
     rows = trace.host_ops.take(mine)
     if not len(rows):
         return empty_table("device_ops")
     spelt = [trace.names[n] for n in rows["name"].tolist()]
     threads = [trace.threads[t] for t in rows["thread"].tolist()]
-    hardware = sorted({t.process for t in threads}, key=lambda p: (len(p), p))
-    kinds = [_work(name) for name in spelt]
+    number = _numbers({t.process for t in threads}, rare)
+    kinds = [work_kind(name) for name in spelt]
     verbs = [
         collective_verb(n) if k == DeviceKind.COLLECTIVE else None
         for n, k in zip(spelt, kinds, strict=True)
     ]
-    number = {process: at for at, process in enumerate(hardware)}
     stream = [
         int(t.thread) if t.thread.isdecimal() and len(t.thread) < 10 else None for t in threads
     ]
@@ -180,7 +184,28 @@ def _operations(trace: Trace, mine: Mask, names: Names) -> Table:
     )
 
 
-def _work(name: str) -> DeviceKind:
+def _numbers(used: set[str], rare: Rare) -> dict[str, int]:
+    """The device of each process that has rows of one: streams and collectives are processes of
+    their own, and of one device where the file has the streams of one."""
+    streams = sorted(
+        (p for p in used if rare.process_names.get(p) == DEVICE), key=lambda p: (len(p), p)
+    )
+    if len(streams) < 2:
+        return dict.fromkeys(used, 0)
+    unit = {_unit(process): at for at, process in enumerate(streams)}
+    return {p: at for at, p in enumerate(streams)} | {
+        p: unit.get(_unit(p), 0) for p in used - set(streams)
+    }
+
+
+def _unit(process: str) -> int:
+    """Of a device: msprof numbers its processes host process * 1024 + layer * 32 + device
+    (``TraceViewHeaderFormat`` of msprof's viewer)."""
+    return int(process) % 32 if process.isdecimal() else -1
+
+
+def work_kind(name: str) -> DeviceKind:
+    """What a device does in a row of this name."""
     if _GROUP.search(name) and not _COPY.search(name):
         return DeviceKind.COLLECTIVE
     return DeviceKind.COPY if _COPY.search(name) else DeviceKind.KERNEL

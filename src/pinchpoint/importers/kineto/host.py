@@ -117,7 +117,9 @@ def _host_ops(sources: Sources, spans: Spans, given: dict[str, Array]) -> Table:
     missing = {"parent": given["parent"] == NONE}
     external = sources.columns.take_or(Lane.HOST, "external", "external_2021")
     out["external_id"], missing["external_id"] = known(spans.of(external))
-    out["sequence"], missing["sequence"] = known(spans.of(take(Lane.HOST, "sequence")))
+    # Negative: an operator that makes no node of the backward pass (torch_npu writes its -1).
+    out["sequence"] = spans.of(take(Lane.HOST, "sequence"))
+    missing["sequence"] = out["sequence"] < 0
     shapes = sources.columns.take_or(Lane.HOST, "shapes", "shapes_2021")
     out["shapes"], missing["shapes"] = interned.json(spans.of(shapes))
     for column in ("dtypes", "strides", "values"):

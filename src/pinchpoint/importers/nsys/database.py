@@ -9,6 +9,8 @@ from pinchpoint.importers.files.database import Column, Database
 from pinchpoint.trace import Names
 from pinchpoint.trace.arrays import NameIds
 
+_SUMS_OF_ASCEND = "sums of Ascend's profiler, without what they are of"
+_DATABASE_OF_ASCEND = "give ascend_pytorch_profiler_*.db beside it"
 # Other profilers' databases, by tables of theirs.
 _OTHERS = (
     (
@@ -21,6 +23,9 @@ _OTHERS = (
         "a database of DLProf, made from a recording of Nsight Systems",
         "give the export it was made from, nsys_profile.sqlite beside it",
     ),
+    (("StepTraceTime",), _SUMS_OF_ASCEND, _DATABASE_OF_ASCEND),
+    (("CommAnalyzerTime",), _SUMS_OF_ASCEND, _DATABASE_OF_ASCEND),
+    (("STRING_IDS", "TASK"), "a packed database of Ascend's profiler", "unpack it first: gunzip"),
 )
 _SHOWN_TABLES = 3  # of dozens: enough to know whose database it is
 

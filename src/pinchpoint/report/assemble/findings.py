@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypedDict
 
 from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime, ScaleHostSpans
-from pinchpoint.diagnosis.commands import Program, in_its_words, spelt
+from pinchpoint.diagnosis.commands import Program, in_its_words, program_of, spelt
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.finding import (
     Evidence,
@@ -148,6 +148,7 @@ class Said:
 def findings(trace: Trace) -> Said:
     """Ask the memory rules. A failed request comes first, then what frees most bytes."""
     asked = [known for known in rules().values() if known.rule.about is About.MEMORY]
+    program = program_of(trace)
     outcomes = [ask(known, trace) for known in asked]
     from pinchpoint.analysis.memory.history import recorded_histories
 
@@ -157,7 +158,7 @@ def findings(trace: Trace) -> Said:
 
     found = [
         MemoryFinding(
-            **shared(f) | {"id": o.id},
+            **shared(in_its_words(f, program)) | {"id": o.id},
             severity="high" if (f.saving_bytes or 0) >= major else "medium",
         )
         for o in outcomes

@@ -289,43 +289,48 @@ def _known_anywhere(operator: str) -> bool:
     return entry is not None and entry.always
 
 
-def heaviest_line(trace: Trace) -> PieceInfo | None:
+def heaviest_line(trace: Trace, named: Trace) -> PieceInfo | None:
     """The function of the program with most device work; None where none dominates the step.
 
-    Without a device, the operator that the host computes longest.
+    Places are read from ``named``, a recording of the same run. Without a device, the operator
+    that the host computes longest.
     """
     if computes_on_cpu(trace):
         from pinchpoint.analysis.limits.on_cpu import cpu_pieces
 
         longest = next(iter(cpu_pieces(trace)), None)
-        return None if longest is None else _on_cpu(trace, longest)
+        return None if longest is None else _on_cpu(trace, longest, named)
     heavy = [
         piece
-        for piece in off_path(trace, Cut.LINE).pieces
+        for piece in off_path(named, Cut.LINE).pieces
         if piece.base_ns - piece.step_if_free_ns >= DOMINATES_RATIO * piece.base_ns
         and piece.device_ns >= DOMINATES_RATIO * piece.base_ns
     ]
     most = max(heavy, key=lambda piece: piece.device_ns, default=None)
     if most is None:
         return None
-    on_path = profile(trace, (Cut.LINE,)).pieces
-    return _info(trace, next(piece for piece in on_path if piece.name == most.name))
+    on_path = profile(named, (Cut.LINE,)).pieces
+    return _info(named, next(piece for piece in on_path if piece.name == most.name))
 
 
 def _without_limit_on_cpu(trace: Trace) -> PieceInfo | None:
     from pinchpoint.analysis.limits.on_cpu import cpu_pieces
 
     most = next((piece for piece in cpu_pieces(trace) if piece.limit_ns is None), None)
-    return None if most is None else _on_cpu(trace, most)
+    return None if most is None else _on_cpu(trace, most, trace)
 
 
-def _on_cpu(trace: Trace, most: "CpuPiece") -> PieceInfo | None:
+def _on_cpu(trace: Trace, most: "CpuPiece", named: Trace) -> PieceInfo | None:
     """What a report says of it; None where it does not dominate the step."""
     base_ns = steps(trace).typical_ns
     if not base_ns or most.ns_per_step < DOMINATES_RATIO * base_ns:
         return None
-    assert trace.host_ops is not None
-    place, _ = busiest_place(trace, most.rows, cpu_operators(trace).own_ns[most.rows])
+    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
+
+    there = next((piece for piece in cpu_pieces(named) if piece.name == most.name), None)
+    rows = most.rows[:0] if there is None else there.rows
+    own_ns = cpu_operators(named).own_ns if len(rows) else np.zeros(0, np.int64)
+    place, _ = busiest_place(named, rows, own_ns[rows])
     place = None if str(place) == most.name else place
     entry, rest_ns = known_on_cpu(most.name), max(base_ns - most.ns_per_step, 0)
     return PieceInfo(
