@@ -40,8 +40,7 @@ from pinchpoint.trace import Trace, once_per_trace
 
 def names_of(trace: Trace) -> Trace:
     """The window of the same run that has names and places; the trace itself if there is none."""
-    named = trace.run.named if trace.run else None
-    return trace if named is None else named
+    return trace.with_names
 
 
 @once_per_trace
