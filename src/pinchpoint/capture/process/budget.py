@@ -11,7 +11,7 @@ would cost more than its part.
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -56,10 +56,18 @@ class Budget:
         self.bounded = settings.bounded
         self.calls = CallCount()
         self.spent_ns = 0
+        self.stalled_ns = 0  # beside it, by starting the profiler, which each program does once
+        self.edges_ns = 0  # on a core, of what was done at edges once all was recorded
         self._bare_ns: float | None = None  # of one recorded step
         self._named_ns: float | None = None  # of one recorded step with stacks
         self._event_ns = float(EVENT_NS)
         self._rate: float | None = None  # of writing to the time of a part of a step
+
+    def stalls(self, act: Callable[[], None]) -> None:
+        """Do what holds the program up once, however much is recorded."""
+        began_ns = time.perf_counter_ns()
+        act()
+        self.stalled_ns += time.perf_counter_ns() - began_ns
 
     def plan(self, kind: Kind, wanted: int) -> tuple[int, Kind]:
         """How many of the wanted steps fit into a window, and the kind of window to make.
@@ -116,9 +124,12 @@ class Budget:
 
     def closed(self, recording: Recording, excess_ns: int, writing_ns: int) -> None:
         """A window is written: its steps became longer by ``excess_ns``."""
+        events = events_of(recording.file)
+        if recording.file is not None:  # among others steps become longer by more than they hold
+            excess_ns = min(excess_ns, round(events * EVENT_NS) + FIXED_NS)
         cost_ns = max(excess_ns, 0) + writing_ns
         self.spent_ns += cost_ns
-        varies_ns, events = varying_ns(cost_ns, recording.file), events_of(recording.file)
+        varies_ns = varying_ns(cost_ns, recording.file)
         step_ns = varies_ns / max(recording.steps, 1)
         if recording.stacks:
             self._named_ns = step_ns
