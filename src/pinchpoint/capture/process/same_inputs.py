@@ -149,17 +149,17 @@ def _again(steps: list[list[_Call]]) -> Iterator[dict[str, Any]]:
     """Kinds of modules all of whose calls came again, if other calls did not."""
     torch = sys.modules["torch"]
     calls = [call for step in steps for call in step]
-    known = [call for call in calls if call.sums is not None]
-    summed = [s.reshape(1).cpu() for call in known for s in call.sums]
+    known = [(call, sums) for call in calls if (sums := call.sums) is not None]
+    summed = [s.reshape(1).cpu() for _, sums in known for s in sums]
     read = iter(torch.cat(summed).tolist() if summed else [])
     by_kind: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for call in known:
-        by_kind[call.model].append((*call.told_by, *islice(read, len(call.sums))))
+    for call, sums in known:
+        by_kind[call.model].append((*call.told_by, *islice(read, len(sums))))
     open_kinds = {call.model for call in calls if call.sums is None}
     new = {kind for kind, told in by_kind.items() if 2 * len(set(told)) > len(told)}
     if not open_kinds and not new:
         return  # a measurement, which computes the same thing by intent
     for kind, told in by_kind.items():
         if kind not in open_kinds | new:
-            place = next(call.place for call in known if call.model == kind)
+            place = next(call.place for call, _ in known if call.model == kind)
             yield {"model": kind, "place": place, "calls": len(told), "distinct": len(set(told))}
