@@ -4,7 +4,8 @@
 
 Every recording below FOLDER that has device work, whatever its format: the share of the time of
 all device operations (kernels, copies, fills and collectives) without a limit in the causal
-profile, because there is no model, no shapes, or no data sheet of the device.
+profile, and why: the device is not named, shapes are not recorded, no operator is (replayed graphs,
+tools that record kernels alone), or there is no model.
 """
 
 import argparse
@@ -18,11 +19,15 @@ import numpy as np
 
 import pinchpoint as pp
 from pinchpoint.analysis.causal.limits import needed_limits
+from pinchpoint.analysis.costs import OperatorCall
+from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.errors import PinchpointError
 from pinchpoint.trace import DeviceKind, Trace
 
 _MOST_TOLD = 30
+MOSTLY_RATIO = 0.5  # of the device time: such a recording is mostly unknown
+NO_DEVICE, NO_SHAPES, NO_MODEL = "no device is named", "no shapes", "no model"
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,12 @@ class Recording:
     path: Path
     ratio: float
     by_name: Counter[str]
+    by_reason: Counter[str]
+
+    @property
+    def reason(self) -> str:
+        """Of most of it; empty where all has a limit."""
+        return max(self.by_reason, key=lambda why: self.by_reason[why], default="")
 
 
 def main() -> int:
@@ -55,7 +66,12 @@ def main() -> int:
         print(f"{share / len(found):7.2%} {name[:90]}")
     print(f"{len(found)} recordings; device time without a limit: median {np.median(ratios):.1%},")
     print(f"mean {ratios.mean():.1%}, 90th percentile {np.percentile(ratios, 90):.1%},")
-    print(f"more than half in {int((ratios > 0.5).sum())}")
+    mostly = Counter(one.reason for one in found if one.ratio > MOSTLY_RATIO)
+    print(
+        f"more than half in {mostly.total()}:", ", ".join(f"{n} {why}" for why, n in mostly.items())
+    )
+    known = np.array([r.ratio for r in found if not r.by_reason.keys() & {NO_DEVICE, NO_SHAPES}])
+    print(f"of the {len(known)} with a named device and shapes: mean {known.mean():.1%}")
     return 0
 
 
@@ -78,7 +94,8 @@ def _of(path: Path, trace: Trace) -> Recording:
     assert ops is not None
     took = ops["duration_ns"].astype(np.float64)
     unknown = np.isnan(needed_limits(trace).limit_ns)
-    calls, by_name = launched_calls(trace), Counter[str]()
+    calls, by_name, by_reason = launched_calls(trace), Counter[str](), Counter[str]()
+    named = roofs(trace) is not None
     for row in np.flatnonzero(unknown & (took > 0)).tolist():
         call = int(calls.which[row])
         name = DeviceKind(int(ops["kind"][row])).name.lower()
@@ -86,7 +103,19 @@ def _of(path: Path, trace: Trace) -> Recording:
             kernel = (trace.text(ops, "name", row) or "").removeprefix("void ")[:60]
             name = calls.calls[call].call.name if call < len(calls.calls) else f"kernel {kernel}"
         by_name[name] += took[row] / took.sum()
-    return Recording(path, float(took[unknown].sum() / took.sum()), by_name)
+        one = calls.calls[call].call if call < len(calls.calls) else None
+        by_reason[_why(name, one, named=named)] += took[row] / took.sum()
+    return Recording(path, float(took[unknown].sum() / took.sum()), by_name, by_reason)
+
+
+def _why(name: str, call: OperatorCall | None, *, named: bool) -> str:
+    if not named:
+        return NO_DEVICE
+    if name == "collective":
+        return "collectives whose size or link is not known"
+    if call is None:
+        return "kernels without an operator"
+    return NO_MODEL if any(call.shapes) else NO_SHAPES
 
 
 if __name__ == "__main__":

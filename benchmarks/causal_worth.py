@@ -1,15 +1,15 @@
 """Is a piece worth what its fix gained?
 
-    python benchmarks/causal_worth.py CORPUS [--document]
+    python benchmarks/causal_worth.py CORPUS [FOLDER …] [--document]
 
-CORPUS as for ``accuracy.py``. For each program whose fix takes one piece away, makes it as fast as
-the machine allows, or takes its host time away, the causal profile's step without it (at its limit,
-without its host time) is held against the step that was measured after the fix. Which piece a fix
-is about stands below, from reading the two programs; nothing of it reaches the product. Fixes that
-do the same work in another way (fusing, batching, capturing, another number format) are no piece's
-worth, and are listed as such. Steps were measured in two windows: as in ``accuracy.py`` the
-measured step is the lower one, since disturbances only make steps longer; the figure for the mean
-of both is printed beside it.
+CORPUS as for ``accuracy.py``; a FOLDER holds recordings of ``benchmarks/programs``. For each
+program whose fix takes one piece away, makes it as fast as the machine allows, or takes its host
+time away, the causal profile's step without it (at its limit, without its host time) is held
+against the step that was measured after the fix. Which piece a fix is about stands below, from
+reading the two programs; nothing of it reaches the product. Fixes that do the same work in another
+way (fusing, batching, capturing, another number format) are no piece's worth, and are listed as
+such. Steps were measured in two windows: as in ``accuracy.py`` the measured step is the lower one,
+since disturbances only make steps longer; the figure for the mean of both is printed beside it.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import pinchpoint as pp
 from pinchpoint.analysis.causal.pieces import Cut
 from pinchpoint.analysis.causal.profile import Piece, causal
 from pinchpoint.report import diagnose
+from program_recordings import measured_ms, slow_programs
 
 MATERIAL_RATIO = 0.1  # of the step: gains that runs tell from noise
 # Two windows of one program without the profiler that agree this well can judge what is said of it;
@@ -80,6 +81,35 @@ FIXES = {
     "c38": Fix("operator", "aten::add$", "limit", "across|contiguous"),
 }  # fmt: skip
 
+# The same of ``benchmarks/programs``: recorded files, and whole programs that were run.
+PROGRAM_FIXES = {
+    "a01": Fix("function", "__format__"),
+    "a02": Fix("operator", "aten::cumsum", "limit", "scan_outer"),
+    "a06": Fix("function", "collect", says="collected"),
+    "b02": Fix("operator", "_index_put_impl_", "limit", "whose index"),
+    "b03": Fix("line", "keep"),
+    "b05": Fix("line", "make"),
+    "c04": Fix("line", "sample"),
+    "d01": Fix("line", "decode"),
+    "d02": Fix("line", "fetch"),
+    "d03": Fix("operator", "kthvalue", "limit", "gatherKthValue"),
+    "d08": Fix("line", "value", "limit"),
+    "d10": Fix("copy", "DtoD", says="copies a step"),
+    "e01 live": Fix("operator", "_fft_(r2c|c2r)", "limit", "_fft"),
+    "e02 live": Fix("operator", "_index_put_impl_", "limit", "whose index"),
+    "f11 live": Fix("operator", "_coalesce", says="smooth"),
+    "h01 live": Fix("line", "_build"),
+    "h05 live": Fix("operator", "_index_put_impl_", "limit", "whose index"),
+    "h06 live": Fix("line", "draw"),
+    "h07 live": Fix("operator", "cudnn_convolution$", says="[Cc]onvolution"),
+    "i01 live": Fix("line", "update"),
+    "i08 live": Fix("line", "keep"),
+    "i10 live": Fix("operator", "aten::sort", "limit"),
+    "j01 live": Fix("line", "slope"),
+    "j07 live": Fix("line", "__call__"),
+    "j09 live": Fix("operator", "_index_put_impl_", "limit", "whose index"),
+}
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -130,6 +160,7 @@ def main() -> int:
     """Print a row a program, and the median error."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", type=Path)
+    parser.add_argument("folders", type=Path, nargs="*")
     parser.add_argument("--document", action="store_true", help="as rows of a Markdown table")
     options = parser.parse_args()
     found, other = [], []
@@ -137,7 +168,13 @@ def main() -> int:
         if row["case"][:3] not in FIXES:
             other.append(f"{row['case']} ({row['truth']})")
             continue
-        found.append(_judged(options.corpus, row, after))
+        found.append(_judged(row, after, FIXES[row["case"][:3]]))
+        print(_line(found[-1], document=options.document))
+    for row, after in _programs(options.folders):
+        if row["case"] not in PROGRAM_FIXES:
+            other.append(f"{row['case']} ({row['truth'][:40]})")
+            continue
+        found.append(_judged(row, after, PROGRAM_FIXES[row["case"]]))
         print(_line(found[-1], document=options.document))
     worth = [one.error for one in found if one.error is not None]
     after = [one.error_after for one in found if one.error_after is not None]
@@ -183,8 +220,22 @@ def _slow_rows(corpus: Path) -> Iterator[tuple[dict[str, Any], list[float]]]:
                 yield row, list(after)
 
 
-def _judged(corpus: Path, row: dict[str, Any], after: list[float]) -> Judged:
-    trace, fix = pp.load(row["path"]), FIXES[row["case"][:3]]
+def _programs(folders: list[Path]) -> Iterator[tuple[dict[str, Any], list[float]]]:
+    """The same of programs in folders; of a case in several folders, the last one."""
+    found = {case: (path, told) for one in folders for case, path, told in slow_programs(one)}
+    for case, (path, told) in found.items():
+        before, after = measured_ms(told)
+        if before is None or after is None or before - after < MATERIAL_RATIO * before:
+            continue
+        steps = told.get("step_ms_h200") or told["measured_ms"]
+        windows = steps[told["variant_with_cause"]]
+        windows = windows if isinstance(windows, list) else [windows]
+        row = {"case": case, "truth": told["truth"], "path": path, "step_ms_unprofiled": windows}
+        yield row, [after]
+
+
+def _judged(row: dict[str, Any], after: list[float], fix: Fix) -> Judged:
+    trace = pp.load(row["path"])
     profile = causal(trace, fix.cut)
     pieces = profile.of(Cut(fix.cut))
     mine = [p for p in pieces if re.search(fix.names, p.name)]

@@ -31,10 +31,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.run_folder.documents import read as read_document
+from pinchpoint.run_folder.layout import METRICS_FILE
+from pinchpoint.run_folder.metrics import MetricsDocument, cost_of_ten_minutes, cost_ratio
+
 SMALL = Path(__file__).parent / "live_programs"
 LONGEST_S = 150.0  # of one program; the machine is somebody's
 ARCHIVE_BYTES, ARCHIVES = 15_000_000, 4
-LONG_RUN_S = 600.0  # the run that the cost of recording is put to
 HEAD = "| program | truth | recorded | cost here | cost of ten minutes | first finding | right |"
 LINE = "|---|---|---|---|---|---|---|"
 
@@ -186,14 +190,10 @@ def _windows(folder: Path) -> str:
 def _costs(folder: Path) -> tuple[float | None, float | None]:
     """Share of this run that recording and sampling took, and of one of ten minutes."""
     try:
-        metrics = json.loads((folder / "metrics.json").read_text())
-    except (OSError, ValueError):
+        metrics = read_document(folder / METRICS_FILE, MetricsDocument).document
+    except UnreadableFile:
         return None, None
-    windows = (metrics.get("steps") or {}).get("recording_cost_ms")
-    if windows is None or not metrics["duration_s"]:
-        return None, None
-    samples = (metrics.get("samples_cost_ms") or 0.0) / 1e3 / metrics["duration_s"]
-    return windows / 1e3 / metrics["duration_s"] + samples, windows / 1e3 / LONG_RUN_S + samples
+    return cost_ratio(metrics), cost_of_ten_minutes(metrics)
 
 
 def _right(program: Program, ids: list[str], said: str, *, recorded: bool) -> str:

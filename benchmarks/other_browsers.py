@@ -109,6 +109,10 @@ class Browser:
         strokes = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         self.ask("PerformActions", actions=[{"type": "key", "id": "keys", "actions": strokes}])
 
+    def press_tab(self) -> None:
+        """Move the focus on."""
+        self.press(TAB)
+
     def drag(self, *ways: tuple[tuple[int, int], tuple[int, int]], by: str = "touch") -> None:
         """Fingers that go down together, each at the begin of its way, and move to its end."""
         touches = [
@@ -158,7 +162,7 @@ def tried(browser: Browser) -> Iterator[str]:
     browser.press(ESCAPE)
 
 
-HOME, ENTER, ESCAPE = "\ue011", "\ue007", "\ue00c"  # as WebDriver writes keys
+HOME, ENTER, ESCAPE, TAB = "\ue011", "\ue007", "\ue00c", "\ue004"  # as WebDriver writes keys
 SEARCHED = "e"
 STRETCH = "() => [pinchpointTimeline.from, pinchpointTimeline.to]"
 FOCUS = """() => {

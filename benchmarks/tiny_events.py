@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 MEMORY_TIMES, FLOOR_BYTES, CPU_S_AT_20_MB = 10, 300 << 20, 10
+MOST_NAMES = (1 << 17) - 2  # that a Perfetto trace may have, beside no name and no category
 AT_NS = 1_700_000_000_000_000_000
 Rows = Callable[[int], bytes]
 
@@ -170,6 +171,10 @@ MAKERS: dict[str, tuple[str, str, Callable[[Path, int], None]]] = {
         text(LANES, each(JAX.replace('"a"', '"a%(i)d"')), b"]}"),
     ),
     "perfetto names": (
+        *("t.pftrace", "diagnose"),
+        text(TRACK, lambda i: slice_of(i, b"n%d" % (i % MOST_NAMES))),
+    ),
+    "perfetto more names": (
         *("t.pftrace", "diagnose"),
         text(TRACK, lambda i: slice_of(i, b"n%d" % i)),
     ),

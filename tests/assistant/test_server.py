@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,6 +70,36 @@ def test_a_conversation_from_the_list_to_a_finding(tmp_path):
     assert "no name of a recording" in said(answers[4])
     assert "Next: findings: " in said(answers[5])
     assert "Next: max_chars=" in said(answers[6])
+
+
+def test_half_a_character_is_answered_as_any_other_name(tmp_path):
+    pytest.importorskip("mcp", reason="mcp is not installed")
+    (tmp_path / os.fsdecode(b"caf\xe9.json")).write_text("{}")
+    first = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    first["clientInfo"] = {"name": "t", "version": "1"}
+    call = {"name": "diagnose", "arguments": {"file": "\ud800 \U0001f600"}}
+    messages = (
+        {"id": 1, "method": "initialize", "params": first},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+        {"id": 3, "method": "tools/call", "params": {"name": "list_recordings", "arguments": {}}},
+    )
+    command = [sys.executable, "-m", "pinchpoint", "mcp", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as server:
+        for message in messages:
+            server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        server.stdin.flush()
+        answers = {}
+        while len(answers) < 3:
+            answer = json.loads(server.stdout.readline())
+            answers[answer["id"]] = answer["result"]
+        server.stdin.close()
+    assert server.returncode == 0
+    assert answers[2]["isError"]
+    assert "\\ud800 \U0001f600" in answers[2]["content"][0]["text"]
 
 
 def test_without_the_package_the_hint_installs_it(monkeypatch, capsys):

@@ -6,14 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from pinchpoint.capture.windows import all_threads
-from pinchpoint.capture.windows.all_threads import let_the_device_catch_up, watch_captures
+from pinchpoint.capture.windows import all_threads, threads
+from pinchpoint.capture.windows.all_threads import let_the_device_catch_up
+from pinchpoint.capture.windows.threads import watch_captures
 
 
 @pytest.fixture
 def waited(monkeypatch):
     """Devices that were waited for, of four of which this process uses the third."""
-    monkeypatch.setattr(all_threads._Captures, "count", 0)
+    monkeypatch.setattr(threads._Captures, "count", 0)
     seen = []
     cuda = SimpleNamespace(
         is_initialized=lambda: True,

@@ -5,6 +5,7 @@ import shlex
 import sys
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from pinchpoint.capture.launch.collect import begin, problems_of
@@ -150,3 +151,15 @@ def test_the_profiler_is_primed_before_a_graph_only_where_it_must_be(cuda, prime
     program._on_cuda_graphs(SimpleNamespace(graph=Graph))
     assert [Graph().__enter__(), Graph().__enter__()] == ["captures", "captures"]
     assert len(calls) == primed
+
+
+@pytest.mark.parametrize(("code", "how"), [(143, "by signal 15"), (0, "before Python could end")])
+def test_a_program_without_an_orderly_end_has_steps_that_are_not_counted(tmp_path, code, how):
+    facts = {"complete": False, "steps": {"count": 40}, "recordings": [{"file": "t", "kernels": 1}]}
+    cut = msgspec.convert(facts, ProcessDocument)
+    whole = ended(None)
+    whole.exit_code = code
+    (problem,) = problems_of(tmp_path, [cut], Settings(""), whole)
+    assert problem.startswith(f"the program was ended {how}: step times are those of its first 40")
+    complete = msgspec.structs.replace(cut, complete=True)
+    assert problems_of(tmp_path, [complete], Settings(""), whole) == []

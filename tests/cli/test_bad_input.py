@@ -99,12 +99,26 @@ def test_json_that_is_nested_without_end(asking, tmp_path, capsys):
     assert "internal error" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("asking", ASKING)
-def test_a_pipe_that_nobody_writes_to(asking, tmp_path, capsys):
+def test_a_pipe_that_nobody_writes_to(tmp_path, capsys):
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    assert cli([*ASKING[asking], str(path)]) == 2
-    assert "internal error" not in capsys.readouterr().err
+    places = [*ASKING.values(), ["monitor", "--log"], ["try", "--show", "--from"]]
+    places.append(["bench", "serve", "http://127.0.0.1:1", "--prompts"])
+    for words in places:
+        assert cli([*words, str(path)]) == 2, words
+        assert "a pipe, socket or device, not a file" in capsys.readouterr().err, words
+
+
+def test_a_file_that_makes_its_reader_wait(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "kmsg"
+    path.touch()
+
+    def wait(number, size):
+        raise BlockingIOError
+
+    monkeypatch.setattr("pinchpoint.cli.parameter.os.read", wait)
+    assert cli(["try", "--show", "--ledger", str(path)]) == 2
+    assert "gives nothing yet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", [None, b'{"gpu": 1.5}', b'{"gpu": {"devices": 7}}', NESTED])

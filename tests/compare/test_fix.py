@@ -1,11 +1,20 @@
 """Whether a fix worked: what was measured against what was predicted."""
 
+import shlex
+from dataclasses import replace as replace_of_trace
+
 import pytest
 from msgspec.structs import replace
 
+from exceptional_programs import now_and_then
 from pinchpoint.compare.fix import fix_outcome
+from pinchpoint.report.assemble.comparison import comparison
+from pinchpoint.report.blocks import Command, Text
+from pinchpoint.report.pages import result
+from pinchpoint.report.pages.compare import profiles_page
 from pinchpoint.report.pages.fix import fix_ladder
 from pinchpoint.report.words.fix import fix_sentence
+from pinchpoint.trace import RunFacts, Source
 
 MS = 1e6
 
@@ -61,3 +70,37 @@ def test_of_two_that_may_be_two_programs_it_is_said_so():
     doubt = "only 14 of 36 device operations in A and 14 in B have a partner"
     said = fix_sentence(replace(outcome(8.57, (8.51, 8.63)), doubt=doubt))
     assert said.endswith(f"(8.51 to 8.63): it worked, if both are one program ({doubt})")
+
+
+TORCH = Source("a", "kineto", recorder="torch.profiler")
+
+
+def shown(before, after):
+    return result.blocks(profiles_page(comparison(before, after))).blocks
+
+
+def said(blocks):
+    return [block for block in blocks if isinstance(block, Text)]
+
+
+def test_where_it_cannot_be_told_it_is_said_what_to_record_and_nothing_changed():
+    trace = replace_of_trace(now_and_then("checkpoint", (3, 8)), source=TORCH)
+    texts = said(shown(trace, trace))
+    assert "cannot tell" in texts[0].text
+    (to_tell,) = (text for text in texts if text.label == "To tell")
+    assert "a change of more than" in to_tell.text
+    assert not any("first cause" in text.text or text.label == "checkpoint-stall" for text in texts)
+
+
+def test_of_few_steps_more_are_asked_for_and_of_known_commands_these():
+    few = replace_of_trace(now_and_then("python", (), steps=3), source=TORCH)
+    a, b = (
+        replace_of_trace(few, run=RunFacts(command=("python", "my train.py", f"--lr={rate}")))
+        for rate in (1, 2)
+    )
+    blocks = shown(a, b)
+    (to_tell,) = (text.text for text in said(blocks) if text.label == "To tell")
+    assert "too few: pinchpoint run --steps 8" in to_tell
+    (command,) = (block.text for block in blocks if isinstance(block, Command))
+    assert shlex.split(command)[:4] == ["pinchpoint", "bench", "ab", "--"]
+    assert [shlex.split(one)[1] for one in shlex.split(command)[4:]] == ["my train.py"] * 2

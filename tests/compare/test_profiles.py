@@ -201,8 +201,9 @@ def test_the_mean_step_is_compared_where_it_is_not_the_typical_one():
 
 def test_few_partners_leave_open_whether_both_are_one_program():
     one, other = _training(layers=2), _training(layers=9)
-    assert doubt_of_one_program(compare_profiles(one, _training(layers=2)).matched) is None
+    same = _training(layers=2)
+    assert doubt_of_one_program(one, same, compare_profiles(one, same).matched) is None
     found = compare_profiles(one, other)
-    doubt = doubt_of_one_program(found.matched)
+    doubt = doubt_of_one_program(one, other, found.matched)
     assert doubt is not None
     assert any(warning.startswith(doubt) for warning in found.warnings)

@@ -1,9 +1,13 @@
 """Files that cannot fit into memory are refused before anything is allocated for them."""
 
+import gzip
+
 import pytest
 
 from fuzz.samples import samples
 from pinchpoint.cli import main
+from pinchpoint.errors import HostileFile
+from pinchpoint.importers import load
 from pinchpoint.importers.files import memory as _memory
 
 
@@ -40,3 +44,13 @@ def test_nesting_without_end_is_refused(tmp_path, capsys):
         (tmp_path / name).write_bytes(start + b"[" * 1_000_000)
         assert main(["diagnose", str(tmp_path / name)]) == 2
         assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_trace_that_unpacks_to_more_than_any_does_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("pinchpoint.importers.kineto.reading.text.ALWAYS_ALLOWED_BYTES", 1 << 16)
+    event = b'{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":5,"dur":1}'
+    plain = b'{"traceEvents":[' + b",".join([event] * 100_000) + b"]}"
+    path = tmp_path / "same.json.gz"
+    path.write_bytes(gzip.compress(plain))
+    with pytest.raises(HostileFile, match="unpacks to more than"):
+        load(path)

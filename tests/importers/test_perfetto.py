@@ -1,12 +1,16 @@
 """Perfetto's protobuf, written here field by field."""
 
+import random
 import struct
+from dataclasses import fields
 
 import pytest
 
+from fuzz.shapes import odd_fields
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.importers.open import format_of
+from pinchpoint.importers.perfetto import packets
 from pinchpoint.importers.perfetto.packets import read_slices
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind
 from xplane_messages import varint
@@ -159,3 +163,32 @@ def test_a_number_in_place_of_an_event_is_none():
     trace += packet(event(END, HOST), time=5)
     slices = read_slices(trace)
     assert (len(slices), list(slices.end_ns), slices.cut_off) == (1, [5], False)
+
+
+def test_what_is_remembered_of_packets_changes_nothing(monkeypatch):
+    rng = random.Random(5)
+    pieces = [
+        *(TRACKS, packet(part(13, 1)), packet(part(12, part(2, part(1, 3) + part(2, "told"))))),
+        packet(part(59, part(11, part(11, QUEUE)))),
+    ]
+    for number in range(40):
+        name = rng.choice(
+            (part(23, "n" * rng.randrange(6)), part(10, 3), part(23, b"\xff\xba\x01"))
+        )
+        more = rng.choice((b"", part(22, "hip_api"), note("corr_id", 5), part(23, "again")))
+        inner = [part(9, rng.choice((BEGIN, END))), part(11, rng.choice((HOST, QUEUE))), name, more]
+        rng.shuffle(inner)
+        pieces.append(
+            packet(part(11, b"".join(inner)), time=number, sequence=rng.choice((1, 1, 2)))
+        )
+    for _ in range(60):
+        data = b"".join(rng.choices(pieces, k=80))
+        data = odd_fields(data, rng) if rng.random() < 0.5 else data
+        monkeypatch.setattr(packets, "_SHORT_BYTES", 128)
+        found = read_slices(data)
+        monkeypatch.setattr(packets, "_SHORT_BYTES", -1)  # nothing is short
+        plainly = read_slices(data)
+        for each in fields(found):
+            mine, other = getattr(found, each.name), getattr(plainly, each.name)
+            same = (mine.freeze(), other.freeze()) if each.name == "texts" else (mine, other)
+            assert same[0] == same[1], each.name

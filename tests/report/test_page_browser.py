@@ -2,12 +2,14 @@
 
 import os
 import re
+import shlex
 from itertools import product
 from pathlib import Path
 
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint.export.database import query
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
 from pinchpoint.report.html_page import interactive
@@ -212,7 +214,12 @@ def test_sums_are_those_of_the_recording_when_few_events_are_drawn(browser, tmp_
     opened.page.keyboard.press("Home")
     opened.page.keyboard.press("m")  # everything that is seen: the whole recording
     row = opened.page.locator("#area tr", has=opened.page.locator("button[title='aten::linear']"))
-    assert row.locator("td").nth(1).inner_text() == f"{counted(trace, 'aten::linear')[0]:,}"
+    events, took_ns = counted(trace, "aten::linear")
+    assert row.locator("td").nth(1).inner_text() == f"{events:,}"
+    as_sql = opened.page.locator("#area details code").text_content()
+    *command, statement = shlex.split(as_sql)
+    assert command == ["pinchpoint", "sql", DEMO.name]
+    assert ("aten::linear", events, took_ns) in query(trace, statement)[1]
     opened.page.click("text=typical step")
     start, end = opened.window()
     folded = """([from, to]) => {

@@ -28,10 +28,15 @@ def recording(name, at):
 
 
 def summary(step_ms, findings=(), rungs=(), **facts):
-    known = {"device": "H100", "clock": "without the profiler", "work": ("mm", "add")} | facts
+    known = {
+        "device": "H100",
+        "clock": "without the profiler",
+        "work": ("2 × mm", "3 × add"),
+    } | facts
     return Summary(
         step_ns=round(step_ms * MS),
         step_range_ns=(round(step_ms * 0.99 * MS), round(step_ms * 1.01 * MS)),
+        steps_ns=tuple(round(step_ms * share * MS) for share in (0.98, 0.99, 1.0, 1.01, 1.02)),
         findings=findings,
         rungs=rungs,
         **known,
@@ -54,6 +59,16 @@ def test_the_newest_run_says_what_changed_and_whether_that_was_predicted():
     assert oldest.change_ratio is None
 
 
+@pytest.mark.parametrize(("step_ms", "sure"), [(12.5 * 0.95, True), (12.5 * 0.974, False)])
+def test_a_change_is_said_where_compare_would_be_sure_of_it(step_ms, sure):
+    """2.6 % less, where steps differ by 2 % each way, may be chance."""
+    wide = (round(0.9 * step_ms * MS), round(0.97 * 12.5 * MS)) if sure else (0, 13 * MS)
+    now = replace(summary(step_ms), step_range_ns=wide)
+    (program,) = programs([(recording("a/x", 2), now), (recording("a/w", 1), SLOW)])
+    assert program.runs[0].sure is sure
+    assert program.runs[0].fix.said == ("worked in part" if sure else "cannot tell")
+
+
 def test_of_one_command_there_is_no_doubt():
     runs = [replace(one, program="python train.py") for one in (summary(8.57), SLOW)]
     (program,) = programs([(recording("a/x", 2), runs[0]), (recording("b/w", 1), runs[1])])
@@ -65,8 +80,9 @@ def test_of_one_command_there_is_no_doubt():
     [
         {"device": "A100"},
         {"clock": "as recorded"},
-        {"work": ("conv", "relu")},  # another program in the same folder
-        {"work": ("mm", "conv", "relu", "softmax")},  # though both have products
+        {"work": ("2 × conv", "3 × relu")},  # another program in the same folder
+        {"work": ("2 × mm", "conv", "relu", "softmax")},  # though both have products
+        {"work": ("9 × mm", "8 × add")},  # the same operators, in another network
         {"rank": 1, "world_size": 2},
     ],
 )

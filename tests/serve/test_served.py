@@ -85,6 +85,9 @@ def test_a_name_that_is_not_utf_8_is_listed_and_opens(tmp_path):
         assert listed.status == 200
         assert 'href="/report/n%FF.json.gz"' in listed.text
         assert "sync-in-loop" in asked(port, "/report/n%FF.json.gz").text
+        assert 'name="a" value="n%FF.json.gz"' in listed.text
+        for name in ("n%FF.json.gz", "n%25FF.json.gz"):  # as a link, and as browsers send a form
+            assert asked(port, f"/compare?a={name}&b={name}").status == 200
     assert [os.fsencode(name) for name in index.all()] == [b"n\xff.json.gz"]
 
 

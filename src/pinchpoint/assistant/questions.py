@@ -4,6 +4,10 @@ Each answer is at most ``max_chars`` long and says what it left out. Recordings 
 to one folder, and nothing outside it can be read.
 """
 
+import json
+import os
+import re
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import wraps
@@ -19,6 +23,7 @@ from pinchpoint.errors import MissingExtra, PinchpointError, UsageError, install
 from pinchpoint.export.database import Limits, tables_of
 from pinchpoint.export.query_apart import query_apart
 from pinchpoint.importers import load
+from pinchpoint.json_text import encoded, said
 from pinchpoint.report import Report, diagnose, terminal
 from pinchpoint.report.assemble.findings import chosen
 from pinchpoint.report.documents.causal import CUTS, CausalDocument, causal_document
@@ -239,9 +244,53 @@ def _plainly(question: Callable[..., str]) -> Callable[..., str]:
     @wraps(question)
     def ask(*words: Any, **named: Any) -> str:
         try:
-            return question(*words, **named)
+            return said(question(*words, **named))
         except PinchpointError as error:
             hint = error.hint.replace("--max-chars ", "max_chars=")  # an option, and here a field
-            raise ToolError(f"{error.message}. Next: {hint}") from None
+            raise ToolError(said(f"{error.message}. Next: {hint}")) from None
 
     return ask
+
+
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a character beyond 16 bits, perhaps alone
+_READ_BYTES = 1 << 16
+
+
+def hear_half_characters() -> None:
+    """Put standard input behind a thread that spells out what the package cannot read.
+
+    JSON may have half a character (``"\\ud800"``). The package takes a message with one for no
+    message, and whoever sent it would wait for an answer for ever.
+    """
+    given, (heard, put) = os.dup(0), os.pipe()
+    os.dup2(heard, 0)
+    os.close(heard)
+    threading.Thread(target=_pass_on, args=(given, put), daemon=True).start()
+
+
+def _pass_on(given: int, put: int) -> None:
+    rest = b""
+    try:
+        while read := os.read(given, _READ_BYTES):
+            *lines, rest = (rest + read).split(b"\n")
+            for line in lines:
+                _put(put, _spelt_out(line) + b"\n")
+        _put(put, rest)
+    except BrokenPipeError:
+        pass  # the server has ended
+    finally:
+        os.close(put)
+
+
+def _put(to: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(to, line) :]
+
+
+def _spelt_out(line: bytes) -> bytes:
+    if not _HALF.search(line):
+        return line
+    try:
+        return encoded(json.loads(line))
+    except (ValueError, RecursionError):
+        return line

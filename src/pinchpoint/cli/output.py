@@ -183,10 +183,10 @@ def reading(path: Path) -> "Iterator[Progress | None]":
 
 
 @contextmanager
-def counting(what: str = "reading ranks") -> "Iterator[Counted | None]":
-    """A bar of files on standard error; None where nobody would look at it."""
+def counting(what: str = "reading ranks", *, rules: bool = True) -> "Iterator[Counted | None]":
+    """A bar of files on standard error; in a log a line where rules judge many of them."""
     if not sys.stderr.isatty():
-        yield None
+        yield _Log(what).add if rules else None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -201,6 +201,24 @@ def counting(what: str = "reading ranks") -> "Iterator[Counted | None]":
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("reading", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+_MANY = 100  # recordings: fewer take less than five seconds of CPU
+_S_EACH = 0.03  # of CPU for all rules of a recording however small: docs/reliability.md
+
+
+class _Log:
+    """Says once how much there is to do."""
+
+    def __init__(self, what: str) -> None:
+        self._what, self._said = what, False
+
+    def add(self, done: int, total: int) -> None:
+        """So many of all are done."""
+        if self._said or total < _MANY:
+            return
+        self._said = True
+        note(f"{self._what}: {total:,}; all rules take about {total * _S_EACH:.0f} s of CPU")
 
 
 def _bytes(path: Path) -> int:

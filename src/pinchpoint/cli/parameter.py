@@ -4,17 +4,22 @@ A command whose words are only files needs no parser: ``files_alone``. Where the
 ``for_parser`` puts cyclopts' own ``Parameter`` in place of these.
 """
 
+import os
+import stat
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from inspect import CO_VARARGS
 from pathlib import Path
 from types import FunctionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
+from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
 
 Group = TypeVar("Group", bound=type)
 _MARK = "spelled"
+# Outputs that are written in one go, whatever stands there (``output.write_file``).
+_TAKES_ALL = frozenset(("output", "out", "html", "svg", "junit", "prometheus", "parquet"))
 
 
 @dataclass(frozen=True)
@@ -40,22 +45,58 @@ def files_alone(command: Callable[..., int], words: Sequence[str]) -> bool:
 
 def for_parser(command: Any) -> None:
     """Tell the parser of the options of a command what these here say."""
-    command.__annotations__ = {n: _as_theirs(hint) for n, hint in command.__annotations__.items()}
+    hints = command.__annotations__
+    command.__annotations__ = {name: _as_theirs(hint, name) for name, hint in hints.items()}
 
 
-def _as_theirs(hint: Any) -> Any:
+def _as_theirs(hint: Any, name: str) -> Any:
     from cyclopts import Parameter as Theirs
-
-    def theirs(of: Parameter) -> Theirs:
-        said = {k: v for k, v in vars(of).items() if v is not None}
-        return Theirs(**said)
 
     if get_origin(hint) is Annotated:
         kind, *notes = get_args(hint)
-        return Annotated[kind, *(theirs(n) if isinstance(n, Parameter) else n for n in notes)]
-    if isinstance(hint, type) and isinstance(mark := vars(hint).get(_MARK), Parameter):
-        delattr(hint, _MARK)  # once is enough
-        for one in fields(hint):
-            one.type = hint.__annotations__[one.name] = _as_theirs(one.type)
-        theirs(mark)(hint)
+        own = [Theirs(**_said(n)) if isinstance(n, Parameter) else n for n in notes]
+        return Annotated[_as_theirs(kind, name), *own]
+    for group in filter(is_dataclass, (hint, *get_args(hint))):
+        mark = vars(group).get(_MARK)
+        if isinstance(mark, Parameter):
+            delattr(group, _MARK)  # once is enough
+            Theirs(**_said(mark))(group)
+        for one in fields(group):
+            one.type = group.__annotations__[one.name] = _as_theirs(one.type, one.name)
+    if (hint is Path or Path in get_args(hint)) and name not in _TAKES_ALL:
+        return Annotated[hint, Theirs(validator=_file_or_folder)]
     return hint
+
+
+def _said(of: Parameter) -> dict[str, Any]:
+    return {name: value for name, value in vars(of).items() if value is not None}
+
+
+def _file_or_folder(kind: Any, given: Any) -> None:
+    """UsageError for what may wait for ever, or give without end, when it is read or written."""
+    for path in given if isinstance(given, list | tuple) else (given,):
+        if not isinstance(path, Path) or str(path) == os.devnull:
+            continue
+        try:
+            facts = path.stat()
+            waits = stat.S_ISREG(facts.st_mode) and not facts.st_size and _waits(path)
+        except (OSError, ValueError, RuntimeError):  # not there: whoever opens it says so
+            continue
+        if waits or not (stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)):
+            what = "gives nothing yet" if waits else "a pipe, socket or device, not a file"
+            raise UsageError(
+                f"{path}: {what}",
+                hint="write what it gives to a file, and read that",
+            )
+
+
+def _waits(path: Path) -> bool:
+    """Whether reading would wait, as of a file of the kernel's that has no more to tell yet."""
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        os.read(number, 1)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(number)
+    return False

@@ -4,6 +4,7 @@
 nanoseconds. Positive means that B takes longer.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps.in_steps import sum_per_window
 from pinchpoint.analysis.steps.steps import Steps, steps
+from pinchpoint.analysis.tables.operators import operators
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.bench.measures import MEASURES, STEP_TIME
 from pinchpoint.compare.changed_rows import ChangedRow, Matched, changed_rows
@@ -45,6 +47,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     # known, and the step above where exceptional steps or several kinds do not make it differ.
     mean_step_ns: int | None = None
     whole_run: bool = False  # what is called a step is the whole run, by looks at its threads
+    command: tuple[str, ...] = ()  # of its run folder; empty: not known
 
 
 class ChangedPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +158,7 @@ def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:
         rows=rows,
         matched=matched,
         worth=changed_worth(a, b),
-        warnings=(*_doubts(matched), *_warnings(a, b, first, second)),
+        warnings=(*doubts(doubt_of_one_program(a, b, matched)), *_warnings(a, b, first, second)),
         unknown=unknown,
     )
 
@@ -178,6 +181,7 @@ def _side(trace: Trace, windows: Steps) -> Side:
         launches_per_step=_launches(trace, windows),
         unprofiled_step_ns=corrected_step_ns(trace),
         mean_step_ns=step_base_ns(trace),
+        command=trace.run.command if trace.run else (),
     )
 
 
@@ -222,18 +226,38 @@ def _column(side: Breakdown, part_id: str) -> "np.ndarray[Any, np.dtype[np.int64
     return np.zeros(len(side.by_step), np.int64)
 
 
-def doubt_of_one_program(matched: Matched | None) -> str | None:
-    """How few operations have a partner, where that leaves open whether the two are one program."""
-    if matched is None or matched.matched >= ONE_PROGRAM_RATIO * max(matched.a, matched.b):
-        return None
-    return (
-        f"only {matched.matched} of {matched.a} device operations in A and {matched.b} in B have a"
-        " partner"
-    )
+def doubt_of_one_program(a: Trace, b: Trace, matched: Matched | None) -> str | None:
+    """How little both have in common, where that leaves open whether the two are one program.
+
+    Of device operations those with a partner; without a device operators, by how often each runs;
+    where neither was recorded, whether the same command was.
+    """
+    if matched is not None:
+        if matched.matched >= ONE_PROGRAM_RATIO * max(matched.a, matched.b):
+            return None
+        return (
+            f"only {matched.matched} of {matched.a} device operations in A and {matched.b} in B"
+            " have a partner"
+        )
+    calls = [_calls_a_step(trace) for trace in (a, b)]
+    if all(calls):
+        alike, most = (calls[0] & calls[1]).total(), max(side.total() for side in calls)
+        if alike >= ONE_PROGRAM_RATIO * most:
+            return None
+        return f"only {alike} of {most} operators of a step are the same"
+    commands = [trace.run.command if trace.run else () for trace in (a, b)]
+    return "they are two commands" if all(commands) and commands[0] != commands[1] else None
 
 
-def _doubts(matched: Matched | None) -> tuple[str, ...]:
-    doubt = doubt_of_one_program(matched)
+def _calls_a_step(trace: Trace) -> Counter[str]:
+    """How often each operator runs in a step."""
+    found = max(len(steps(trace)), 1)
+    rows = () if trace.host_ops is None else operators(trace).rows
+    return Counter({row.name: -(-row.calls // found) for row in rows})
+
+
+def doubts(doubt: str | None) -> tuple[str, ...]:
+    """What it means for the changes."""
     said = f"{doubt}: if these are different programs, the changes below say nothing"
     return (said,) if doubt else ()
 

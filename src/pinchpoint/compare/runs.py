@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.mean.ways import Way
 from pinchpoint.analysis.mean.whole_run import RunAccount, RunPlace, run_account
-from pinchpoint.compare.profiles import CauseOfChange, ChangedPart, ProfileComparison, Side
+from pinchpoint.compare.profiles import (
+    CauseOfChange,
+    ChangedPart,
+    ProfileComparison,
+    Side,
+    doubt_of_one_program,
+    doubts,
+)
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -31,6 +38,7 @@ def compare_runs(a: Trace, b: Trace) -> ProfileComparison:
         matched=None,
         causes=tuple(_places(first, second, change)),
         warnings=(
+            *doubts(doubt_of_one_program(a, b, None)),
             "one run each: how much runs of the program differ by themselves is not known; several"
             " pairs, one after the other, tell",
         ),
@@ -49,6 +57,7 @@ def _side(trace: Trace, account: RunAccount) -> Side:
         step_ns=account.total_ns,
         launches_per_step=None,
         whole_run=True,
+        command=trace.run.command if trace.run else (),
     )
 
 

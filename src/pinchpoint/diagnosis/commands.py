@@ -16,9 +16,11 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 
 UNKNOWN = "COMMAND"
+CHANGED = f"{UNKNOWN}, CHANGED"
 _EXAMPLE = re.compile(r"(?:python|torchrun) (?:train|generate)\.py")
 _CHANGED = re.compile(r"(?:python|torchrun) (?:train|generate)_\w+\.py")
 _EDITED = re.compile(r'pinchpoint bench ab -- "COMMAND" "COMMAND, CHANGED"$')
+_THIS = re.compile(r"(?<=pinchpoint memory )BEFORE\b|(?<=pinchpoint ncu )RECORDING\b")
 _WORKERS = re.compile(r"num_workers=8\b")
 
 
@@ -27,20 +29,23 @@ class Program:
     """What is known of the program that was recorded."""
 
     command: tuple[str, ...] = ()
-    recording: str = ""  # its run folder
+    recording: str = ""  # its run folder, or the file
     workers: int | None = None  # loader workers that its cores have room for
 
 
 def program_of(trace: Trace) -> Program:
-    """The program of a run folder; of a trace alone nothing is known."""
+    """The program of a run folder; of a trace alone only the file is known."""
     run = trace.run
     if run is None:
-        return Program()
+        return Program(recording=_text(trace.source.path))
     words = run.command
     if words and words[0].endswith(".py"):
         words = ("python", *words)
-    path = str(trace.source.path).encode("utf-8", "replace").decode("utf-8")
-    return Program(words, path, workers_that_fit(run))
+    return Program(words, _text(trace.source.path), workers_that_fit(run))
+
+
+def _text(path: str) -> str:
+    return str(path).encode("utf-8", "replace").decode("utf-8")
 
 
 def in_its_words(found: Found, program: Program) -> Found:
@@ -56,8 +61,10 @@ def spelt(text: str, program: Program) -> str:
 
 
 def _spelt(text: str, program: Program, *, shell: bool) -> str:
-    said = _EXAMPLE.sub(UNKNOWN, _CHANGED.sub(f"{UNKNOWN}, CHANGED", text))
+    said = _EXAMPLE.sub(UNKNOWN, _CHANGED.sub(CHANGED, text))
     said = _with_workers(said, program, shell=shell)
+    if program.recording:
+        said = _THIS.sub(lambda _: shlex.quote(program.recording), said)
     if not program.command:
         return said
     words = shlex.join(program.command)

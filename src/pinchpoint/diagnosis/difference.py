@@ -198,6 +198,7 @@ def _unnamed(pieces: tuple[ChangedWorth, ...], change: int) -> Iterator[CauseOfC
                 f"shorter in A, and {one.b_ns / 1e6:.3g} ms in B; no rule says why",
                 rests_on="piece",
                 change_ns=one.change_ns,
+                where=one.name,
             )
             return
 

@@ -37,6 +37,14 @@ class Location(msgspec.Struct, frozen=True):
         owner = f"{self.function} ({place})" if self.function and place else place or self.function
         return ", ".join(p for p in (owner, self.module) if p) or (self.operator or "")
 
+    @property
+    def short(self) -> str:
+        """``model.py:41``, else what the place is in; empty where nothing is known."""
+        if self.file and self.line:
+            name = self.file.replace("\\", "/").rpartition("/")[2]
+            return f"{name}:{self.line}"
+        return self.module or self.function or self.operator or ""
+
 
 class RowsItem(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a table of the trace that a finding is made of: what its fix would change.

@@ -67,6 +67,7 @@ class Rung:
     after: tuple[str, ...] = ()  # findings that have to be fixed first
     on_host: bool = False  # of a piece: the step without its host time, not at its device's limit
     free: bool = False  # of a piece: the step if it cost nothing
+    where: str | None = None  # of a finding: its place, which tells two of one rule apart
 
     @property
     def sure_ns(self) -> int:
@@ -158,6 +159,7 @@ def _rung(ranked: Ranked, base_ns: int) -> Rung | None:
         base_ns=predicted.step_ns + ranked.saving_ns if ranked.given else base_ns,
         effort=effort_of(ranked.id),
         after=ranked.given,
+        where=ranked.finding.location.short if ranked.finding.location else None,
     )
 
 

@@ -58,8 +58,8 @@ def _quicker_than_most(trace: Trace, parts: Breakdown) -> str:
     if usual is None or not recorded or usual < (1 + HELD_UP_RATIO) * recorded:
         return ""
     return (
-        f" But the recorded steps are quick: without the profiler they take {duration(usual)}, and"
-        " what holds those up shows in the findings, if anywhere."
+        f" But the recorded steps are quick: without the profiler they take {duration(usual)}."
+        " More of them would show what holds those up (pinchpoint run --steps 60)."
     )
 
 

@@ -1,8 +1,9 @@
 """One answer from all recordings of a run: times from the bare window, names from the other.
 
 Stacks, shapes and modules slow the host, so what a step takes, what bounds it and what a fix gives
-are read from the bare window. The same rules are asked about the window for names. Findings are
-matched by cause, in the order in which each window gives them:
+are read from the bare window; on a CPU it is asked with the inputs of its operators, which the
+other has. The same rules are asked about the window for names. Findings are matched by cause, in
+the order in which each window gives them:
 
 * found in both: as the bare window has it, with the place and the advice of the other;
 * found only with names, by a rule that could not judge the bare window: kept, its gain as a share
@@ -21,6 +22,8 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from pinchpoint.analysis.host.lent_inputs import with_inputs
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns
@@ -29,6 +32,7 @@ from pinchpoint.diagnosis.engine import SPECIFIC_RATIO, Diagnosis, Ranked, paren
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.kinds import diagnose as diagnose_one
+from pinchpoint.diagnosis.record import RUN_FOLDER, SHAPES, SHAPES_AND_TYPES, SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import About, Outcome
 from pinchpoint.trace import Trace, once_per_trace
@@ -43,7 +47,7 @@ def names_of(trace: Trace) -> Trace:
 @once_per_trace
 def diagnose(trace: Trace) -> Diagnosis:
     """What the rules say about a run; of a trace alone, what they say about that."""
-    said = _with_names(trace, diagnose_one(trace))
+    said = _with_names(trace, diagnose_one(with_inputs(trace)))
     memory = trace.run.memory if trace.run else None
     return said if memory is None else _with_memory(said, diagnose_one(memory))
 
@@ -75,6 +79,8 @@ def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
     common = _pairs(bare.found, named.found, ratio, base_ns)
     kept = list(common.values())
     new = [r for r in named.found if r.id in allowed and r.id not in {c.id for c in kept}]
+    if base_ns and computes_on_cpu(named_trace):  # recording costs time everywhere there
+        ratio = base_ns / (steps(named_trace).typical_ns or base_ns)
     kept += [_scaled(r, ratio, base_ns) for r in new]
     covered = _covered(kept, new, bare.found, named.outcomes)
     left = _in_order([r for r in kept if r.id not in covered])
@@ -107,7 +113,16 @@ def _may_be_told(trace: Trace, named: Trace, outcomes: Iterable[Outcome]) -> fro
     """Causes that the window for names may add."""
     answers = ["not checked", "crashed"]
     answers += ["clear"] if bound(trace).by == bound(named).by else []
-    return frozenset(o.id for o in outcomes if o.answer in answers)
+    told = frozenset(o.id for o in outcomes if o.answer in answers)
+    if with_inputs(trace) is trace:
+        return told
+    # These were judged here with all that the other window knows of operators.
+    return told - {o.id for o in outcomes if o.answer == "clear" and _by_operators(o.id)}
+
+
+def _by_operators(id_: str) -> bool:
+    """Whether a rule goes by operators, their inputs and facts of the run: not by stacks."""
+    return rules()[id_].rule.record in (SHAPES, SHAPES_OF_INPUTS, SHAPES_AND_TYPES, RUN_FOLDER)
 
 
 def _pairs(

@@ -15,7 +15,8 @@ from pinchpoint.report import markdown
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
-from pinchpoint.report.words import report as wording
+from pinchpoint.report.words import breakdown as breakdown_words
+from pinchpoint.report.words import steps as steps_words
 
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 
@@ -166,11 +167,11 @@ def step_series(report: Report) -> tuple[float, ...]:
 
 def _named(report: Report) -> Iterator[tuple[str, float]]:
     yield from _known("recorded_step_ms", report.steps.typical_ns)
-    yield from _known("step_ms", wording.base_ns(report))
+    yield from _known("step_ms", steps_words.base_ns(report))
     yield from _known("step_if_all_fixed_ms", report.together_ns)
     if report.device is not None and report.device.idle_ratio is not None:
         yield "device_idle_ratio", report.device.idle_ratio
-    for part, ns in wording.all_parts(report):
+    for part, ns in breakdown_words.all_parts(report):
         yield f"breakdown/{part.part}_ms", ns / _NS_PER_MS
     yield "findings_count", float(len(report.findings))
     for finding in report.findings:
@@ -178,7 +179,7 @@ def _named(report: Report) -> Iterator[tuple[str, float]]:
 
 
 def _finding(report: Report, finding: Finding) -> Iterator[tuple[str, float]]:
-    base = wording.base_ns(report)
+    base = steps_words.base_ns(report)
     yield from _known(f"findings/{finding.id}/costs_ms", finding.cost_ns_per_step)
     if base is not None and finding.predicted_step_ns is not None:
         saved = base - finding.predicted_step_ns

@@ -35,6 +35,7 @@ _CALLED_BY_COMMAND = re.compile(r"^\S*(?:python|torchrun|accelerate|deepspeed|\.
 _PROGRAM = re.compile(
     r"(pinchpoint (?:run(?: --?[a-z-]+ (?!-)\S+)*|(?:ncu|try) \S+)) .*?(?= && |$)"
 )
+_COMPARED = re.compile(r"(?<=pinchpoint memory ).*?(?= --compare)")
 _ARGUMENT_COLUMNS = ("values", "collective_args")
 _REPLACED = "(left out)"
 
@@ -94,7 +95,7 @@ def _walked(value: Any, private: tuple[str, ...], field: str = "") -> Any:
     if isinstance(value, str):
         for text in private:
             value = value.replace(text, "")
-        value = _PROGRAM.sub(r"\1 PROGRAM", value)
+        value = _COMPARED.sub("BEFORE", _PROGRAM.sub(r"\1 PROGRAM", value))
         return command_short(value) if field == "process" else short(value)
     if isinstance(value, dict):
         return {
@@ -102,6 +103,8 @@ def _walked(value: Any, private: tuple[str, ...], field: str = "") -> Any:
             for k, v in value.items()
         }
     if isinstance(value, list | tuple):
+        if field == "command":
+            return []
         return [_walked(item, private, field) for item in value]
     return value
 

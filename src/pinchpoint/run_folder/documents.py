@@ -146,6 +146,7 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     pid: Count | None = None
     stage: str | None = None
+    complete: bool = True  # False: it did not live to write its last figures
     steps: StepTimes = StepTimes()
     recordings: tuple[RecordingNote, ...] = ()
     triggers: tuple[str, ...] = ()  # why each recording was made

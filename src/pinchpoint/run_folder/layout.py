@@ -33,7 +33,10 @@ VALUES = "values"  # what one step's batches and attention masks held: padding, 
 MEMORY = "memory"  # allocator snapshots
 NSYS = "nsys"
 NCU = "ncu"
+STEPS_SUFFIX = ".steps"  # beside a process's file: its steps by now, in case it is killed
 REQUEST_FILE = "capture.request"  # its appearance asks the program for one more recording
+
+SAVING_RATIO = 0.002  # of one core, that writing what was seen so far may take
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:

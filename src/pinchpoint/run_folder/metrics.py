@@ -6,7 +6,13 @@ from typing import Any
 import msgspec
 
 from pinchpoint.run_folder.documents import Count, MemoryPeaks, Signed
-from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_SCHEMA, TELEMETRY_FILE, TRACES
+from pinchpoint.run_folder.layout import (
+    ENVIRONMENT_FILE,
+    METRICS_SCHEMA,
+    SAVING_RATIO,
+    TELEMETRY_FILE,
+    TRACES,
+)
 
 
 class UnprofiledSteps(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,5 +124,36 @@ class MetricsDocument(msgspec.Struct, frozen=True, kw_only=True):
     host: dict[str, Any] = msgspec.field(default_factory=dict)
     others: Others = Others()
     samples_cost_ms: float | None = None  # of looking at the first rank over the whole run
+    samples_once_ms: float | None = None  # of it, for notes that are written seldom
     profiled: bool = False
     artifacts: Artifacts = Artifacts()
+
+
+# ------------------------------------------------------------------------------------------------
+# What the same recording costs of a run of the length that its promise is about.
+
+TEN_MINUTES_S = 600.0  # recording takes less than 2 % of a run that lasts so long
+
+
+def cost_ratio(metrics: MetricsDocument) -> float | None:
+    """Windows and samples, as a share of this run; None where nothing was recorded."""
+    windows_ms = metrics.steps.recording_cost_ms if metrics.steps else None
+    if windows_ms is None or not metrics.duration_s:
+        return None
+    return (windows_ms + (metrics.samples_cost_ms or 0.0)) / 1e3 / metrics.duration_s
+
+
+def cost_of_ten_minutes(metrics: MetricsDocument) -> float | None:
+    """The same of ten minutes, or of this run where it is longer.
+
+    Looks go on as they were; windows come once; notes come again as often as they may.
+    """
+    windows_ms = metrics.steps.recording_cost_ms if metrics.steps else None
+    if windows_ms is None or not metrics.duration_s:
+        return None
+    if metrics.duration_s >= TEN_MINUTES_S:
+        return cost_ratio(metrics)
+    once_ms = metrics.samples_once_ms or 0.0
+    looks_ms = (metrics.samples_cost_ms or 0.0) - once_ms
+    notes_ratio = max(once_ms / 1e3 / TEN_MINUTES_S, SAVING_RATIO if once_ms else 0.0)
+    return windows_ms / 1e3 / TEN_MINUTES_S + looks_ms / 1e3 / metrics.duration_s + notes_ratio

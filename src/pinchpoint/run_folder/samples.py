@@ -37,6 +37,7 @@ class SampledNote(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Seconds = 0.0
     looks: Count = 0
     cost_ns: Ns = 0
+    once_ns: Ns = 0  # of it, for notes that are written seldom
     late_median_ns: Ns | None = None
     gaps: Count = 0  # looks that came later than three periods
     gap_ns: Ns = 0

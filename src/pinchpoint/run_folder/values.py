@@ -52,6 +52,15 @@ class AttentionNote(msgspec.Struct, frozen=True, kw_only=True):
     band: Count | None = None  # keys that a query sees, itself included
 
 
+class AgainNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Modules of one class, whose calls in a few steps came again with the same values."""
+
+    model: str = ""
+    place: FrameNote | None = None  # of the user's code, of the first call
+    calls: Count = 0
+    distinct: Count = 0  # calls of them that differ
+
+
 class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of one process."""
 
@@ -62,4 +71,5 @@ class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
     attention_seen: bool = False  # false: the program compiles, and calls were left alone
     batches: tuple[BatchNote, ...] = ()
     attention: tuple[AttentionNote, ...] = ()
+    again: tuple[AgainNote, ...] = ()
     cost_ns: Ns = 0

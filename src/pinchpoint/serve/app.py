@@ -10,14 +10,14 @@ from html import unescape
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from pinchpoint.errors import PinchpointError, UnreadableFile
 from pinchpoint.json_text import said
 from pinchpoint.serve import pages
 from pinchpoint.serve.index import Index
 from pinchpoint.serve.pages import style
-from pinchpoint.serve.places import fingerprint, place
+from pinchpoint.serve.places import Place, fingerprint, place
 from pinchpoint.serve.reader import Reader
 
 if TYPE_CHECKING:
@@ -240,14 +240,24 @@ def _run(root: Path, base: str) -> Page:
 
 def _compare(root: Path, kept: PageCache, base: str) -> Page:
     def answer(request: "Request") -> "Response":
-        names = [request.query_params.get(side) for side in ("a", "b")]
-        if names[0] is None or names[1] is None:
+        words = dict(parse_qsl(request.url.query, errors="surrogateescape"))
+        if "a" not in words or "b" not in words:
             raise UnreadableFile("two recordings are needed", hint="choose an A and a B")
-        a, b = place(root, names[0]), place(root, names[1])
+        a, b = _chosen(root, words["a"]), _chosen(root, words["b"])
         state = (a.path, fingerprint(a.path), b.path, fingerprint(b.path))
         return _html(kept.get(state, lambda: pages.compare_pages(a, b, base)))
 
     return answer
+
+
+def _chosen(root: Path, name: str) -> Place:
+    """What a form names: forms are text, so names of files that are none stand there in quotes."""
+    try:
+        return place(root, name)
+    except UnreadableFile:
+        if "%" not in name:
+            raise
+        return place(root, os.fsdecode(unquote_to_bytes(name)))
 
 
 def _page(answer: Page, base: str) -> Page:

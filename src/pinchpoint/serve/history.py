@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 from posixpath import commonprefix
 
+import numpy as np
 from msgspec.structs import replace
 
 from pinchpoint.compare.fix import FixOutcome, fix_outcome
+from pinchpoint.compare.noise import noise
+from pinchpoint.compare.over_time import SAME_RATIO
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.ranks.names import session_of
 from pinchpoint.serve.listing import ListedRecording
 from pinchpoint.serve.summary import Summary
 
-# Times of two recordings of one program differ by a few per cent without any change
-# (docs/stability.md): a smaller change is not said to be one.
-SAME_RATIO = 0.02
-ONE_PROGRAM_RATIO = 0.5  # of the names of what takes most time, as compare asks of operations
+ONE_PROGRAM_RATIO = 0.5  # of what takes most time, as compare asks of operations
 _NUMBERS_RANKS = re.compile(r"[-_.]?(rank|worker|process|proc)?[-_. =]*$", re.IGNORECASE)
 _Ranked = tuple[ListedRecording, Summary]
 
@@ -28,7 +28,8 @@ class Listed:
 
     recording: ListedRecording
     summary: Summary | None  # None: not read yet
-    change_ratio: float | None = None  # of the step since the run before; None: not known
+    change_ratio: float | None = None  # of the step since the run before; None: not comparable
+    sure: bool = False  # the change is more than steps differ by themselves, as compare says
     gone: tuple[str, ...] = ()  # findings of the run before that this one has not
     fix: FixOutcome | None = None  # where what went had a prediction
 
@@ -84,20 +85,34 @@ def _after(before: Summary | None, recording: ListedRecording, now: Summary | No
     if not _comparable(before, now):
         return Listed(recording, now)
     gone = tuple(id_ for id_ in before.findings if id_ not in now.findings)
-    return Listed(
-        recording, now, now.step_ns / before.step_ns - 1, gone, _outcome(before, now, gone)
-    )
+    ratio = now.step_ns / before.step_ns - 1
+    sure, outcome = _is_sure(before, now, ratio), _outcome(before, now, gone)
+    if outcome is not None and not sure:
+        outcome = replace(outcome, said="cannot tell")
+    return Listed(recording, now, ratio, sure, gone, outcome)
+
+
+def _is_sure(before: Summary, now: Summary, ratio: float) -> bool:
+    """Whether ``compare`` would say so: steps as recorded and the step that is shown both tell."""
+    if abs(ratio) < SAME_RATIO or before.step_ns is None:
+        return False
+    low, high = now.step_range_ns or (before.step_ns + 1, before.step_ns + 1)
+    a, b = (np.array(side.steps_ns, np.int64) for side in (before, now))
+    return not low <= before.step_ns <= high and noise(a, b).sure is True
 
 
 def _comparable(before: Summary, now: Summary) -> bool:
     """Whether both are one program on one device and clock; not two ranks of one job.
 
-    Where no command says so, they are one that compute with the same: half of all that either does.
+    Where no command says so, they are one whose steps run the same as often: half of all that
+    either does.
     """
-    alike = set(before.work) & set(now.work)
-    shorter, all_ = min(len(before.work), len(now.work)), len({*before.work, *now.work})
-    least = shorter if _of_one_command(before, now) else all_
-    one_program = len(alike) >= ONE_PROGRAM_RATIO * least
+    a, b = set(before.work), set(now.work)
+    least = len(a | b)
+    if _of_one_command(before, now):  # another batch size calls the same, another number of times
+        a, b = ({called.partition(" × ")[2] for called in side} for side in (a, b))
+        least = min(len(a), len(b))
+    one_program = len(a & b) >= ONE_PROGRAM_RATIO * least
     where = [(s.device, s.clock, s.world_size, s.rank) for s in (before, now)]
     return one_program and where[0] == where[1]
 

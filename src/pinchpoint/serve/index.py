@@ -19,7 +19,7 @@ from pinchpoint.serve.jobs import JobFacts
 from pinchpoint.serve.listing import ListedRecording
 from pinchpoint.serve.summary import Summary
 
-VERSION = 1  # of the table; another one is made anew
+VERSION = 2  # of the table; another one is made anew
 _WAIT_S = 5.0  # for another process that writes
 _TABLES = """
 CREATE TABLE IF NOT EXISTS summaries (
@@ -110,6 +110,7 @@ def _connected(file: Path) -> sqlite3.Connection | None:
         database = sqlite3.connect(file, timeout=_WAIT_S)
         if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
             database.execute("DROP TABLE IF EXISTS summaries")
+            database.execute("DROP TABLE IF EXISTS jobs")
             database.execute(f"PRAGMA user_version = {VERSION}")
         database.executescript(_TABLES)
         return database

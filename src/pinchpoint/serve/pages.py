@@ -14,11 +14,13 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from pinchpoint.compare.over_time import SAME_RATIO
 from pinchpoint.diagnosis.verdict import ONE_OF_MANY
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import ranks_beside
 from pinchpoint.jobs import diagnose_ranks
 from pinchpoint.jobs.full_page import full_page, job_in
+from pinchpoint.json_text import said
 from pinchpoint.report import diagnose
 from pinchpoint.report.assemble.comparison import comparison
 from pinchpoint.report.html import fragment, template
@@ -28,7 +30,7 @@ from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import duration, quantity, rate, size, slower_or_faster
 from pinchpoint.report.words.fix import fix_sentence, fixed_words
 from pinchpoint.run_folder.notes import note_of
-from pinchpoint.serve.history import SAME_RATIO, Listed, Program, by_job, programs
+from pinchpoint.serve.history import Listed, Program, by_job, programs
 from pinchpoint.serve.index import Index, current
 from pinchpoint.serve.listing import ListedRecording, inside_run, listed_as, recordings
 from pinchpoint.serve.live import RunState, Series, is_running, run_state
@@ -143,8 +145,8 @@ def _listed(
     return row | {
         "step": duration(summary.step_ns) if summary and summary.step_ns else "",
         "clock": summary.clock if summary and known else "",
-        "change": "" if change is None else _change(change),
-        "tone": "" if change is None or abs(change) < SAME_RATIO else ("bad", "good")[change < 0],
+        "change": "" if change is None else _change(change, sure=run.sure),
+        "tone": ("bad", "good")[change < 0] if change is not None and run.sure else "soft",
         "verdict": _verdict(summary, of_job=bool(ranks)),
         "slowest": bool(ranks) and summary is not None and summary.rank is not None,
         "first": summary.findings[0] if summary and summary.findings else "",
@@ -169,10 +171,11 @@ def _place_of_job(name: str, ranks: list[ListedRecording]) -> str:
     return name if in_folder else ranks[0].name
 
 
-def _change(ratio: float) -> str:
+def _change(ratio: float, *, sure: bool) -> str:
+    """What changed since the run before, only where that is no chance."""
     if abs(ratio) < SAME_RATIO:
         return "as before"
-    return slower_or_faster(1.0, 1 + ratio)
+    return slower_or_faster(1.0, 1 + ratio) if sure else "cannot tell"
 
 
 def report_page(place: Place, base: str, index: Index) -> str:
@@ -265,11 +268,11 @@ def _quoted(name: str) -> str:
 
 def _row(recording: ListedRecording, base: str) -> dict[str, str]:
     changed = datetime.fromtimestamp(recording.modified_ns / 1e9, UTC).astimezone()
-    kind = "run" if recording.is_run else "report"
+    kind, quoted = "run" if recording.is_run else "report", _quoted(recording.name)
     return {
         "name": plain(recording.name or "this run", _NAME_LIMIT),
-        "value": recording.name,
-        "href": f"{base}{kind}/{_quoted(recording.name)}",
+        "value": recording.name if said(recording.name) == recording.name else quoted,
+        "href": f"{base}{kind}/{quoted}",
         "format": recording.format,
         "size": "" if recording.bytes is None else size(recording.bytes),
         "when": changed.strftime("%Y-%m-%d %H:%M"),

@@ -1,5 +1,7 @@
 """What the list of runs says of one recording: kept in the index, so that it is read once."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from pinchpoint.report.documents.ranks import RanksReport
@@ -7,11 +9,13 @@ from pinchpoint.report.documents.report import Report
 from pinchpoint.report.plain import plain
 from pinchpoint.report.words.ladder import clock_words
 from pinchpoint.report.words.ranks import gain as gain_of_job
-from pinchpoint.report.words.report import base_ns, gain
+from pinchpoint.report.words.report import gain
+from pinchpoint.report.words.steps import base_ns
 from pinchpoint.trace import Trace
 
 _SENTENCE_LIMIT = 300  # characters
 MOST_NAMES = 12  # enough to tell two programs apart
+MOST_STEPS = 64  # of a recording, to tell a change from what steps differ by themselves
 
 
 class KnownRung(msgspec.Struct, frozen=True, array_like=True):
@@ -36,7 +40,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()  # ids, the one to change first first
     first_gain: str = ""
     rungs: tuple[KnownRung, ...] = ()
-    work: tuple[str, ...] = ()  # what it computes with: names of operators, or of kernels
+    work: tuple[str, ...] = ()  # what a step runs, and how often: "12 × aten::mm"
+    steps_ns: tuple[int, ...] = ()  # complete ones as recorded, shortest first, evenly thinned
     rank: int | None = None
     world_size: int | None = None
     problem: str = ""  # why nothing is known
@@ -57,9 +62,16 @@ def summarise(trace: Trace, report: Report) -> Summary:
         first_gain=plain(gain(report, found[0]), _SENTENCE_LIMIT) if found else "",
         rungs=_rungs(report),
         work=_work(report),
+        steps_ns=_thinned(report.steps.duration_ns),
         rank=report.source.rank,
         world_size=report.source.world_size,
     )
+
+
+def _thinned(lasting: Sequence[int]) -> tuple[int, ...]:
+    ordered, most = sorted(lasting), min(len(lasting), MOST_STEPS)
+    last = len(ordered) - 1
+    return tuple(ordered[round(i * last / max(most - 1, 1))] for i in range(most))
 
 
 def summarise_job(report: RanksReport, one: Summary) -> Summary:
@@ -69,6 +81,7 @@ def summarise_job(report: RanksReport, one: Summary) -> Summary:
         one,
         step_ns=steps.unprofiled_ns_predicted or steps.typical_ns,
         step_range_ns=None,
+        steps_ns=_thinned(steps.duration_ns),
         clock=clock_words(report),
         verdict=plain(report.verdict, _SENTENCE_LIMIT),
         findings=tuple(finding.id for finding in found),
@@ -84,7 +97,13 @@ def _rungs(report: Report | RanksReport) -> tuple[KnownRung, ...]:
 
 
 def _work(report: Report) -> tuple[str, ...]:
-    """The names that take most time: by them two recordings are seen to be of one program."""
+    """What takes most time: by it two recordings are seen to be of one program."""
     table = report.tables.get("operators") or report.tables.get("kernels")
-    rows = () if table is None else table.rows[:MOST_NAMES]
-    return tuple(plain(str(row[0]), _SENTENCE_LIMIT) for row in rows)
+    if table is None:
+        return ()
+    calls = next(i for i, column in enumerate(table.columns) if column.id == "calls")
+    steps = max(report.steps.count, 1)
+    return tuple(
+        plain(f"{round((row[calls] or 0) / steps)} × {row[0]}", _SENTENCE_LIMIT)
+        for row in table.rows[:MOST_NAMES]
+    )

@@ -45,6 +45,16 @@ class AttentionMask:
 
 
 @dataclass(frozen=True)
+class SameCalls:
+    """Calls of modules of one class with values that they had been called with before."""
+
+    model: str
+    place: Frame | None
+    calls: int  # that were looked at, in a few steps
+    distinct: int
+
+
+@dataclass(frozen=True)
 class RunValues:
     """Of one step that is in no window."""
 
@@ -54,3 +64,4 @@ class RunValues:
     padding: tuple[Padding, ...]  # one a call of a model or a batch, by the best evidence
     attention: tuple[AttentionMask, ...]
     cost_ns: int
+    again: tuple[SameCalls, ...] = ()

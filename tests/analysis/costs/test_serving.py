@@ -4,7 +4,7 @@ import pytest
 
 from pinchpoint.analysis.costs import OperatorCall, cost_of
 
-BF16, FP8 = "c10::BFloat16", "c10::Float8_e4m3fn"
+BF16, FP8, HALF = "c10::BFloat16", "c10::Float8_e4m3fn", "c10::Half"
 CACHE = (4_000, 16, 8, 64)
 
 
@@ -44,6 +44,22 @@ CACHE = (4_000, 16, 8, 64)
             2 * 2 * (256 * 64 + 64 * 128),
             round(1.5 * 2 * (256 * 64 + 64 * 128)) + 2 * 2 * 64,
         ),
+        ("_C::awq_gemm", ((8, 64), (64, 8), (2, 64)), (HALF, "int", HALF), 2 * 8 * 64 * 64, None),
+        (
+            "aten::_weight_int8pack_mm",
+            ((8, 64), (32, 64), (32,)),
+            (BF16, "signed char", BF16),
+            2 * 8 * 64 * 32,
+            2 * 8 * 64 + 32 * 64 + 2 * 8 * 32,
+        ),
+        (
+            "flashinfer::trtllm_fp8_block_scale_moe",  # choices hidden: one expert a token at least
+            ((1, 2), (2,), (1, 64), (1, 1), (2, 256, 64), (2, 2, 1), (2, 64, 128)),
+            ("float", BF16, FP8, "float", FP8, "float", FP8),
+            2 * (256 * 64 + 64 * 128),
+            256 * 64 + 64 * 128 + 2 * 64,
+        ),
+        ("_moe_C::topk_softmax", ((8, 2), (8, 2), (8, 64)), ("float", "int", BF16), None, 1152),
     ],
 )
 def test_costs(name, shapes, dtypes, flops, moved):
@@ -56,6 +72,8 @@ def test_costs(name, shapes, dtypes, flops, moved):
     ("name", "shapes"),
     [
         ("vllm::fused_experts", ((1, 64), (2, 64), (2, 64), (1, 2), (1, 2))),
+        ("vllm::moe_forward", ((1, 64), (1, 8))),  # its weights are hidden
+        ("sgl_kernel::fwd", ((1, 8, 64), (9, 16, 8, 64), (9, 16, 8, 64))),  # and lengths here
         ("vllm::fused_experts", ((1, 64), (0, 256, 64), (0, 64, 128), (1, 2), (1, 2))),
         ("flash_attn::_flash_attn_varlen_forward", ((9, 4, 64), (9, 64), (9, 64), (2,))),
     ],

@@ -58,6 +58,15 @@ def test_what_far_steps_do(found, kind, function):
     assert (cause.place.at.function if cause.place.at else None) == function
 
 
+def test_usual_work_inside_a_function_that_only_far_steps_call_is_of_that_function():
+    """An evaluation calls the model as each step does: it is the place, the model is not."""
+    model, *rest = TRAINING
+    within = (model, "train.py(70): evaluate", *rest)
+    (cause,) = rare_causes(sampled(samples(within)))
+    assert cause.place.at.function == "evaluate"
+    assert cause.kind is GapKind.PYTHON
+
+
 @pytest.mark.parametrize(
     "found",
     [

@@ -322,6 +322,12 @@ def test_steps_measured_without_the_profiler_count_by_their_median():
     assert corrected_step_ns(trace) == 200 * US
 
 
+def test_long_steps_that_were_not_recorded_are_no_part_of_the_recorded_ones():
+    timed = ((100 * US,) * 9 + (9_000 * US,)) * 4  # 990 on average, and 200 were recorded
+    trace = replace(turns(), run=RunFacts(unprofiled_step_ns=timed))
+    assert corrected_step_ns(trace) == 100 * US
+
+
 def test_steps_in_bursts_cost_their_mean():
     timed = ((100 * US,) * 7 + (900 * US,)) * 4
     trace = replace(turns(), run=RunFacts(unprofiled_step_ns=timed))

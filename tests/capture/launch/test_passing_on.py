@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pty
 import select
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pinchpoint.capture.launch.passing_on import PASSED_ON
+from pinchpoint.cli import main
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals with their senders")
 
@@ -28,6 +30,77 @@ for number in {numbers}:
     signal.signal(number, say)
 """
 EXITS = "signal.signal({number}, lambda *_: sys.exit(42))"
+
+
+ON_A_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "pinchpoint", *sys.argv[1:]])
+"""
+COUNTS = """
+import signal, sys, time
+came = []
+signal.signal(signal.SIGINT, lambda *_: came.append(1))
+print("ready", flush=True)
+while not came:
+    time.sleep(0.05)
+time.sleep(0.3)
+print("came", len(came), flush=True)
+sys.exit(7)
+"""
+
+
+def ctrl_c(words, when):
+    """Exit code and output of a command on a terminal, where Ctrl-C is pressed after ``when``."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", ON_A_TERMINAL, *words]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said, pressed = b"", False
+    with contextlib.suppress(OSError):  # EIO: everybody has left the terminal
+        while read := os.read(ours, 1 << 16):
+            said += read
+            if when in said and not pressed:
+                os.write(ours, b"\x03")
+                pressed = True
+    os.close(ours)
+    return process.wait(), said.decode("utf-8", "replace")
+
+
+def test_ctrl_c_on_a_terminal_is_the_programs(tmp_path):
+    script = tmp_path / "counts.py"
+    script.write_text(COUNTS)
+    words = ["run", "--hooks-only", "-o", str(tmp_path / "run"), "--", sys.executable, str(script)]
+    code, said = ctrl_c(words, b"ready")
+    assert (code, "came 1" in said) == (7, True)
+
+
+@pytest.mark.parametrize("command", ["run", "bench run", "serve"])
+def test_ctrl_c_on_a_terminal_ends_both(command, tmp_path):
+    script = tmp_path / "waits.py"
+    script.write_text(WAITS.format(setup=""))
+    program = ["--", sys.executable, str(script)]
+    words, when, expected = {
+        "run": (["--hooks-only", "-o", str(tmp_path / "run"), *program], b"ready", 130),
+        "bench run": (["-o", str(tmp_path / "run"), "--no-steps", *program], b"run 1", 130),
+        "serve": ([str(tmp_path), "--port", "0"], b"serving", 0),
+    }[command]
+    code, said = ctrl_c([*command.split(), *words], when)
+    assert code == expected
+    assert not {"Error", "Warning"} & set(said.replace(":", " ").split())
+    if command == "bench run":
+        assert "holds what was measured until then" in said
+
+
+def test_an_interruption_before_the_program_leaves_nothing(tmp_path, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pinchpoint.capture.launch.launcher.start", interrupted)
+    assert main(["run", "-o", str(tmp_path / "run"), "--", sys.executable, "-V"]) == 130
+    assert capsys.readouterr().err == "interrupted; nothing was written\n"
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture

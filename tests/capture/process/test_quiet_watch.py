@@ -7,14 +7,15 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from pinchpoint.capture.process import policy, quiet_watch, stalls
+from pinchpoint.capture.process import policy, quiet_watch
 from pinchpoint.capture.process.quiet_watch import QuietWatch
 from pinchpoint.capture.process.ranks import Identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
-from pinchpoint.capture.process.stalls import in_main_thread
 from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.windows import threads
 from pinchpoint.capture.windows.recording import Recording, TraceFile, remove_file
+from pinchpoint.capture.windows.threads import in_main_thread
 
 WORK = (500, 900)  # kernels, operators
 
@@ -250,7 +251,7 @@ def test_only_the_longer_of_two_jax_recordings_stays_whole(tmp_path):
 
 def ask_of_the_main_thread(monkeypatch, act):
     for elsewhere in ("graph_is_captured", "captures_under_way"):  # by what other tests left
-        monkeypatch.setattr(stalls, elsewhere, lambda: False)
+        monkeypatch.setattr(threads, elsewhere, lambda: False)
     asked = threading.Thread(target=in_main_thread, args=(act,))
     asked.start()
     while asked.is_alive():

@@ -14,7 +14,7 @@ from pinchpoint.capture.process.ranks import Identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import StepClock
-from pinchpoint.capture.settings import BARE, BESIDE, Settings
+from pinchpoint.capture.settings import BARE, BESIDE, UNSTACKED, Settings
 from pinchpoint.capture.windows.recording import Recording, TraceFile, keep_best
 from pinchpoint.run_folder.documents import ProcessDocument, WorkerDocument
 
@@ -120,7 +120,9 @@ class DearWindow(CountingWindow):
         folder = self.folder / ("names" if self.kind in BESIDE else "traces")
         folder.mkdir(exist_ok=True)
         (folder / name).write_text("")
-        return Recording(TraceFile(name, 17 * events, 0, events), None, 0, 1, steps)
+        stacks = self.kind not in UNSTACKED
+        file = TraceFile(name, 17 * events, 0, events)
+        return Recording(file, None, 0, 1, steps, stacks=stacks)
 
 
 @pytest.mark.parametrize(
@@ -344,6 +346,16 @@ def test_replays_of_graphs_are_steps_whatever_stage_calls_of_the_model_left(
     windows = [(r.window, r.steps) for r in session.recordings]
     assert windows == [("times", 6), ("names", 3)]
     assert (session.stage, session.problems) == (Stage.DONE, [])
+
+
+def test_a_dozen_replays_after_a_warm_up_leave_their_early_window(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True, bounded=True)
+    call(session, clock, model(), 3)
+    replay(session, clock, 12, object())
+    session.finish()
+    assert session.steps_by == "graph"
+    assert [(r.window, r.steps) for r in session.recordings] == [("early", 1)]
 
 
 def test_a_window_ends_where_the_steps_that_it_was_opened_for_stop(tmp_path, clock):

@@ -254,3 +254,68 @@ def test_a_run_names_padding_and_mask_with_their_places(tmp_path):
     assert "scaled_dot_product_attention" in lines[mask.location.line - 1]
     assert "# the call" in lines[waste.location.line - 1]
     assert waste.summary.startswith("10 % of 2 × 1024 positions hold tokens")
+
+
+@pytest.fixture
+def again(tmp_path):
+    """Kinds of modules that were called again, of steps: ``again(step)``, which gets a number."""
+
+    def look(step):
+        from pinchpoint.capture.process.same_inputs import STEPS, SameInputs
+
+        same = SameInputs(lambda: ("serve.py", 7, "step"))
+        same.begin()
+        for number in range(STEPS):
+            step(number)
+            notes = same.step_ends()
+        assert not same.watches
+        return {note["model"]: (note["calls"], note["distinct"]) for note in notes}
+
+    return look
+
+
+def encoder_and_head():
+    class Encoder(torch.nn.Linear):
+        pass
+
+    class Head(torch.nn.Linear):
+        pass
+
+    return Encoder(8, 8).eval(), Head(8, 8).eval()
+
+
+def test_a_module_that_gets_the_same_values_is_called_again(again):
+    encoder, head = encoder_and_head()
+    prompt = torch.ones(4, 8)
+
+    def step(number):
+        with torch.no_grad():
+            head(encoder(prompt.clone()) + number)
+
+    assert again(step) == {"Encoder": (3, 1)}
+
+
+@pytest.mark.parametrize("what", ["values", "weights", "dropout", "gradients", "an object", "all"])
+def test_what_may_answer_otherwise_is_not_called_again(again, what):
+    encoder, head = encoder_and_head()
+    prompt, grads = torch.ones(4, 8), what == "gradients"
+    if what == "dropout":
+        encoder.drop = torch.nn.Dropout()
+
+    class Encoder(torch.nn.Module):
+        def forward(self, x, state):
+            return x
+
+    odd = Encoder().eval()
+
+    def step(number):
+        with torch.set_grad_enabled(grads):
+            if what == "an object":
+                odd(prompt, object())
+            else:
+                encoder(prompt + number if what == "values" else prompt)
+            if what == "weights":
+                encoder.weight.data.mul_(0.5)
+            head(prompt if what == "all" else prompt - number)
+
+    assert again(step) == {}

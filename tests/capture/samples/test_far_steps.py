@@ -20,6 +20,10 @@ class Looks:
         self.next, self.counters, self.first_counters = {}, Counters(), None
         self.began_anew = 0
 
+    @property
+    def recent_looks(self):
+        return len(self.next)
+
     def take(self):
         taken, self.next = self.next, {}
         return taken, len(taken)

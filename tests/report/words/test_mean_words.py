@@ -11,7 +11,7 @@ from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.mean import mean_sentences
-from pinchpoint.report.words.report import base_ns, step_sentence
+from pinchpoint.report.words.steps import base_ns, step_sentence
 from pinchpoint.trace import RunFacts
 
 
@@ -20,9 +20,9 @@ def test_kinds_of_steps_are_said_apart():
     assert list(mean_sentences(said)) == [
         "Two kinds of steps: 50.0 ms × 2 (with an optimizer step), 10.0 ms × 6 (without an"
         " optimizer step)",
-        "The 50.0 ms with an optimizer step, as recorded: optimizer 40.0, matrix products"
+        "50.0 ms (with an optimizer step), as recorded: optimizer 40.0, matrix products"
         " 10.0. No cause is found there: the device is at work",
-        "The 10.0 ms without an optimizer step, as recorded: matrix products 10.0. No cause is"
+        "10.0 ms (without an optimizer step), as recorded: matrix products 10.0. No cause is"
         " found there: the device is at work",
     ]
     for kind in said.steps.kinds:

@@ -1,10 +1,15 @@
 """Sentences about gains and costs that keep numbers from contradicting each other."""
 
 import msgspec
+import pytest
 
 from pinchpoint.diagnosis.finding import Finding
+from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.report.documents.report import OneDeviceInfo
-from pinchpoint.report.words.report import counted_in, device_work, gain, hidden, spread_sentence
+from pinchpoint.report.words.breakdown import device_work
+from pinchpoint.report.words.ladder import rung_label
+from pinchpoint.report.words.report import counted_in, gain, headline, hidden, to_fill_in
+from pinchpoint.report.words.steps import spread_sentence
 from report_sample import full_report as sample
 
 MS = 1_000_000
@@ -77,3 +82,46 @@ def test_most_steps_are_those_that_are_not_named_beside_them():
     )
     said = spread_sentence(msgspec.structs.replace(report, steps=steps))
     assert said == "Most steps take 27.0 to 28.0 ms as recorded; step 5 took 294 ms"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "first", "more"),
+    [
+        ("It waits 4.2 ms. Mostly: Python.", "It waits 4.2 ms. Mostly: Python.", ""),
+        (f"It waits. {'And more ' * 20}", "It waits.", "And more " * 20),
+        (f"{'All the time it waits ' * 9}. (As x.py says.)", "All the time it waits " * 9, None),
+    ],
+)
+def test_a_headline_is_as_long_as_a_headline_may_be(verdict, first, more):
+    assert headline(verdict)[0].rstrip(".") == first.rstrip(".")
+    assert more is None or headline(verdict)[1] == more
+
+
+def test_what_stands_for_a_command_is_said_once_and_only_where_it_stands():
+    both = finding("a", confirm='pinchpoint bench ab -- "COMMAND" "COMMAND, CHANGED"')
+    said = to_fill_in(sample(findings=(both, both)))
+    assert said.startswith("COMMAND: the line that starts your program")
+    assert "COMMAND, CHANGED: the same with the fix in it" in said
+    known = finding("a", confirm="pinchpoint try --knob gc -- python my.py")
+    assert to_fill_in(sample(findings=(known,))) is None
+
+
+def test_two_changes_of_one_rule_are_told_apart_by_their_places():
+    rungs = tuple(
+        RungInfo(
+            id="sync-in-loop",
+            kind="finding",
+            step_ns=MS,
+            range_ns=(MS, MS),
+            sure_ns=MS,
+            base_ns=2 * MS,
+            where=f"train.py:{line}",
+        )
+        for line in (3, 9)
+    )
+    pair, alone = (LadderInfo(base_ns=2 * MS, rungs=some) for some in (rungs, rungs[:1]))
+    assert [rung_label(pair, rung) for rung in rungs] == [
+        "sync-in-loop train.py:3",
+        "sync-in-loop train.py:9",
+    ]
+    assert rung_label(alone, rungs[0]) == "sync-in-loop"

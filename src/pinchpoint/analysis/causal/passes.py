@@ -111,15 +111,36 @@ class _Instances:
 _UNKNOWN = -1  # no call that can be part of a pass
 
 
+def own_functions(trace: Trace) -> Ints:
+    """The function of the program that each device operation belongs to, by its name's number.
+
+    Of the backward pass, that of the forward pass; -1 where there is none, and in optimizers.
+    """
+    host, calls = trace.host_ops, launched_calls(trace)
+    if host is None:
+        return np.full(len(calls.operator), -1, np.int64)
+    forward = np.append(forward_rows(trace), len(host))[calls.operator]
+    named = np.append(host["name"].astype(np.int64), -1)
+    found: Ints = named[_frames(trace)[forward]]
+    return found
+
+
+def _frames(trace: Trace) -> Rows:
+    """The row of the function around each row of ``host_ops``; none in optimizers."""
+    host = trace.host_ops
+    assert host is not None
+    programs = np.isin(owners(trace), (Owner.USER, Owner.LIBRARY))
+    frame = np.append(nearest(parents(host), programs), len(host))
+    updates = rows_named(trace, host, lambda name: name.startswith("Optimizer.step"))
+    frame[:-1][nearest(parents(host), updates) < len(host)] = len(host)
+    return frame.astype(np.intp)
+
+
 def _instances(trace: Trace) -> _Instances:
     host, ops, calls = trace.host_ops, trace.device_ops, launched_calls(trace)
     assert host is not None
     assert ops is not None
-    none = len(host)
-    programs = np.isin(owners(trace), (Owner.USER, Owner.LIBRARY))
-    frame = np.append(nearest(parents(host), programs), none)
-    updates = rows_named(trace, host, lambda name: name.startswith("Optimizer.step"))
-    frame[:-1][nearest(parents(host), updates) < none] = none
+    none, frame = len(host), _frames(trace)
     forward = np.append(forward_rows(trace), none)[calls.operator]
     instance = frame[forward]
     mine = np.flatnonzero(

@@ -9,6 +9,7 @@ import numpy as np
 
 from pinchpoint.analysis.device.collectives import bus_factor, collective_arguments
 from pinchpoint.analysis.limits.roofs import Roofs
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.trace import DeviceKind, MemoryKind, Trace
 from pinchpoint.trace.arrays import Floats
 
@@ -35,10 +36,10 @@ def transfer_ns(trace: Trace, known: Roofs, bytes_per_s: float) -> tuple[Floats,
     rate = np.where(over, (bus or np.nan) * BUS_REACHED, bytes_per_s)
     moved = np.where(copies & ~over, 2 * size, size)
     limit = np.where(copies | fills, moved / rate * 1e9, np.nan)
-    traffic = _bus_bytes(trace)
+    collective = ops["kind"] == DeviceKind.COLLECTIVE
+    traffic = np.fmax(_bus_bytes(trace), np.where(collective, _of_operators(trace), np.nan))
     link = known.spec.link_bytes_per_s if known.spec is not None else None
     of_link = traffic / ((link or np.nan) / 2 * LINK_REACHED) * 1e9
-    collective = ops["kind"] == DeviceKind.COLLECTIVE
     return np.where(collective, of_link, limit), np.where(collective, traffic, moved)
 
 
@@ -54,3 +55,18 @@ def _bus_bytes(trace: Trace) -> Floats:
         if asked.bytes and not np.isnan(factor):
             out[(kinds == kind) & (texts == text)] = asked.bytes * factor
     return out
+
+
+def _of_operators(trace: Trace) -> Floats:
+    """What all-reduces that are operators of their own put on the link, by the size of their input.
+
+    At least: each rank sends what it has once, also where the switch adds it up, and where the
+    number of ranks is not known.
+    """
+
+    def sent(of: LaunchedCall) -> float | None:
+        if "all_reduce" not in of.call.name:
+            return None
+        return max((float(of.call.bytes(i)) for i in of.call.tensors()), default=None)
+
+    return launched_calls(trace).numbers(sent)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pinchpoint.analysis.costs import (
     convolution,
     fourier,
+    moving,
     pointwise,
     products,
     recurrent,
@@ -120,6 +121,7 @@ _MODELS |= dict.fromkeys(
     ),
     pointwise.pooling_backward,
 )
+_MODELS |= moving.MOVING
 _MODELS |= {
     f"aten::{name}{ending}": pointwise.elementwise
     for name in pointwise.ELEMENTWISE
@@ -141,10 +143,10 @@ def _modelled(call: OperatorCall) -> Cost | None:
     model = _MODELS.get(call.name)
     if model is not None:
         return model(call)
-    if call.name.startswith("aten::_foreach_"):
+    if call.name.startswith(("aten::_foreach_", "aten::_amp_foreach_")):
         return pointwise.foreach_optimizer(call)
     if call.name.startswith(products.COMPILED_TEMPLATE):
         return products.template(call)
     if call.name.startswith(pointwise.COMPILED_PREFIX):
         return pointwise.compiled(call)
-    return serving.streaming(call)
+    return serving.packed_product(call) or serving.experts_by_sizes(call) or serving.streaming(call)

@@ -30,7 +30,12 @@ ELEMENTWISE = (
     "ceil", "round", "trunc", "remainder", "fmod", "atan2", "copy", "clone", "_to_copy", "fill",
     "zero", "masked_fill", "where", "flip", "roll", "tril", "triu", "native_dropout",
     "native_dropout_backward", "bernoulli", "uniform", "normal", "exponential", "random",
-    "constant_pad_nd", "square",
+    "constant_pad_nd", "square", "nan_to_num", "logit", "logit_backward", "hardsigmoid",
+    "hardsigmoid_backward", "hardswish_backward", "softplus_backward", "mish_backward", "erfc",
+    "erfinv", "lgamma", "digamma", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
+    "atanh", "xlogy", "hypot", "copysign", "logaddexp", "sgn", "signbit", "frac", "isfinite",
+    "hardtanh_backward", "softshrink", "log_sigmoid_forward", "bitwise_xor", "logical_xor", "sinc",
+    "polar", "complex", "floor_divide", "conj_physical", "angle",
 )  # fmt: skip
 
 
@@ -51,7 +56,17 @@ def elementwise(call: OperatorCall) -> Cost | None:
         return _written_over(call, bare)
     out = _broadcast(call, tensors)
     width = call.element_bytes(tensors[0]) if in_place else max(map(call.element_bytes, tensors))
-    if bare in ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf") or bare.startswith("logical"):
+    if bare in (
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "isnan",
+        "isinf",
+        "isfinite",
+    ) or bare.startswith("logical"):
         width = 1
     read = sum(call.bytes(i) for i in tensors)
     operations = 0 if bare in _MOVES else _OPERATIONS.get(bare, 1)

@@ -162,6 +162,10 @@ _SPELLINGS = {
     "aten::_efficient_attention_backward": _Spelling(1, 14, False, 6, True, mask=4),
     "flash_attn::_flash_attn_backward": _Spelling(1, 11, False, -1, True),
     "flash_attn::_flash_attn_varlen_backward": _Spelling(1, 15, False, 9, True),
+    "FlashAttnFunc": _Spelling(0, 5, False),  # flash-attn before it had operators
+    "FlashAttnVarlenFunc": _Spelling(0, 9, False, 3),
+    "xformers_flash::flash_fwd": _Spelling(0, 10, False, 3),
+    "xformers_flash::flash_bwd": _Spelling(1, 12, False, 6, True),
 }
 ATTENTION = tuple(_SPELLINGS)
 

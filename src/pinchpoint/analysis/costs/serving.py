@@ -8,10 +8,18 @@ as likely, of a cache at most what the longest sequence needs.
 from pinchpoint.analysis.costs.call import Cost, OperatorCall
 from pinchpoint.analysis.host.input_arguments import elements
 
-_LIBRARIES = ("_C::", "_C_custom_ar::", "sgl_kernel::", "fbgemm::", "quantization::")
+_LIBRARIES = (
+    "_C::", "_C_custom_ar::", "_moe_C::", "sgl_kernel::", "fbgemm::", "quantization::",
+    "flashinfer::", "trtllm::", "aiter::",
+)  # fmt: skip
 _NOT_BY_SIZE = (
-    "attention", "moe", "expert", "mm", "gemm", "linear", "cache", "lookup", "embedding", "all_",
-    "sample", "mamba", "selective_scan", "topk",
+    "attention", "attn", "fwd", "decode", "prefill", "mla", "moe", "expert", "mm", "gemm", "gemv",
+    "linear", "cache", "lookup", "embedding", "all_", "sample", "mamba", "selective_scan", "topk",
+    "gate", "matmul", "conv",
+)  # fmt: skip
+# Choosing experts: scores in, weights and indices out, and sums over what they return.
+_ROUTING = (
+    "topk_softmax", "topk_sigmoid", "grouped_topk", "fused_gate", "moe_sum", "moe_align_block_size",
 )  # fmt: skip
 CACHE_WRITES = ("_C_cache_ops::reshape_and_cache", "_C_cache_ops::reshape_and_cache_flash")
 _TABLE = 4  # of rotary_embedding: cosines and sines of all positions, of which few are read
@@ -19,7 +27,10 @@ _TABLE = 4  # of rotary_embedding: cosines and sines of all positions, of which 
 
 def streaming(call: OperatorCall) -> Cost | None:
     """Norms, activations, rotations, quantisation, permutations: each tensor moves once."""
-    if not call.name.startswith(_LIBRARIES) or any(word in call.name for word in _NOT_BY_SIZE):
+    if not call.name.startswith(_LIBRARIES):
+        return None
+    routing = call.name.endswith(_ROUTING)
+    if not routing and any(word in call.name for word in _NOT_BY_SIZE):
         return None
     rotary = "rotary_embedding" in call.name
     moved = sum(call.bytes(i) for i in call.tensors() if not (rotary and i == _TABLE))
@@ -50,6 +61,14 @@ SCALED_PRODUCTS = {
     "vllm::w8a8_triton_block_scaled_mm": (0, 1),
     "vllm::fp8_gemm_nt_op": (0, 2),
     "aten::_scaled_mm_v2": (0, 1),
+    "flashinfer::mm_fp4": (0, 1),
+    "trtllm::fp8_block_scaling_gemm": (0, 1),
+    "trtllm::fp4_gemm": (0, 1),
+    "aiter::gemm_a8w8": (0, 1),
+    "fbgemm::f8f8bf16": (0, 1),
+    "fbgemm::f8f8bf16_rowwise": (0, 1),
+    "fbgemm::f8f8bf16_blockwise": (0, 1),
+    "bitsandbytes::int8_linear_matmul": (0, 1),
 }
 _PACKED = "fp4"
 _RESULT_BYTES = 2  # of bfloat16 or float16
@@ -65,6 +84,35 @@ def scaled_product(call: OperatorCall) -> Cost | None:
     flops = 2 * rows * a[-1] * columns * (2 if _PACKED in call.name else 1)
     moved = sum(call.bytes(i) for i in at) + rows * columns * _RESULT_BYTES
     return Cost(flops, moved, matrix=True)
+
+
+# ------------------------------------------------------------------------------------------------
+# Products of 16 bits with weights of 8 or 4: the weights are the largest tensor of whole numbers,
+# two in a byte but where the name says 8 bits. Scales and orders are small beside them.
+
+_PACKED_PRODUCTS = (
+    "marlin_gemm", "awq_gemm", "gptq_gemm", "machete_mm", "gemv_4bit", "_weight_int4pack_mm",
+    "_weight_int8pack_mm", "gptq_marlin_24_gemm",
+)  # fmt: skip
+_WHOLE_NUMBERS = ("int", "unsigned char", "signed char", "unsigned int", "long int")
+
+
+def packed_product(call: OperatorCall) -> Cost | None:
+    """``(rows, packed weights, scales, …)``: all weights are read; of width 4 if nothing else."""
+    if not call.name.endswith(_PACKED_PRODUCTS):
+        return None
+    wide = [i for i in call.tensors() if call.dtype(i) in _WHOLE_NUMBERS]
+    rows = next((i for i in call.tensors() if call.dtype(i) not in _WHOLE_NUMBERS), None)
+    if rows is None or not wide:
+        return None
+    weights = max(wide, key=call.bytes)
+    inner = (call.shape(rows) or (0,))[-1]
+    held = call.bytes(weights) * (1 if "int8" in call.name else 2)
+    if not inner or held % inner:
+        return None
+    count = call.size(rows) // inner
+    moved = call.bytes(rows) + call.bytes(weights) + count * (held // inner) * _RESULT_BYTES
+    return Cost(2 * count * held, moved, matrix=True)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -89,6 +137,48 @@ def fused_experts(call: OperatorCall) -> Cost | None:
     size = elements(up[1:]) + elements(down[1:])
     read = (call.bytes(1) + call.bytes(2)) / up[0] * _experts_met(met, up[0])
     return Cost(2 * met * size * packed, round(read) + 2 * call.bytes(0), matrix=True)
+
+
+_EXPERTS = ("moe", "expert")
+
+
+def experts_by_sizes(call: OperatorCall) -> Cost | None:
+    """Other spellings: weights are the tensors of three dimensions with one first size.
+
+    Tokens are the first matrix of a width that the weights know; each meets as many experts as a
+    matrix of whole numbers has columns for it, or one at least. None where weights are hidden.
+    """
+    if not any(word in call.name for word in _EXPERTS):
+        return None
+    cubes = [i for i in call.tensors() if len(call.shape(i) or ()) == 3]
+    largest = max((call.bytes(i) for i in cubes), default=0)
+    held = [i for i in cubes if call.bytes(i) * _MUCH_SMALLER >= largest]
+    experts = {(call.shape(i) or (0,))[0] for i in held}
+    if len(held) < 2 or len(experts) != 1 or min(experts) < 2:
+        return None
+    widths = {size for i in held for size in (call.shape(i) or ())[1:]}
+    tokens = next((i for i in call.tensors() if _is_matrix(call, i, widths)), None)
+    if tokens is None:
+        return None
+    (rows, _), count = call.shape(tokens) or (0, 0), min(experts)
+    chosen = [
+        (call.shape(i) or (0,))[-1]
+        for i in call.tensors()
+        if call.dtype(i) in _WHOLE_NUMBERS and (call.shape(i) or ())[:-1] == (rows,)
+    ]
+    met = rows * min(chosen, default=1)
+    size = sum(call.size(i) * (2 if call.dtype(i) == "unsigned char" else 1) for i in held)
+    read = sum(map(call.bytes, held)) / count * _experts_met(met, count)
+    moved = round(read) + 2 * call.bytes(tokens)
+    return Cost(2 * met * (size // count), moved, matrix=True)
+
+
+_MUCH_SMALLER = 8  # scales of blocks of 16 and more numbers are, the two products' weights are not
+
+
+def _is_matrix(call: OperatorCall, i: int, widths: set[int]) -> bool:
+    shape = call.shape(i) or ()
+    return len(shape) == 2 and (shape[1] in widths or 2 * shape[1] in widths)
 
 
 def _experts_met(choices: int, experts: int) -> float:

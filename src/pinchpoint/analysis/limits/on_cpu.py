@@ -8,6 +8,7 @@ far from that is far from what any machine needs.
 import numpy as np
 
 from pinchpoint.analysis.costs import OperatorCall, cost_of
+from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.work.operator_work import NOT_KNOWN, call_of
@@ -39,8 +40,10 @@ class CpuPiece:
 def cpu_pieces(trace: Trace) -> tuple[CpuPiece, ...]:
     """Operators by name, most time first; none where the program has a device.
 
-    Of those whose shapes and limit are not known, the ``MOST_UNKNOWN`` longest.
+    Of those whose shapes and limit are not known, the ``MOST_UNKNOWN`` longest. Inputs that only
+    another window of the run has are read there.
     """
+    trace = with_inputs(trace)
     host = trace.host_ops
     if host is None or not computes_on_cpu(trace) or not len(judged_steps(trace)):
         return ()

@@ -7,6 +7,9 @@ A trend alone may be a machine that slows down, or others that come to use it. W
 told from both by three things together: time grows in every quarter of the run and does not level
 off, as heat does, nor jump, as load by others does; it grows in a few places of the program while
 the rest stays as it was; and so does what the program keeps, or the work of the thread itself.
+
+Where others use the machine, steps take now long and now short, and no trend of theirs is known.
+What the thread of a program without a device spends on a core is not theirs, and is asked instead.
 """
 
 from collections import Counter
@@ -22,12 +25,23 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
 from pinchpoint.trace.run_samples import RunPart
 
+_Length = Callable[[RunPart], int]  # of one step of a part
+
+
+def _by_clock(part: RunPart) -> int:
+    return part.p50_ns
+
+
+def _by_core(part: RunPart) -> int:
+    return part.cpu_ns
+
+
 FEWEST_PARTS = 8  # 28 pairs: a trend without exception has a deviate of 3.3
 SURE = 3.1  # deviates: one in a thousand by chance, on one side
 LEAST_RATIO = 0.1  # by which the last quarter is longer: thrice what two runs of one program differ
 # Between two quarters: a line has a third, a square half, load by others all.
 MOST_OF_GROWTH_RATIO = 0.8
-LEVELS_OFF_RATIO = 0.5  # the last third of the growth to the first: a line has 1, heat far less
+LEVELS_OFF_RATIO = 0.5  # the slope of the second half to the first: a line has 1, heat far less
 EXPLAINED_RATIO = 0.6  # of the growth, by the places that are named
 REST_RATIO = 0.25  # the rest's relative growth to the step's: of a slower machine it is 1
 LEAST_REST_RATIO = 0.2  # of the step, early: with less beside the places nothing is compared
@@ -75,6 +89,7 @@ class Growth:
     trend: Trend
     places: tuple[GrowingPlace, ...]  # most growth first
     signs: tuple[str, ...]  # what grew with it
+    on_core: bool = False  # all times are those of the thread on a core
     why_not: str = ""
 
 
@@ -85,26 +100,35 @@ def growth(trace: Trace) -> Growth | None:
     parts = [] if samples is None else [p for p in samples.parts if p.steps]
     if samples is None or len(parts) < FEWEST_PARTS:
         return None
-    trend = _trend([_middle(p) for p in parts], [p.p50_ns for p in parts])
+    found = _grown(samples, parts, _by_clock)
+    if found is None and not any(p.device_bytes for p in parts):
+        found = _grown(samples, parts, _by_core)
+    return found
+
+
+def _grown(samples: RunSamples, parts: Sequence[RunPart], length: _Length) -> Growth | None:
+    """By one length of the parts; None where it has no trend."""
+    trend = _trend([_middle(p) for p in parts], [length(p) for p in parts])
     quarters = _quarters(parts)
-    times = [_typical_ns(q) for q in quarters]
+    times = [_typical_ns(q, length) for q in quarters]
     grown = times[-1] / max(times[0], 1) - 1
     if trend.deviates < SURE or trend.slope_range_ns[0] <= 0 or grown < LEAST_RATIO:
         return None
-    places = _places(samples, quarters[0], quarters[-1])
+    places = _places(samples, quarters[0], quarters[-1], length)
     signs = _signs(parts, quarters, times)
     steps = sum(p.steps for p in parts)
     return Growth(
-        first=round(median(_middle(p) for p in quarters[0])),
-        last=round(median(_middle(p) for p in quarters[-1])),
+        first=round(_middle_of(quarters[0])),
+        last=round(_middle_of(quarters[-1])),
         early_ns=times[0],
         late_ns=times[-1],
-        mean_ns=round(sum(p.steps * p.p50_ns for p in parts) / steps),
+        mean_ns=round(sum(p.steps * length(p) for p in parts) / steps),
         steps=steps,
         trend=trend,
         places=places,
         signs=signs,
-        why_not=_why_not(samples, quarters, times, places, signs),
+        on_core=length is _by_core,
+        why_not=_why_not(samples, quarters, times, places, signs, length),
     )
 
 
@@ -114,11 +138,12 @@ def _why_not(
     times: Sequence[int],
     places: Sequence[GrowingPlace],
     signs: Sequence[str],
+    length: _Length,
 ) -> str:
     more = np.diff(times)
     if more.min() <= 0 or more.max() > MOST_OF_GROWTH_RATIO * more.sum():
         return "they did so at once, as when other programs come to use the machine"
-    if more[-1] < LEVELS_OFF_RATIO * more[0]:
+    if _slope(quarters[2:], length) < LEVELS_OFF_RATIO * _slope(quarters[:2], length):
         return "their growth levels off, as when a machine becomes warm or a cache fills"
     rest = [time - sum(at) for time, at in zip(times[:: len(times) - 1], _of(places), strict=True)]
     explained = sum(place.more_ns for place in places)
@@ -164,13 +189,17 @@ def _middle(part: RunPart) -> float:
     return part.first + part.steps / 2
 
 
+def _middle_of(parts: Sequence[RunPart]) -> float:
+    return median(_middle(part) for part in parts)
+
+
 def _quarters(parts: Sequence[RunPart]) -> list[Sequence[RunPart]]:
     cuts = [len(parts) * q // 4 for q in range(5)]
     return [parts[a:b] for a, b in pairwise(cuts)]
 
 
-def _typical_ns(parts: Sequence[RunPart]) -> int:
-    return round(median(part.p50_ns for part in parts))
+def _typical_ns(parts: Sequence[RunPart], length: _Length) -> int:
+    return round(median(length(part) for part in parts))
 
 
 def _trend(at: Sequence[float], values: Sequence[float]) -> Trend:
@@ -187,11 +216,16 @@ def _trend(at: Sequence[float], values: Sequence[float]) -> Trend:
     return Trend(sign * deviates, median(slopes), (slopes[low], slopes[high]))
 
 
+def _slope(quarters: Sequence[Sequence[RunPart]], length: _Length) -> float:
+    parts = [part for quarter in quarters for part in quarter]
+    return _trend([_middle(p) for p in parts], [length(p) for p in parts]).slope_ns
+
+
 def _places(
-    samples: RunSamples, early: Sequence[RunPart], late: Sequence[RunPart]
+    samples: RunSamples, early: Sequence[RunPart], late: Sequence[RunPart], length: _Length
 ) -> tuple[GrowingPlace, ...]:
     """Functions whose time grew most; at the line at which it did."""
-    before, after = _by_line(samples, early), _by_line(samples, late)
+    before, after = _by_line(samples, early, length), _by_line(samples, late, length)
     more: Counter[tuple[str, str]] = Counter()
     sums: dict[tuple[str, str], list[float]] = {}
     for place, found in ((0, before), (1, after)):
@@ -213,7 +247,9 @@ def _line(
     return max(lines, key=lambda frame: after[frame] - before.get(frame, 0.0))
 
 
-def _by_line(samples: RunSamples, parts: Sequence[RunPart]) -> dict[PythonFrame, float]:
+def _by_line(
+    samples: RunSamples, parts: Sequence[RunPart], length: _Length
+) -> dict[PythonFrame, float]:
     """Nanoseconds of one step at each line of the program.
 
     While the thread of the steps waits for threads that Python did not start, autograd's, and
@@ -233,7 +269,7 @@ def _by_line(samples: RunSamples, parts: Sequence[RunPart]) -> dict[PythonFrame,
             taken = min(n, us[waits])
             us[waits] -= taken
             us[frame] = us.get(frame, 0.0) + taken
-    typical = _typical_ns(parts)
+    typical = _typical_ns(parts, length)
     return {frame: typical * n / max(total, 1) for frame, n in us.items()}
 
 

@@ -16,7 +16,11 @@ from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptio
 from pinchpoint.analysis.mean.growth import grown_ns
 from pinchpoint.analysis.mean.rare_steps import rare_causes, recurring_ns
 from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS, each_kind_alone, step_kinds
-from pinchpoint.analysis.replay.predict import corrected_made, corrected_step_ns
+from pinchpoint.analysis.replay.predict import (
+    comes_in_bursts,
+    corrected_made,
+    corrected_step_ns,
+)
 from pinchpoint.analysis.replay.ranges import AS_IT_IS, Made, range_ns
 from pinchpoint.analysis.statistics import rounded_mean
 from pinchpoint.analysis.steps.steps import steps
@@ -131,6 +135,8 @@ def mean_without_profiler_ns(trace: Trace) -> int | None:
         return None
     if rare_causes(trace) or grown_ns(trace):
         more = recurring_ns(trace) + grown_ns(trace)
+        if comes_in_bursts(trace):  # far steps are among those that the run timed
+            usual = min(usual, int(np.median(timed_steps_ns(trace))))
         return usual + more if more > DIFFERENT_RATIO * usual else None
     timed = timed_steps_ns(trace)
     if len(timed):

@@ -18,6 +18,7 @@ from pinchpoint.analysis.host.frames import (
 )
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.statistics import rounded_mean
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, meaning_of
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
@@ -30,6 +31,7 @@ REGULAR_RATIO = 0.8  # of the steps of a cause: the others are by chance
 SEEN_RATIO = 0.5  # of the steps of a rhythm that must be far: windows hide some, and noise
 FEWEST_LOOKS = 2  # of one step: a single one falls anywhere
 USUAL_RATIO = 0.05  # of typical steps: work that belongs to them
+MOSTLY_RATIO = 0.7  # of the looks at a far step were within the function that is named
 EXACT_RATIO = 0.5  # of the excess: then what is timed exactly is the cause
 # Waiting and hand-over say less than what is inside them, as in the accounting of a recording.
 _WRAPPERS = ("wrapper", "inner", "decorate_context")  # decorators of frameworks say nothing
@@ -91,9 +93,12 @@ def _device_step_ns(trace: Trace) -> int:
 
     A host that runs ahead of its device has short steps, and a long one where the queue is full or
     it asks for a result. Nothing is lost by that: the steps of the device are as long as the mean.
+    A mean of the run that holds far steps is no typical one: those recorded are no shorter.
     """
     ops = trace.device_ops
-    return (corrected_step_ns(trace) or 0) if ops is not None and len(ops) else 0
+    if ops is None or not len(ops):
+        return 0
+    return min(corrected_step_ns(trace) or 0, steps(trace).typical_ns or 0)
 
 
 def recurring_ns(trace: Trace) -> int:
@@ -172,7 +177,10 @@ def _cause(
         return GapKind.UNRECORDED, RarePlace(None, None), excess, False
     (kind, at), ns = max(grown.items(), key=lambda one: one[1])
     if typical.get((kind, at), 0.0) >= USUAL_RATIO:  # the usual work took longer, and why is unseen
-        return GapKind.UNRECORDED, RarePlace(None, None), excess, False
+        around = _around(samples, event)
+        if around is None:
+            return GapKind.UNRECORDED, RarePlace(None, None), excess, False
+        return GapKind.PYTHON, RarePlace(around, None), excess, False
     return kind, _innermost(samples, event, kind, at), min(round(ns), excess), False
 
 
@@ -199,6 +207,39 @@ def _grown(samples: RunSamples, event: FarStep, typical: _Shares) -> _Shares:
     here = _shares(samples, event.seen, sum(looks for _, looks in event.seen))
     usual = samples.typical_ns or 0
     return {at: share * event.ns - typical.get(at, 0.0) * usual for at, share in here.items()}
+
+
+def _around(samples: RunSamples, event: FarStep) -> PythonFrame | None:
+    """The function of the program that most looks at a far step were within, and hardly any at
+    typical ones: what usual steps call, too, it calls more often. Of several, the innermost."""
+    usual: Counter[tuple[str, str]] = Counter()
+    for stack, us in samples.usual:
+        usual.update(dict.fromkeys(_own_functions(samples, stack), us))
+    of_usual = max(sum(us for _, us in samples.usual), 1)
+    within: Counter[tuple[str, str]] = Counter()
+    lines: dict[tuple[str, str], Counter[PythonFrame]] = {}
+    depth: dict[tuple[str, str], int] = {}
+    for stack, looks in event.seen:
+        for at, (function, frame) in enumerate(_own_functions(samples, stack).items()):
+            if usual[function] < USUAL_RATIO * of_usual:
+                within[function] += looks
+                lines.setdefault(function, Counter())[frame] += looks
+                depth[function] = max(depth.get(function, 0), at)
+    most = max(within, key=lambda one: (within[one], -depth[one]), default=None)
+    if most is None or within[most] < MOSTLY_RATIO * sum(looks for _, looks in event.seen):
+        return None
+    return lines[most].most_common(1)[0][0]
+
+
+def _own_functions(samples: RunSamples, stack: int) -> dict[tuple[str, str], PythonFrame]:
+    """Functions of the program on a stack, innermost first."""
+    spelt = [frame_of(name) for name in samples.spelt(stack)]
+    own = [f for f in spelt if f is not None and f.owner is Owner.USER]
+    found: dict[tuple[str, str], PythonFrame] = {}
+    for frame in own:
+        if frame.function not in _NAMELESS:
+            found.setdefault((frame.file, frame.function), frame)
+    return found
 
 
 def kind_of(frames: tuple[str, ...]) -> GapKind:

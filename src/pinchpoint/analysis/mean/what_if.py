@@ -6,6 +6,7 @@ of an exception there comes from the accounting: the time in which both overlap.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,16 +104,17 @@ def what_if_mean(
 def between(sure: Prediction | None, best: Prediction | None) -> Prediction | None:
     """The middle of two predictions of one step, ``best`` of the change that wins more.
 
-    The range holds both.
+    As many times the shorter as the longer is of it: off by the same factor, whichever way is
+    taken. The range holds both.
     """
     if sure is None or best is None or best.step_ns >= sure.step_ns:
         return sure
     both, raw = (sure, best), [of.raw_ns for of in (sure, best) if of.raw_ns is not None]
     return Prediction(
-        (sure.step_ns + best.step_ns) // 2,
+        round(sqrt(sure.step_ns * best.step_ns)),
         (min(of.range_ns[0] for of in both), sure.range_ns[1]),
         sure.base_ns,
-        sum(raw) // 2 if len(raw) == 2 else None,
+        round(sqrt(raw[0] * raw[1])) if len(raw) == 2 and min(raw) >= 0 else None,
         best.bound_ns,
     )
 

@@ -190,11 +190,11 @@ def corrected_step_ns(trace: Trace) -> int | None:
     """The step without the profiler's own work: measured in the same run, else estimated.
 
     The median of measured steps, or where they come in bursts (batches that workers finish
-    together) the mean, which is what a step costs. An estimate is no shorter than the device's
-    work, of which recording takes no part.
+    together) and were recorded with one, the mean, which is what a step costs. An estimate is no
+    shorter than the device's work, of which recording takes no part.
     """
     if timed := _timed(trace):
-        return int(np.mean(timed) if _in_bursts(timed) else np.median(timed))
+        return int(np.mean(timed) if comes_in_bursts(trace) else np.median(timed))
     base, clean, typical = replayable(trace), _clean(trace), steps(trace).typical_ns
     if base is None or clean is None or typical is None:
         return None
@@ -203,9 +203,14 @@ def corrected_step_ns(trace: Trace) -> int | None:
 
 
 def comes_in_bursts(trace: Trace) -> bool:
-    """Whether the steps that the same run timed come in bursts; False where it timed none."""
+    """Whether the steps that the same run timed come in bursts, and one was recorded.
+
+    Of what the recorded steps have nothing, replay shows nothing. False where the run timed none.
+    """
     timed = _timed(trace)
-    return bool(timed) and _in_bursts(timed)
+    if not timed or not _in_bursts(timed):
+        return False
+    return bool(steps(trace).durations_ns.max(initial=0) >= np.mean(timed))
 
 
 def _in_bursts(timed: Sequence[int]) -> bool:
@@ -322,7 +327,7 @@ def _before_and_after(
         return usual, typical
     mean, replayed = _mean_step_ns(trace, base, clean), float(periods.mean())
     timed = _timed(trace)
-    if timed and not _in_bursts(timed):  # the recorded steps may have had the cause more often
+    if timed and not comes_in_bursts(trace):  # the recorded steps may have had the cause more often
         taken = (
             (clean.every_ns - replayed) * usual / clean.mean_ns
         )  # of each recorded step, at most

@@ -45,11 +45,19 @@ def unprofiled_breakdown(trace: Trace) -> Breakdown | None:
     recorded, corrected = breakdown(trace), corrected_step_ns(trace)
     if corrected is None or recorded.typical_ns is None or corrected > recorded.typical_ns:
         return None
-    remaining = recorded.ns_per_step.copy()
-    cost = recorded.typical_ns - corrected
+    remaining, rest = without_cost(
+        recorded.parts, recorded.ns_per_step, recorded.typical_ns - corrected
+    )
+    return replace(recorded, ns_per_step=remaining, typical_ns=corrected) if rest == 0 else None
+
+
+def without_cost(parts: tuple[StepPart, ...], ns: Ints, cost_ns: int) -> tuple[Ints, int]:
+    """Times of parts with what recording cost taken out; and how much of it they could not hold."""
+    remaining = ns.copy()
     for turn in (_profiler, _host_work, _any_wait):
-        cost -= _take(remaining, np.array([turn(part) for part in recorded.parts], np.bool_), cost)
-    return replace(recorded, ns_per_step=remaining, typical_ns=corrected) if cost == 0 else None
+        chosen = np.array([turn(part) for part in parts], np.bool_)
+        cost_ns -= take(remaining, chosen, cost_ns)
+    return remaining, cost_ns
 
 
 def _profiler(part: StepPart) -> bool:
@@ -70,7 +78,7 @@ def _kind(part: StepPart) -> str:
     return part.id.removeprefix(part.group + "-") if part.group in ("idle", "host") else ""
 
 
-def _take(remaining: Ints, from_parts: Mask, cost: int) -> int:
+def take(remaining: Ints, from_parts: Mask, cost: int) -> int:
     """Take up to ``cost`` out of the chosen parts, from each in proportion; how much was taken."""
     chosen = np.flatnonzero(from_parts)
     available = int(remaining[chosen].sum())

@@ -82,10 +82,10 @@ def named_rounds(trace: Trace) -> tuple[Rows, list[EngineStep]]:
     host = trace.host_ops
     if host is None or not len(host):
         return np.zeros(0, np.int64), []
-    known = {n: one for n, name in enumerate(trace.names) if (one := engine_step(name))}
-    rows = np.flatnonzero(
-        np.isin(host["name"], list(known)) & (host["kind"] == HostKind.ANNOTATION)
-    )
+    ranges = np.flatnonzero(host["kind"] == HostKind.ANNOTATION)
+    used = np.unique(host["name"][ranges]).tolist()
+    known = {n: one for n in used if (one := engine_step(trace.names[n]))}
+    rows = ranges[np.isin(host["name"][ranges], list(known))]
     if not len(rows):
         return rows, []
     threads = host["thread"][rows]

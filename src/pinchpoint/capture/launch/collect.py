@@ -1,5 +1,6 @@
 """Puts together what the processes of a run wrote: ``run.json``, ``metrics.json``, and notes."""
 
+import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,9 @@ from pinchpoint.run_folder.layout import (
     PROCESSES,
     RUN_FILE,
     SAMPLES,
+    STEPS_SUFFIX,
     TRACES,
+    write_json,
 )
 from pinchpoint.run_folder.metrics import (
     DataWait,
@@ -139,6 +142,7 @@ def begin(folder: Path, command: Sequence[str], settings: Settings) -> None:
 def finish(folder: Path, command: Sequence[str], settings: Settings, ended: Ended) -> list[str]:
     """Write the final documents; returns what went wrong, in sentences."""
     remove_leftovers(folder)
+    _count_to_the_end(folder / PROCESSES)
     processes = notes(folder / PROCESSES, "*.json", ProcessDocument)
     workers = notes(folder / LOADER, "worker.*.json", WorkerDocument)
     problems = problems_of(folder, processes, settings, ended)
@@ -154,10 +158,23 @@ def finish(folder: Path, command: Sequence[str], settings: Settings, ended: Ende
         not_sampled=ended.sampled.missing,
     )
     sampled = notes(folder / SAMPLES, "rank*.json", SamplesDocument)
-    cost_ms = _ms(sampled[0].cost_ns) if sampled else None
-    write(folder / METRICS_FILE, metrics(processes, workers, ended, cost_ms))
+    write(folder / METRICS_FILE, metrics(processes, workers, ended, sampled))
     write(folder / RUN_FILE, run)
     return problems
+
+
+def _count_to_the_end(folder: Path) -> None:
+    """Give processes that were killed the number of steps that they counted last."""
+    for counted in sorted(folder.glob(f"*{STEPS_SUFFIX}")):
+        path = counted.with_suffix(".json")
+        try:
+            document, steps = json.loads(path.read_bytes()), int(counted.read_text())
+            if steps > document["steps"]["count"]:
+                document["steps"]["count"] = steps
+                write_json(path, document)
+            counted.unlink()
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
 
 
 def notes(folder: Path, pattern: str, kind: type[Document]) -> list[Document]:
@@ -175,7 +192,7 @@ def metrics(
     processes: Sequence[ProcessDocument],
     workers: Sequence[WorkerDocument],
     ended: Ended,
-    samples_cost_ms: float | None = None,
+    sampled: Sequence[SamplesDocument] = (),
 ) -> MetricsDocument:
     """``metrics.json``: figures of the run without the profiler; null where not known."""
     first = processes[0] if processes else None
@@ -194,7 +211,8 @@ def metrics(
         gpu=tuple(devices),
         host=host,
         others=msgspec.convert(other_programs(devices, host), Others),
-        samples_cost_ms=samples_cost_ms,
+        samples_cost_ms=_ms(sampled[0].cost_ns) if sampled else None,
+        samples_once_ms=_ms(sampled[0].sampled.once_ns) if sampled else None,
         profiled=any(p.files for p in processes),
     )
 
@@ -297,7 +315,21 @@ def problems_of(
         why = _why_nothing(folder, processes, settings, ended)
         found += [] if why is None else [why]
     found += _without_kernels(processes, ended)
+    found += _cut_short(processes, ended)
     return list(dict.fromkeys(found))
+
+
+def _cut_short(processes: Sequence[ProcessDocument], ended: Ended) -> list[str]:
+    """Python writes the last figures as it ends, which a signal or ``os._exit`` does not let it."""
+    counted = [p.steps.count for p in processes if not p.complete]
+    if not any(counted):
+        return []
+    code = ended.exit_code
+    how = f"by signal {code - 128}" if code > 128 else "before Python could end"
+    return [
+        f"the program was ended {how}: step times are those of its first {max(counted)} steps, "
+        "and it may have made more"
+    ]
 
 
 def _why_nothing(

@@ -15,9 +15,9 @@ HOOKS_BY_S = 8.0  # hooks are loaded in the first second of Python
 NOTES_BY_S = 40.0  # by then torch is imported from a cold disk, too, and processes have notes
 
 NO_HOOKS = (
-    "the hooks were never loaded, so that nothing is recorded: the program is not Python, or "
-    "Python ran with -I, -E or -S and ignored PYTHONPATH; name the script, or its interpreter: "
-    "pinchpoint run --python ENV/bin/python train.py"
+    "the hooks were never loaded, so that nothing is recorded: the program is not Python, or ended "
+    "while Python started, or Python ran with -I, -E or -S and ignored PYTHONPATH; name the "
+    "script, or its interpreter: pinchpoint run --python ENV/bin/python train.py"
 )
 Say = Callable[[str], None]
 

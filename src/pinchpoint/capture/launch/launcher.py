@@ -42,6 +42,10 @@ def begin() -> Began:
     return Began(time.time_ns(), time.perf_counter_ns())
 
 
+class NotStarted(KeyboardInterrupt):
+    """Interrupted before there was a program."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """How the program ended, and what was sampled meanwhile."""
@@ -56,7 +60,7 @@ class Ended:
 def launch(command: Sequence[str], settings: Settings, say: Say | None = None) -> Ended:
     """Run ``command`` to its end. Its output, input and exit code are its own.
 
-    ``say`` is told early what stands in the way of a recording.
+    ``say`` is told early what stands in the way of a recording. Raises NotStarted.
     """
     early = EarlyWord(Path(settings.folder), say or _nowhere)
     with held_back():
@@ -92,6 +96,8 @@ def _run(command: Sequence[str], settings: Settings, telemetry: Telemetry) -> in
         raise UsageError(
             f"{command[0]}: {error.strerror or error}", hint="check the command"
         ) from None
+    except KeyboardInterrupt:
+        raise NotStarted from None
     telemetry.host.follow(process.pid)
     code = run_to_its_end(process)
     return 128 - code if code < 0 else code

@@ -39,6 +39,7 @@ def facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> dict[str, A
         "host": me.host,
         "pid": me.pid,
         "stage": session.stage.name.lower(),
+        "complete": session.complete,
         "steps": _steps(session),
         "recordings": [_recording(r) for r in session.recordings],
         "triggers": list(getattr(session.policy, "triggers", [])),

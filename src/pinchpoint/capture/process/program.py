@@ -19,14 +19,13 @@ from pinchpoint.capture.process.memory import MemoryHistory
 from pinchpoint.capture.process.quiet_watch import QuietWatch
 from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
-from pinchpoint.capture.process.stalls import graph_is_captured
 from pinchpoint.capture.process.values import ValuesLook
 from pinchpoint.capture.samples.whole_run import WholeRun
 from pinchpoint.capture.samples.worker import watch_pools
 from pinchpoint.capture.settings import BARE, BESIDE, Kind, Settings, from_environment, with_names
 from pinchpoint.capture.windows import Window, new_window
-from pinchpoint.capture.windows.all_threads import watch_captures
 from pinchpoint.capture.windows.nsys import NvtxRanges
+from pinchpoint.capture.windows.threads import graph_is_captured, watch_captures
 from pinchpoint.capture.windows.torch import GRAPHS_SAFE_SINCE_CUDA, OWN, USED, TorchWindow
 from pinchpoint.inside import marked
 from pinchpoint.inside.after_import import Action, after_import

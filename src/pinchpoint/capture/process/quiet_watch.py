@@ -32,7 +32,6 @@ from pinchpoint.capture.process.stalls import (
     WARM_UP_S,
     WARM_UP_STEPS,
     WINDOW_STALLED_S,
-    in_main_thread,
     stopped,
 )
 from pinchpoint.capture.settings import (
@@ -45,6 +44,7 @@ from pinchpoint.capture.settings import (
 )
 from pinchpoint.capture.windows import jax_works, new_window
 from pinchpoint.capture.windows.recording import JaxWindow, Recording, remove_file
+from pinchpoint.capture.windows.threads import in_main_thread
 from pinchpoint.run_folder.layout import NAMES, REQUEST_FILE, TRACES
 
 TRIAL_S = 0.05  # of a recording by which its cost is known: ten steps of a small model
@@ -138,8 +138,8 @@ class QuietWatch:
         recording = self._record(kind)
         if recording is None:
             return
-        overtaken = self._session.stage is not Stage.WAITING or self._steps_come()
-        if overtaken or why_not(recording) is not None:
+        # Steps that came meanwhile may end before they are recorded: it is kept until they are.
+        if self._session.recordings or why_not(recording) is not None:
             self._remove(recording, TRACES)
             return
         self._session.keep(replace(recording, window="early"))
@@ -329,7 +329,7 @@ class QuietWatch:
             alike = isinstance(window, JaxWindow)  # it knows no other kind
             self._cost_ratio |= dict.fromkeys((True, False) if alike else (kind in BARE,), ratio)
             self._session.budget.spent_ns += round(writing * 1e9)
-            return replace(recording, stacks=settings.stacks and not alike)
+            return recording
         finally:
             self._session.quiet_busy = False
 

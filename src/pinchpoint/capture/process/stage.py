@@ -31,7 +31,6 @@ from pinchpoint.capture.process.step_clock import FIRST_STEPS, CompletionClock, 
 from pinchpoint.capture.samples.foresight import Foresight
 from pinchpoint.capture.settings import (
     REQUEST_EVERY_NS,
-    UNSTACKED,
     Kind,
     Requests,
     Settings,
@@ -42,6 +41,7 @@ from pinchpoint.capture.windows.recording import Recording, keep_best
 
 TIMED_STEPS = 20  # unprofiled steps kept on each side of the recording
 TIMED_NS = 30_000_000_000  # long enough for a figure when steps are slow
+TIMED_EDGES = 64  # one of so many is timed: asking for the time is half of what there is to do
 LOOK_EVERY_NS = 100_000_000  # reading how large the program is takes microseconds
 
 MakeWindow = Callable[[Kind], Window | None]
@@ -84,6 +84,7 @@ class Stages:
         self.problems: list[str] = []
         self.before, self.after = range(0), range(0)
         self.ended = False  # nothing may be recorded any more
+        self.complete = False  # all figures are there: the interpreter ends
         self.by_time = False  # what was recorded was found by time, and not by marks of steps
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
         self.end_quiet_watch: Callable[[], None] = lambda: None
@@ -92,6 +93,7 @@ class Stages:
         # Of single steps that are in no window: told at each edge before one is opened, and after.
         self.look_ends = self.look_begins = self.stepped
         self.budget = Budget(settings)
+        self.edges_ns = 0  # on a core, of what was done at edges once all was recorded
         self._kind: Kind = "times"
         self._asked: Kind = "times"  # what was made for it, which may hold less
         self._wanted = self._countdown = 0
@@ -112,6 +114,7 @@ class Stages:
                 self.before = range(max(FIRST_STEPS, steps - TIMED_STEPS), steps)
         except Exception as error:  # the user's program comes first
             self._give_up(error)
+        self.complete = True
         self._save(self)
 
     def _say_that_names_are_missing(self) -> None:
@@ -149,6 +152,9 @@ class Stages:
             self._agreement = Agreement(Path(self.settings.folder), found)
 
     def _edge(self) -> None:
+        if self.stage is Stage.DONE and not self.quiet_busy and self.clock.edges:
+            self._edge_when_done()
+            return
         self.budget.calls.end()
         self._find_rank()
         intervals = self.clock.edge()
@@ -171,9 +177,21 @@ class Stages:
                 self._count_down(self._recovered)
             case Stage.TIMING:
                 self._maybe_stop_timing(intervals)
-            case Stage.DONE:
-                self._maybe_record_more(intervals)
         if self.stage in (Stage.DRAINING, Stage.RECORDING, Stage.RECOVERING):
+            self.clock.disturb()
+        self.look_begins()
+
+    def _edge_when_done(self) -> None:
+        """What is left to do at each of a hundred thousand edges, and about how long it takes."""
+        timed = self.clock.edges % TIMED_EDGES == 0
+        began_ns = time.thread_time_ns() if timed else 0
+        intervals = self.clock.edge()
+        self.stepped()
+        self.look_ends()
+        if timed:
+            self.edges_ns += TIMED_EDGES * (time.thread_time_ns() - began_ns)
+        self._maybe_record_more(intervals)
+        if self.stage is not Stage.DONE:
             self.clock.disturb()
         self.look_begins()
 
@@ -300,7 +318,7 @@ class Stages:
     def _take(self, closed: Recording, writing_ns: int) -> None:
         """Keep what a window became, and what it cost."""
         kind: Kind = "early" if self._kind == "trial" else self._kind
-        recording = replace(closed, window=kind, stacks=self._asked not in UNSTACKED)
+        recording = replace(closed, window=kind)
         self.budget.closed(recording, self.clock.excess_ns(closed.steps), writing_ns)
         if kind == "rare" and self.foresight and not self.foresight.keeps:
             recording.remove(Path(self.settings.folder))  # what it waited for did not come

@@ -16,6 +16,7 @@ FASTER_RATIO = 0.90  # below this share of those before, steps still warm up
 SLOWER_RATIO = 1.50  # above this share, something other than ordinary steps is going on
 RECENT_STEPS = 10  # what steps are like now
 FIRST_STEPS = 2  # never judged: allocator, autotuning and lazy initialisation
+USAGE_EVERY_NS = 10_000_000  # between two questions for page faults
 MOST_STEPS = 4_000_000  # 64 MB of times; after that the run is described by its beginning
 
 
@@ -39,6 +40,7 @@ class StepClock:
         # Of the process in ordinary steps after the first: page faults, and time in the kernel.
         self.counted = self.faults = self.kernel_ns = 0
         self._usage: tuple[int, int] | None = None
+        self._usage_ns, self._uncounted = 0, 0  # when that was, and steps since
 
     def now_ns(self) -> int:
         """The present time of this clock."""
@@ -60,7 +62,7 @@ class StepClock:
         elif len(self.interval_ns) < MOST_STEPS:
             if self._disturbed_now:
                 self.disturbed.add(len(self.interval_ns))
-            self._count_usage()
+            self._count_usage(now_ns)
             self.interval_ns.append(now_ns - self._last_ns)
             self.wait_ns.append(self._waited_ns)
             if len(self.interval_ns) == FIRST_STEPS:
@@ -69,14 +71,18 @@ class StepClock:
         self.edges += 1
         return len(self.interval_ns)
 
-    def _count_usage(self) -> None:
-        if resource is None:
+    def _count_usage(self, now_ns: int) -> None:
+        """Of short steps, of many together: asking takes longer than all else at an edge."""
+        disturbed = self._disturbed_now or len(self.interval_ns) < FIRST_STEPS
+        self._uncounted += 1
+        if resource is None or not (disturbed or now_ns - self._usage_ns >= USAGE_EVERY_NS):
             return
+        steps, self._uncounted, self._usage_ns = self._uncounted, 0, now_ns
         usage = resource.getrusage(resource.RUSAGE_SELF)
         before, self._usage = self._usage, (usage.ru_minflt, int(usage.ru_stime * 1e9))
-        if before is None or self._disturbed_now or len(self.interval_ns) < FIRST_STEPS:
+        if before is None or disturbed:
             return
-        self.counted += 1
+        self.counted += steps
         self.faults += self._usage[0] - before[0]
         self.kernel_ns += self._usage[1] - before[1]
 

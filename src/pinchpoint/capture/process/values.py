@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.process.policy import compile_count
+from pinchpoint.capture.process.same_inputs import SameInputs
 from pinchpoint.capture.process.stage import Stage, Stages
-from pinchpoint.capture.process.stalls import graph_is_captured
 from pinchpoint.capture.process.value_facts import (
     Leaves,
     Pending,
@@ -27,6 +27,7 @@ from pinchpoint.capture.process.value_facts import (
     read,
 )
 from pinchpoint.capture.samples.stacks import relative
+from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
 from pinchpoint.inside.hooks import BATCH_GIVEN, MODEL_CALLED, MODEL_ENTERED
 from pinchpoint.run_folder.layout import VALUES, VALUES_SCHEMA, write_json
@@ -75,6 +76,8 @@ class ValuesLook:
         self._batches: list[_Call] = []
         self._attention: dict[Any, _Attention] = {}
         self._masks: dict[Any, tuple[int, Pending, Any]] = {}
+        self._same = SameInputs(_place)
+        self._document: dict[str, Any] = {}
         self._undo: list[Callable[[], None]] = []
         self._stop_hearing: list[Callable[[], None]] = []
 
@@ -92,12 +95,15 @@ class ValuesLook:
         """No more looks."""
         self._put_back()
         self._active = False
+        self._same.end()
         while self._stop_hearing:
             self._stop_hearing.pop()()
         self._session.look_ends = self._session.look_begins = _nothing
 
     def _step_ended(self) -> None:
         """An edge, before anything is recorded: write what was seen."""
+        if self._same.watches:
+            self._watched()
         if not self._active:
             return
         began_ns = time.perf_counter_ns()
@@ -109,8 +115,25 @@ class ValuesLook:
             self._cost_ns = 0
         self._calls, self._batches, self._attention, self._masks = [], [], {}, {}
         self._session.clock.disturb()
-        if self._after:
+        if self._after and not compile_count():
+            self._same.begin()
+        elif self._after:
             self.stop()
+
+    def _watched(self) -> None:
+        """Another of the steps after the look, in which calls are compared, has ended."""
+        self._session.clock.disturb()
+        try:
+            again = self._same.step_ends()
+            if again:
+                write_json(self._path(), self._document | {"again": again})
+        except Exception:
+            again = []
+        if again is not None:
+            self.stop()
+
+    def _path(self) -> Path:
+        return Path(self._session.settings.folder, VALUES, f"{self._session.identity.stem}.json")
 
     def _step_begins(self) -> None:
         """An edge, after what belongs to the recording: look at the step that begins, if due."""
@@ -118,7 +141,8 @@ class ValuesLook:
         after = session.stage in _AFTER
         early = session.stage in _BETWEEN and not self._looks
         early = early and session.clock.edges >= FIRST_EDGES and not session.quiet_busy
-        if self._active or not (after or early) or "torch" not in sys.modules:
+        idle = not (self._active or self._same.watches)
+        if not idle or not (after or early) or "torch" not in sys.modules:
             return
         self._looks, self._after, self._active = self._looks + 1, after, True
         self._thread, self._cost_ns = threading.get_ident(), 0
@@ -224,21 +248,18 @@ class ValuesLook:
             | (facts[one.key] or {})
             for one in self._attention.values()
         ]
-        path = Path(session.settings.folder) / VALUES / f"{session.identity.stem}.json"
-        path.parent.mkdir(exist_ok=True)
-        write_json(
-            path,
-            {
-                "schema": VALUES_SCHEMA,
-                "rank": session.identity.rank,
-                "pid": os.getpid(),
-                "step": session.clock.edges - 1,
-                "attention_seen": not compile_count(),
-                "batches": batches,
-                "attention": attention,
-                "cost_ns": self._cost_ns + time.perf_counter_ns() - began_ns,
-            },
-        )
+        self._document = {
+            "schema": VALUES_SCHEMA,
+            "rank": session.identity.rank,
+            "pid": os.getpid(),
+            "step": session.clock.edges - 1,
+            "attention_seen": not compile_count(),
+            "batches": batches,
+            "attention": attention,
+            "cost_ns": self._cost_ns + time.perf_counter_ns() - began_ns,
+        }
+        self._path().parent.mkdir(exist_ok=True)
+        write_json(self._path(), self._document)
 
 
 def _named(model: Any, args: Any) -> dict[str, Any]:

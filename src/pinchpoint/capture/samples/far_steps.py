@@ -5,7 +5,6 @@ which Pinchpoint recorded or held the program up are left out.
 """
 
 import threading
-import time
 from array import array
 from collections import deque
 from random import Random
@@ -46,14 +45,29 @@ class FarSteps:
         self.disturbed_ns = 0  # by which steps were longer that were recorded or held up
         self.count = self.total_ns = self.excess_ns = self.far = 0
         self.numbers, self.excess = array("q"), array("q")
-        self.cost_ns = 0
 
     def edge(self, clock: StepClock) -> None:
         """A step has ended, and the clock knows how long it took."""
-        began = time.thread_time_ns()
+        number = len(clock.interval_ns) - 1
+        if (
+            self._sampler.recent_looks
+            or self.count < JUDGED_FROM
+            or self._stands_out(clock, number)
+        ):
+            self._edge(clock, number)
+        else:
+            self._spans.take()
+            self._parts.count_unseen()
+            self._count(number, clock.interval_ns[number], clock.wait_ns[number])
+
+    def _stands_out(self, clock: StepClock, number: int) -> bool:
+        """Whether there is more to keep of this step than how long it took."""
+        far = number < FIRST_STEPS or self._is_far(clock.interval_ns[number])
+        return far or number in clock.disturbed or self._parts.full or not self.typical_ns
+
+    def _edge(self, clock: StepClock, number: int) -> None:
         (seen, looks), (gc_ns, save_ns, called_at) = self._sampler.take(), self._spans.take()
         counters = self._counters()
-        number = len(clock.interval_ns) - 1
         if number < 0 and self.count:
             self.__init__(self._sampler, self._spans)  # type: ignore[misc]  # steps of another kind
         if number == FIRST_STEPS - 1:
@@ -67,8 +81,6 @@ class FarSteps:
             self.disturbed_ns += max(clock.interval_ns[number] - self.typical_ns, 0)
             return
         took_ns, wait_ns = clock.interval_ns[number], clock.wait_ns[number]
-        self.count += 1
-        self.total_ns += took_ns
         if not self.typical_ns or self._is_far(took_ns):
             event = {
                 "step": number,
@@ -88,15 +100,19 @@ class FarSteps:
             self._parts.skip()
         else:
             self._parts.add(number, seen)
+        self._count(number, took_ns, wait_ns)
+
+    def _count(self, number: int, took_ns: int, wait_ns: int) -> None:
+        self.count += 1
+        self.total_ns += took_ns
         self._recent.append(took_ns)
         self._waits.append(wait_ns)
         if len(self._recent) >= JUDGED_FROM and (not self.typical_ns or number % 8 == 0):
             self._judge()
-        self.cost_ns += time.thread_time_ns() - began
 
-    def overdue(self, clock: StepClock) -> bool:
-        """Whether the present step is far longer than usual already."""
-        return bool(self.typical_ns) and self._is_far(round(1e9 * clock.since_last_s))
+    def overdue_in_s(self, clock: StepClock) -> float | None:
+        """Until the present step is far longer than usual; negative: it is. None: not known."""
+        return None if not self.typical_ns else self._far_ns() / 1e9 - clock.since_last_s
 
     def _note_usual(self, seen: dict[tuple[int, int], int]) -> None:
         """What the thread of the steps was seen at in a typical step."""
@@ -111,7 +127,10 @@ class FarSteps:
             self._judge()
 
     def _is_far(self, took_ns: int) -> bool:
-        return took_ns > max(FAR_RATIO * self.typical_ns, self.typical_ns + FAR_NS)
+        return took_ns > self._far_ns()
+
+    def _far_ns(self) -> float:
+        return max(FAR_RATIO * self.typical_ns, self.typical_ns + FAR_NS)
 
     def _keep(self, event: dict[str, Any]) -> None:
         if not self.typical_ns:
@@ -169,7 +188,6 @@ class FarSteps:
             "usual": sorted(self._usual.items(), key=lambda one: -one[1])[:MOST_USUAL],
             "queued_ns": self._queued_ns(),
             "parts": self._parts.document(clock),
-            "cost_ns": self.cost_ns,
         }
 
     def _queued_ns(self) -> int | None:

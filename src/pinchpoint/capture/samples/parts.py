@@ -26,7 +26,8 @@ class Part:
     seen: dict[int, int]  # microseconds by stack, of the thread of the steps
     beside: dict[int, int]  # of threads that Python did not start, such as autograd's
     steps: int = 0
-    cpu_ns: int = 0  # of the thread of the steps
+    timed: int = 0  # of them
+    cpu_ns: int = 0  # of the thread of the steps, in timed ones
 
 
 class Parts:
@@ -36,24 +37,37 @@ class Parts:
         self._parts: list[Part] = []
         self._each = 1  # steps of a part that is full
         self._cpu_ns: int | None = None
+        self._untimed = 0  # steps since it was read
+
+    @property
+    def full(self) -> bool:
+        """Whether the next step begins another part."""
+        return not self._parts or self._parts[-1].steps >= self._each
 
     def skip(self) -> None:
         """The step that ended does not count."""
-        self._cpu_ns = time.thread_time_ns()
+        self._cpu_ns, self._untimed = time.thread_time_ns(), 0
+
+    def count_unseen(self) -> None:
+        """A typical step ended in which nobody looked: asking how long it had a core is dear."""
+        self._parts[-1].steps += 1
+        self._untimed += 1
 
     def add(self, number: int, seen: dict[tuple[int, int], int]) -> None:
         """A typical step ended; ``seen``: microseconds by thread and stack."""
         now_ns = time.thread_time_ns()
-        if not self._parts or self._parts[-1].steps >= self._each:
+        if self.full:
             self._begin(number)
         part = self._parts[-1]
         part.steps += 1
-        part.cpu_ns += 0 if self._cpu_ns is None else now_ns - self._cpu_ns
+        if self._cpu_ns is not None:
+            part.timed += 1 + self._untimed
+            part.cpu_ns += now_ns - self._cpu_ns
         for (thread, stack), us in seen.items():
             where = part.seen if thread == threading.get_ident() else part.beside
             if where is part.seen or _is_foreign(thread):
                 where[stack] = where.get(stack, 0) + us
-        self._cpu_ns = time.thread_time_ns()
+        self._cpu_ns, self._untimed = time.thread_time_ns(), 0
 
     def _begin(self, number: int) -> None:
         if len(self._parts) == MOST_PARTS:
@@ -71,7 +85,7 @@ class Parts:
                 "first": part.first,
                 "steps": part.steps,
                 **_quartiles(clock, part.first, end),
-                "cpu_ns": part.cpu_ns // max(part.steps, 1),
+                "cpu_ns": part.cpu_ns // max(part.timed, 1),
                 "objects": part.objects,
                 "resident_bytes": part.resident_bytes,
                 "device_bytes": part.device_bytes,
@@ -87,6 +101,7 @@ def _both(first: Part, second: Part) -> Part:
         for stack, us in other.items():
             mine[stack] = mine.get(stack, 0) + us
     first.steps += second.steps
+    first.timed += second.timed
     first.cpu_ns += second.cpu_ns
     return first
 

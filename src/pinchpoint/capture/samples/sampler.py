@@ -11,15 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.samples.host_facts import Counters, HostFacts, opened
+from pinchpoint.capture.samples.pace import EVERY_S, OVERDUE_S, Pace
 from pinchpoint.capture.samples.stacks import OTHER, StackTable
 
-EVERY_S = 0.02  # a look costs 20 to 100 µs: below half a percent of one core
-SLOWEST_S = 0.32  # where many deep threads make a look dear
-WAKE_S = 0.02  # to see whether a step is overdue; waking up costs 10 to 30 µs
-COST_RATIO = 0.004  # of one core, that regular looks may cost
-MOST_COST_RATIO = 0.008  # of one core; above it, overdue steps are looked at no more often
-JUDGE_EVERY_NS = 2_000_000_000  # between two judgements of the cost
-OVERDUE_S = 0.005  # between looks at a step that is far longer than usual already
 REGULAR_RATIO = 0.75  # of the period; what comes sooner is no sample of the whole run
 GAP_PERIODS = 3  # a look that comes later than this: the lock was held, or no core was free
 OURS = "pinchpoint-"  # beginning of the names of our own threads
@@ -103,24 +97,25 @@ class Sampler:
         paused: Callable[[], bool],
         every_s: float = EVERY_S,
         after_look: Callable[[], None] | None = None,
-        overdue: Callable[[], bool] = lambda: False,
+        overdue_in_s: Callable[[], float | None] = lambda: None,
     ) -> None:
-        self._paused, self._after_look, self._overdue = paused, after_look, overdue
-        self.every_s = self._every_s = every_s
+        self._paused, self._after_look = paused, after_look
+        self.pace = Pace(every_s, overdue_in_s)
         self.table = StackTable()
         self.threads: dict[int, Thread] = {}
         self.recent: dict[tuple[int, int], int] = {}  # microseconds by thread and stack
         self.recent_looks = 0
         self.before: Thread | None = None  # what the main thread did before its third step
-        self.looks = self.gaps = self.gap_ns = self.cost_ns = self._all_looks = 0
-        self.began_ns = self._started_ns = self._judged_ns = time.perf_counter_ns()
+        self.looks = self.gaps = self.gap_ns = 0
+        self.began_ns = time.perf_counter_ns()
         self.queued_ns: int | None = None  # that this thread waited for a core, in all
         self.late_ns: list[int] = []
         self._facts: HostFacts | None = None
         self.first_counters: Counters | None = None
         self.counters = Counters()  # of the thread of the steps, at the last look
         self._own_schedule: int | None = None
-        self._end = threading.Event()
+        self._going_on = threading.Lock()  # to wait for one costs a third of an event
+        self._going_on.acquire()
         self._thread = threading.Thread(target=self._run, name=f"{OURS}samples", daemon=True)
 
     def start(self) -> None:
@@ -129,7 +124,8 @@ class Sampler:
 
     def end(self) -> None:
         """Look no more."""
-        self._end.set()
+        if self._going_on.locked():
+            self._going_on.release()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(1.0)
 
@@ -159,31 +155,37 @@ class Sampler:
         self._own_schedule = opened("/proc/thread-self/schedstat")
         with contextlib.suppress(Exception):  # the user's program comes first
             last_ns = regular_ns = slept_ns = time.perf_counter_ns()
-            while not self._end.wait(pause_s := self._pause_s()):
+            while not self._going_on.acquire(
+                timeout=(pause_s := self.pace.pause_s(slept_ns, regular_ns))
+            ):
                 now_ns = time.perf_counter_ns()
                 late_ns = max(now_ns - slept_ns - round(pause_s * 1e9), 0)
                 since_ns = now_ns - last_ns
-                due = now_ns - regular_ns >= REGULAR_RATIO * self.every_s * 1e9
+                due = now_ns - regular_ns >= REGULAR_RATIO * self.pace.every_s * 1e9
+                look_ns = None
                 if self._paused():
                     last_ns = regular_ns = now_ns  # a recording says what happens meanwhile
                 elif due or pause_s == OVERDUE_S:
-                    self._look(late_ns, since_ns, now_ns - regular_ns if due else None)
+                    look_ns = self._look(late_ns, since_ns, now_ns - regular_ns if due else None)
                     last_ns = now_ns
                     regular_ns = now_ns if due else regular_ns
-                    if self._after_look is not None:
-                        self._after_look()
-                if now_ns - self._judged_ns > JUDGE_EVERY_NS:
-                    self._judge(now_ns)
+                self.pace.woke(look_ns)
+                if look_ns is not None and self._after_look is not None:
+                    self._after_look()
+                if self.pace.judge(now_ns):
+                    self._read_times()
                 slept_ns = time.perf_counter_ns()
 
-    def _pause_s(self) -> float:
-        """Until it wakes up again: shorter while a step is overdue, if looking stays cheap."""
-        cheap = self.cost_ns <= MOST_COST_RATIO * (time.perf_counter_ns() - self._started_ns)
-        return OVERDUE_S if cheap and self._overdue() else WAKE_S
+    def _read_times(self) -> None:
+        """Read what each thread has used of a core."""
+        for thread in list(self.threads.values()):
+            if not thread.ours:
+                thread.read_times()
 
-    def _look(self, late_ns: int, since_ns: int, regular_ns: int | None) -> None:
-        """``regular_ns``: since the last look of the whole run; None: this is none."""
-        self._all_looks += 1
+    def _look(self, late_ns: int, since_ns: int, regular_ns: int | None) -> int:
+        """``regular_ns``: since the last look of the whole run; None: this is none. Returns the
+        nanoseconds that it took on a core."""
+        began_ns = time.thread_time_ns()
         regular = regular_ns is not None
         if regular:
             self._note_lateness(late_ns)
@@ -208,7 +210,7 @@ class Sampler:
         if self._facts is not None:
             self.counters = self._facts.read()
             self.first_counters = self.first_counters or self.counters
-        self.cost_ns = time.thread_time_ns()
+        return time.thread_time_ns() - began_ns
 
     def _note(self, seen: list[tuple[Thread, int, int]], took_us: int, late_ns: int) -> None:
         """Whether this look was late for want of the lock, and not of a core, is known by now."""
@@ -220,20 +222,11 @@ class Sampler:
 
     def _note_lateness(self, late_ns: int) -> None:
         self.looks += 1
-        if late_ns > GAP_PERIODS * self.every_s * 1e9:
+        if late_ns > GAP_PERIODS * self.pace.every_s * 1e9:
             self.gaps += 1
             self.gap_ns += late_ns
         if len(self.late_ns) < MOST_LATENESS:
             self.late_ns.append(late_ns)
-
-    def _judge(self, now_ns: int) -> None:
-        """Look as often as the cost of a look allows; read what each thread has used of a core."""
-        self._judged_ns = now_ns
-        look_ns = self.cost_ns / max(self._all_looks, 1)
-        self.every_s = min(max(look_ns / 1e9 / COST_RATIO, self._every_s), SLOWEST_S)
-        for thread in list(self.threads.values()):
-            if not thread.ours:
-                thread.read_times()
 
     def document(self) -> dict[str, Any]:
         """Everything seen, for the run folder; stacks by number."""
@@ -243,10 +236,11 @@ class Sampler:
         threads.sort(key=lambda t: (not t.main, -(t.cpu_ns or 0)))
         lateness = sorted(self.late_ns)
         return {
-            "every_s": self.every_s,
+            "every_s": self.pace.every_s,
             "looks": self.looks,
             "seconds": (time.perf_counter_ns() - self.began_ns) / 1e9,
-            "cost_ns": self.cost_ns,
+            "cost_ns": self.pace.cost_ns,
+            "once_ns": self.pace.once_ns,
             "late_median_ns": lateness[len(lateness) // 2] if lateness else None,
             "gaps": self.gaps,
             "gap_ns": self.gap_ns,

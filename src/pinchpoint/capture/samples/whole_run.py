@@ -19,12 +19,19 @@ from pinchpoint.capture.samples.spans import Spans
 from pinchpoint.capture.samples.spelling import in_rows, spell
 from pinchpoint.capture.samples.stacks import spelt_stack
 from pinchpoint.capture.samples.usage import usage
-from pinchpoint.run_folder.layout import SAMPLES, SAMPLES_SCHEMA, write_json
+from pinchpoint.run_folder.layout import (
+    PROCESSES,
+    SAMPLES,
+    SAMPLES_SCHEMA,
+    SAVING_RATIO,
+    STEPS_SUFFIX,
+    write_json,
+)
 
 FEWEST_LOOKS = 10  # of a process without steps: a fifth of a second
 MOST_AFTER = 100  # stacks after the last step, most time first
 FIRST_SAVE_S = 5.0  # a program that is killed has left something by then
-SAVE_AGAIN_RATIO = 3.0  # of the time before: writing takes some 10 ms, and there are few of them
+COUNT_EVERY_S = 1.0  # steps by now, for one that is killed: some 10 µs
 
 
 class WholeRun:
@@ -36,7 +43,7 @@ class WholeRun:
         self.sampler = Sampler(
             self._paused,
             after_look=self._maybe_save,
-            overdue=lambda: self.far.overdue(session.clock),
+            overdue_in_s=lambda: self.far.overdue_in_s(session.clock),
         )
         self.far = FarSteps(self.sampler, self.spans)
         self._foresight = Foresight(self.far)
@@ -46,6 +53,7 @@ class WholeRun:
         self._after_ns: int | None = None
         self._caches = Caches()
         self._save_at = time.monotonic() + FIRST_SAVE_S
+        self._count_at, self._counted = 0.0, 0
 
     def start(self) -> None:
         """Begin."""
@@ -92,7 +100,7 @@ class WholeRun:
     @property
     def cost_ns(self) -> int:
         """What looking has cost so far: time of the looking thread, and of the program's own."""
-        return self.sampler.cost_ns + self.far.cost_ns
+        return self.sampler.pace.cost_ns + self._session.edges_ns
 
     def _stepped(self) -> None:
         if self.spans.thread is None:
@@ -103,12 +111,28 @@ class WholeRun:
         return self._session.stage is Stage.RECORDING or self._session.quiet_busy
 
     def _maybe_save(self) -> None:
+        pace, began_ns = self.sampler.pace, time.thread_time_ns()
         self._caches.maybe_look()
-        if time.monotonic() < self._save_at:
+        self._maybe_count()
+        due = time.monotonic() >= self._save_at
+        if due:
+            self.save()
+        took_ns = time.thread_time_ns() - began_ns
+        pace.once_ns += took_ns
+        if due:
+            elapsed_s = (time.perf_counter_ns() - pace.began_ns) / 1e9
+            again_s = (pace.once_ns + took_ns) / 1e9 / SAVING_RATIO - elapsed_s
+            self._save_at = time.monotonic() + max(again_s, FIRST_SAVE_S)
+
+    def _maybe_count(self) -> None:
+        """A process that is killed writes no end, and its own file is older than its last step."""
+        now, session = time.monotonic(), self._session
+        if now < self._count_at or session.clock.edges == self._counted:
             return
-        began = self.sampler.began_ns / 1e9
-        self._save_at = time.monotonic() + SAVE_AGAIN_RATIO * (time.perf_counter() - began)
-        self.save()
+        self._count_at, self._counted = now + COUNT_EVERY_S, session.clock.edges
+        path = Path(session.settings.folder, PROCESSES, session.identity.stem + STEPS_SUFFIX)
+        with contextlib.suppress(OSError):
+            path.write_text(str(self._counted))
 
     def _document(self) -> dict[str, Any]:
         sampled, steps = self.sampler.document(), self.far.document(self._session.clock)

@@ -58,7 +58,7 @@ class WorkerSamples:
             "pid": os.getpid(),
             "parent": self._parent,
             "worker": self._worker,
-            "cost_ns": self._sampler.cost_ns,
+            "cost_ns": self._sampler.pace.cost_ns,
             **spelt,
             "sampled": sampled,
             "usage": usage(),

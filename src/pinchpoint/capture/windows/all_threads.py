@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording
+from pinchpoint.capture.windows.threads import begin_with_stacks, captures_under_way
 from pinchpoint.capture.windows.torch import OWN, USED, write_trace
 
 # The first use from another thread than the main one; an operator that began before the recording.
@@ -66,8 +68,12 @@ class GlobalWindow:
             self._profiler._prepare_trace()
 
     def step(self) -> None:
-        """Begin."""
-        self._profiler._start_trace()
+        """Begin; without stacks where other threads are never outside of modules."""
+        start = self._profiler._start_trace
+        if not (self._settings.stacks and begin_with_stacks(start)):
+            self._settings = replace(self._settings, stacks=False)
+            self._profiler.with_stack = False
+            start()
         self._start_unix_ns = time.time_ns()
         self.steps = 0
         add_metadata = sys.modules["torch"].autograd._add_metadata_json
@@ -90,7 +96,8 @@ class GlobalWindow:
             file = write_trace(result.save, self._folder, self._stem)
         except (AttributeError, BrokenTrace, OSError, RuntimeError) as error:
             problem = str(error).splitlines()[0]
-        return Recording(file, problem, self._start_unix_ns, end_ns, 0)
+        stacks = self._settings.stacks
+        return Recording(file, problem, self._start_unix_ns, end_ns, 0, stacks=stacks)
 
 
 _METADATA = {
@@ -132,45 +139,6 @@ def _without_expected_messages() -> Iterator[None]:
 CATCH_UP_S = 5.0  # at most: a program that hangs must not keep its recording from being written
 
 
-class _Captures:
-    """How many graphs are being captured now."""
-
-    count = 0
-    lock = threading.Lock()
-
-    @classmethod
-    def changed(cls, by: int) -> None:
-        """A capture begins or ends."""
-        with cls.lock:
-            cls.count += by
-
-
-def watch_captures(graphs: Any) -> None:
-    """Count the captures of ``torch.cuda.graphs``."""
-    enter, leave = graphs.graph.__enter__, graphs.graph.__exit__
-
-    def __enter__(context: Any) -> Any:  # noqa: N807
-        _Captures.changed(+1)
-        try:
-            return enter(context)
-        except BaseException:
-            _Captures.changed(-1)
-            raise
-
-    def __exit__(context: Any, *raised: Any) -> Any:  # noqa: N807
-        try:
-            return leave(context, *raised)
-        finally:
-            _Captures.changed(-1)
-
-    graphs.graph.__enter__, graphs.graph.__exit__ = __enter__, __exit__
-
-
-def captures_under_way() -> bool:
-    """Whether any thread captures a graph by ``torch.cuda.graph``."""
-    return bool(_Captures.count)
-
-
 def let_the_device_catch_up() -> bool:
     """Wait for the devices that this process uses; whether they are done.
 
@@ -179,7 +147,7 @@ def let_the_device_catch_up() -> bool:
     said about it. Waiting is not allowed while any thread of the program captures a CUDA graph.
     """
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized() or _Captures.count:
+    if torch is None or not torch.cuda.is_initialized() or captures_under_way():
         return False
     done = threading.Event()
 

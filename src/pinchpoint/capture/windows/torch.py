@@ -5,12 +5,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording, TraceFile, pack
+from pinchpoint.capture.windows.threads import begin_with_stacks
 
+HOLDS_UP_S = 0.05  # the program, for other threads to leave their modules: less than a start costs
 GRAPHS_SAFE_SINCE_CUDA = (12, 6)  # pytorch pull request 151124
 
 
@@ -102,9 +105,19 @@ class TorchWindow:
     def step(self) -> None:
         """A step ends; the recording itself begins at the first call."""
         with _building():  # the profiler builds an inner one when it begins
-            self._profiler.step()
+            first = self.steps < 0 and self._settings.stacks
+            if not (first and self._begins_with_stacks()):
+                self._profiler.step()
         self.steps += 1
         self._start_unix_ns = self._start_unix_ns or time.time_ns()
+
+    def _begins_with_stacks(self) -> bool:
+        """Begin so, or see to it that the recording, which still has to begin, has none."""
+        if begin_with_stacks(self._profiler.step, HOLDS_UP_S, in_main=False):
+            return True
+        self._settings = replace(self._settings, stacks=False)
+        self._profiler.profiler.with_stack = False
+        return False
 
     def close(self, *, step_ended: bool = False) -> Recording:
         """End and write the file; what went wrong is in the answer, nothing is raised."""
@@ -120,7 +133,8 @@ class TorchWindow:
             problem = str(error).splitlines()[0]
         self._profiler = None
         steps = max(self.steps + step_ended, 0)
-        return Recording(file, problem, self._start_unix_ns or end_ns, end_ns, steps)
+        stacks = self._settings.stacks
+        return Recording(file, problem, self._start_unix_ns or end_ns, end_ns, steps, stacks=stacks)
 
 
 def _written_only(settings: Settings) -> Any:

@@ -14,13 +14,13 @@ from pinchpoint.cli.output import aside, look, note
 from pinchpoint.errors import PinchpointError, UsageError
 
 if TYPE_CHECKING:
+    from pinchpoint.capture.launch.launcher import Ended
     from pinchpoint.capture.settings import Settings
     from pinchpoint.run_folder.metrics import MetricsDocument
 
 Switch = Parameter(negative="")
 MEBIBYTE = 1 << 20
 BURST_RATIO = 1.5
-TEN_MINUTES_S = 600.0  # recording takes less than 2 % of a run that lasts so long
 COUNTED_KERNELS = 3  # of run --ncu: each costs some forty replays of every shape
 # Options that are followed by a value; a test compares them with the signature below.
 WITH_VALUE = frozenset(
@@ -244,7 +244,7 @@ def _run(
 
     from pinchpoint.capture.launch import collect
     from pinchpoint.capture.launch.folder import new_run_folder, write_diff
-    from pinchpoint.capture.launch.launcher import label, launch
+    from pinchpoint.capture.launch.launcher import NotStarted, label, launch
     from pinchpoint.capture.launch.nvidia import require
     from pinchpoint.monitor.environment import environment
     from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, write_json
@@ -254,17 +254,42 @@ def _run(
     folder = new_run_folder(out, label(program))
     settings = replace(settings, folder=str(folder))
     try:
-        collect.begin(folder, words, settings)
-        write_json(folder / ENVIRONMENT_FILE, environment(program=words))
-        if diff:
-            write_diff(folder)
-    except OSError as error:
-        raise UsageError(
-            f"{folder}: {error.strerror}", hint="free space, or name another"
-        ) from None
-    ended = launch(
-        _wrapped(words, settings, folder), settings, lambda text: note(f"pinchpoint: {text}")
-    )
+        try:
+            collect.begin(folder, words, settings)
+            write_json(folder / ENVIRONMENT_FILE, environment(program=words))
+            if diff:
+                write_diff(folder)
+        except OSError as error:
+            raise UsageError(
+                f"{folder}: {error.strerror}", hint="free space, or name another"
+            ) from None
+        except KeyboardInterrupt:
+            raise NotStarted from None
+        ended = launch(
+            _wrapped(words, settings, folder), settings, lambda text: note(f"pinchpoint: {text}")
+        )
+        _answer(folder, words, settings, ended, diagnose=diagnose, ncu=ncu)
+    except NotStarted:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    except KeyboardInterrupt as error:
+        error.add_note(f"{folder} has what was recorded until then")
+        raise
+    return ended.exit_code
+
+
+def _answer(
+    folder: Path,
+    words: Sequence[str],
+    settings: "Settings",
+    ended: "Ended",
+    *,
+    diagnose: bool,
+    ncu: bool,
+) -> None:
+    """What came of a program that has ended; whatever becomes of it, the exit code is its own."""
+    from pinchpoint.capture.launch import collect
+
     try:
         problems = collect.finish(folder, words, settings, ended)
         _say(folder, [problem for problem in problems if problem not in ended.said])
@@ -272,9 +297,8 @@ def _run(
             _diagnose(folder, problems)
         if ncu:
             _count(folder)
-    except Exception as error:  # the exit code is the program's, whatever becomes of ours
+    except Exception as error:
         note(f"pinchpoint: {folder} is incomplete: {error}")
-    return ended.exit_code
 
 
 def _count(folder: Path) -> None:
@@ -315,18 +339,22 @@ def _say(folder: Path, problems: Sequence[str]) -> None:
             f"{_in_bursts(typical, steps.unprofiled_ms.mean)}"
         )
     if steps and steps.recording_cost_ms is not None and metrics.profiled and metrics.duration_s:
-        cost_s = steps.recording_cost_ms / 1e3
+        cost_s, run_s = steps.recording_cost_ms / 1e3, metrics.duration_s
         note(
-            f"pinchpoint: recording took {cost_s:.2g} s of the {metrics.duration_s:.4g} s"
-            f" ({cost_s / metrics.duration_s:.1%}{_of_ten_minutes(cost_s, metrics.duration_s)})"
-            f"{_samples_cost(metrics)}"
+            f"pinchpoint: recording took {cost_s:.2g} s of the {run_s:.4g} s"
+            f" ({cost_s / run_s:.1%}){_samples_cost(metrics)}{_of_ten_minutes(metrics)}"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
 
 
-def _of_ten_minutes(cost_s: float, duration_s: float) -> str:
-    """The same windows in a run of the length that the promise is about."""
-    return "" if duration_s >= TEN_MINUTES_S else f"; of ten minutes {cost_s / TEN_MINUTES_S:.1%}"
+def _of_ten_minutes(metrics: "MetricsDocument") -> str:
+    """Both together in a run of the length that the promise is about."""
+    from pinchpoint.run_folder.metrics import TEN_MINUTES_S, cost_of_ten_minutes
+
+    ratio = cost_of_ten_minutes(metrics)
+    if ratio is None or (metrics.duration_s or 0.0) >= TEN_MINUTES_S:
+        return ""
+    return f"; in a run of ten minutes, {ratio:.1%} in all"
 
 
 def _samples_cost(metrics: "MetricsDocument") -> str:

@@ -17,7 +17,8 @@ from pinchpoint.report import Report
 from pinchpoint.report.documents.clock import Clock, job_on_clock
 from pinchpoint.report.documents.fit import fitted
 from pinchpoint.report.documents.report import encode, encode_many
-from pinchpoint.report.words.report import CANNOT_CONCLUDE, base_ns
+from pinchpoint.report.words.report import CANNOT_CONCLUDE
+from pinchpoint.report.words.steps import base_ns
 
 if TYPE_CHECKING:
     from pinchpoint.report.documents.ranks import RanksReport

@@ -74,7 +74,7 @@ def command(  # noqa: PLR0913 - one argument an option
         )
     runs = run_places(place)
     index = Index(index_file(root_of(place)))
-    with counting("reading runs") as progress:
+    with counting("reading runs", rules=False) as progress:
         jobs = jobs_of(runs, index, progress)
     if diagnose:
         jobs = _diagnosed(runs, jobs, index, diagnose)

@@ -17,7 +17,9 @@ def command(root: Path = Path(), /) -> int:
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder", hint="pinchpoint mcp FOLDER")
-    from pinchpoint.assistant.questions import server
+    from pinchpoint.assistant.questions import hear_half_characters, server
 
-    server(root).run("stdio")
+    made = server(root)
+    hear_half_characters()
+    made.run("stdio")
     return 0

@@ -90,8 +90,8 @@ def _serve(folder: Path, host: str, port: int, secret: str, *, local: bool) -> N
     )
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}/" + (f"{secret}/" if secret else "")
-    note(f"serving {folder.resolve()} at {address} (Ctrl-C ends it)")
     try:
+        note(f"serving {folder.resolve()} at {address} (Ctrl-C ends it)")
         server.run(sockets=[listening])
     except KeyboardInterrupt:  # the way to end it
         pass

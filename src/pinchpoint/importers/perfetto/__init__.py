@@ -25,9 +25,9 @@ from pinchpoint.importers.perfetto.packets import (
     CORRELATIONS,
     NOT_KNOWN,
     Slices,
-    Track,
     read_slices,
 )
+from pinchpoint.importers.perfetto.sequences import Track
 from pinchpoint.trace import Device, DeviceKind, HostKind, Source, Trace
 from pinchpoint.trace.arrays import Array, Ints, Rows
 from pinchpoint.trace.kinds import api_kind, without_version

@@ -1,16 +1,13 @@
 """The packets of a Perfetto trace as slices: begins and ends joined, names and clocks resolved.
 
-Field numbers are those of the published ``perfetto_trace.proto``. Names are interned for each
-sequence of packets until it says that its state is cleared; times may count from the packet before.
-Slices are columns of numbers: an object each would take ten times the file.
+Field numbers are those of the published ``perfetto_trace.proto``. Slices are columns of numbers:
+an object each would take ten times the file.
 """
 
 from array import array
-from collections.abc import Sized
 from dataclasses import field
 from typing import NamedTuple
 
-from pinchpoint.errors import HostileFile
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.files.wire import (
     INTEGER,
@@ -21,65 +18,42 @@ from pinchpoint.importers.files.wire import (
     parts,
     real,
 )
+from pinchpoint.importers.perfetto.sequences import (
+    CLOCK,
+    EVENT,
+    MOST_NAMES,
+    OF_TRACK,
+    Sequence,
+    Track,
+    bounded,
+    inside,
+    integer,
+    number_of,
+    text_of,
+    time_ns,
+    told,
+)
 from pinchpoint.trace import Names
 
 Value = int | float | str
 
 _PACKET = 1  # of a trace
-# Fields of a packet.
-_CLOCKS, _TIME, _SEQUENCE, _EVENT, _INTERNED, _FLAGS = 6, 8, 10, 11, 12, 13
+_TIME, _SEQUENCE, _FLAGS, _CLEARED = 8, 10, 13, 41  # fields of a packet
 _TIME_FIRST = _TIME << 3  # how a packet begins whose first field is its time
-# The rest of them.
-_CLEARED, _CLOCK, _DEFAULTS, _TRACK = 41, 58, 59, 60
-# Fields of an event.
-_NOTE, _TYPE, _OF_TRACK = 4, 9, 11
-_NAMES, _CATEGORIES = (23, 10), (22, 3)  # in their place, or by number
+_NOTE, _TYPE = 4, 9  # fields of an event
+_NAME, _INTERNED_NAME = 23, 10  # the same in its place, and by number
+_CATEGORIES = (22, 3)  # in their place, or by number
 # Its flows, and where they stood before.
 _FLOWS, _FLOW_ENDS = (47, 36), (48, 42)
 _BEGIN, _END = 1, 2  # types of events
-_DEFAULT_CLOCK = 6  # since boot
-_LEAST_OF_SEQUENCE = 64  # clocks of a sequence's own
 CORRELATIONS = ("corr_id", "correlation", "correlation_id")
 _NOTED = frozenset((*CORRELATIONS, "begin_ns", "end_ns"))  # what else slices say is not read
-_MOST_TRACKS = 1 << 16  # threads, queues and counters of a machine
 _MOST_SEQUENCES = 1 << 12  # a writer is a thread of a process
-_MOST_NAMES = 1 << 18  # of a sequence; a program has some thousands
 _FURTHEST = 1 << 62  # ns; later than any clock
 NOT_KNOWN = -1  # no time, position or number of a call
-_SHORT_BYTES = 64  # of a packet with a writer, and an event with a type, a track and names
+_SHORT_BYTES = 128  # of a packet with a writer, and an event with a type, a track and names
 _MOST_SEEN = 1 << 10  # different ones that are remembered: a program has some hundred
 _64_BITS = (1 << 64) - 1
-
-
-class Track(NamedTuple):
-    """A lane: a thread, a queue of a device, or any line that a program drew."""
-
-    name: str = ""
-    parent: int | None = None
-    process: int | None = None
-    process_name: str = ""
-    thread: int | None = None
-
-
-@dataclass
-class _Clock:
-    at: int = 0
-    unit_ns: int = 1
-    incremental: bool = False
-    offset_ns: int = 0  # of the clock since boot, at the time of the snapshot
-
-
-@dataclass
-class _Sequence:
-    """What packets of one writer refer to."""
-
-    names: dict[int, str] = field(default_factory=dict)
-    categories: dict[int, str] = field(default_factory=dict)
-    notes: dict[int, str] = field(default_factory=dict)
-    texts: dict[int, str] = field(default_factory=dict)
-    clocks: dict[int, _Clock] = field(default_factory=dict)
-    clock: int = _DEFAULT_CLOCK
-    track: int = 0
 
 
 class _Event(NamedTuple):
@@ -95,6 +69,20 @@ class _Event(NamedTuple):
 
 
 _NOTHING = _Event(0, 0, "", "", {}, (), ())
+_Known = tuple[_Event, Sequence, int]  # what a packet said, its writer, and the number of its clock
+
+
+@dataclass
+class _Shape:
+    """Where the last packet of one length had its name, and what stood around it there.
+
+    What stands before a name says how long it is: the same bytes before it and behind it are the
+    same packet but for the name.
+    """
+
+    begin: int
+    end: int
+    around: dict[bytes, _Known] = field(default_factory=dict)
 
 
 @dataclass
@@ -131,11 +119,12 @@ class Slices:
 class _Reading:
     data: bytes
     found: Slices = field(default_factory=Slices)
-    sequences: dict[int, _Sequence] = field(default_factory=dict)
+    sequences: dict[int, Sequence] = field(default_factory=dict)
     open_on: dict[int, int] = field(default_factory=dict)  # the last slice begun on a track
     below: "array[int]" = field(default_factory=lambda: array("q"))  # the one begun before it
     # What short packets said, behind their times; until anything is told that they may refer to.
-    seen: "dict[bytes | None, tuple[_Event, _Sequence, int]]" = field(default_factory=dict)
+    seen: dict[bytes | None, _Known] = field(default_factory=dict)
+    shapes: dict[int, _Shape] = field(default_factory=dict)  # by the length of what is remembered
 
 
 def read_slices(data: bytes) -> Slices:
@@ -154,40 +143,77 @@ def read_slices(data: bytes) -> Slices:
 
 def _packet(reading: _Reading, start: int, end: int) -> None:
     """Most packets say what one before them said, at another time, which stands first."""
-    data, at, time = reading.data, start, None
-    if at < end and data[at] == _TIME_FIRST:
+    data, at, time = reading.data, start, 0
+    timed = at < end and data[at] == _TIME_FIRST
+    if timed:
         time, at = _first(data, start + 1, end)
-    short = data[at:end] if end - at <= _SHORT_BYTES else None
-    known = reading.seen.get(short)
-    if known is not None:
-        event, sequence, clock = known
-        _event(reading, event, 0 if time is None else _time(time, clock, sequence))
+    if end - at > _SHORT_BYTES:
+        _new(reading, at, end, time if timed else None)
         return
+    short = data[at:end]
+    known = reading.seen.get(short)
+    name = None
+    if known is None and (shape := reading.shapes.get(end - at)) is not None:
+        known = shape.around.get(short[: shape.begin] + short[shape.end :])
+        name = short[shape.begin : shape.end].decode("utf-8", "replace")
+    if known is None:
+        _new(reading, at, end, time if timed else None)
+        return
+    event, sequence, clock = known
+    at_ns = time_ns(time, clock, sequence) if timed else 0
+    _event(reading, event, event.name if name is None else name, at_ns)
+
+
+def _new(reading: _Reading, at: int, end: int, time: int | None) -> None:
+    """A packet like none before it; ``time`` is what it began with."""
+    data = reading.data
     held = {part[0]: part for part in parts(data, at, end)}
+    remember = _TIME not in held and end - at <= _SHORT_BYTES
     if _TIME in held:
-        time, short = _number(held[_TIME]), None
-    number = _integer(held, _SEQUENCE)
+        time = number_of(held[_TIME])
+    number = integer(held, _SEQUENCE)
     found = reading.sequences.get(number)
-    cleared = found is None or _integer(held, _FLAGS) & 1 or _integer(held, _CLEARED)
+    cleared = found is None or integer(held, _FLAGS) & 1 or integer(held, _CLEARED)
     if found is None or cleared:
-        sequence = _Sequence(clocks={} if found is None else found.clocks)
+        sequence = Sequence(clocks={} if found is None else found.clocks)
         reading.sequences[number] = sequence
-        _bounded(reading.sequences, _MOST_SEQUENCES, "writers")
+        bounded(reading.sequences, _MOST_SEQUENCES, "writers")
     else:
         sequence = found
     # What an event refers to may stand in its own packet.
-    told = _DEFAULTS in held or _INTERNED in held or _CLOCKS in held or _TRACK in held
-    if told:
-        _told(reading, held, sequence)
-    if told or cleared:
+    if told(data, held, sequence, reading.found.tracks) or cleared:
         reading.seen.clear()
-        short = None
-    clock = _integer(held, _CLOCK) or sequence.clock
-    time_ns = 0 if time is None else _time(time, clock, sequence)
-    event = _said(data, held[_EVENT], sequence) if _EVENT in held else _NOTHING
-    _event(reading, event, time_ns)
-    if short is not None and len(reading.seen) < _MOST_SEEN:
-        reading.seen[short] = event, sequence, clock
+        reading.shapes.clear()
+        remember = False
+    clock = integer(held, CLOCK) or sequence.clock
+    at_ns = 0 if time is None else time_ns(time, clock, sequence)
+    event = _said(data, held[EVENT], sequence) if EVENT in held else _NOTHING
+    _event(reading, event, event.name, at_ns)
+    if remember:
+        named = _only_name(data, held[EVENT]) if EVENT in held else None
+        _remember(reading, at, end, named, (event, sequence, clock))
+
+
+def _remember(reading: _Reading, at: int, end: int, named: Part | None, known: _Known) -> None:
+    """Packets with a name are known by what stands around it, others by all that they hold."""
+    short = reading.data[at:end]
+    if named is None:
+        if len(reading.seen) < _MOST_SEEN:
+            reading.seen[short] = known
+        return
+    begin, stop = named[1] - at, named[2] - at
+    shape = reading.shapes.get(len(short))
+    if shape is None or (shape.begin, shape.end) != (begin, stop):
+        shape = reading.shapes[len(short)] = _Shape(begin, stop)
+    if len(shape.around) < _MOST_SEEN:
+        shape.around[short[:begin] + short[stop:]] = known
+
+
+def _only_name(data: bytes, message: Part) -> Part | None:
+    """Where an event says its name in its place, if it does so once and not by number."""
+    names = [part for part in inside(data, message) if part[0] in (_NAME, _INTERNED_NAME)]
+    one = len(names) == 1 and names[0][0] == _NAME and names[0][2] != INTEGER
+    return names[0] if one else None
 
 
 def _first(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -201,117 +227,19 @@ def _first(data: bytes, at: int, end: int) -> tuple[int, int]:
     return number, at
 
 
-def _told(reading: _Reading, held: dict[int, Part], sequence: _Sequence) -> None:
-    """What later packets refer to."""
-    data = reading.data
-    if _DEFAULTS in held:
-        _defaults(data, held[_DEFAULTS], sequence)
-    if _CLOCKS in held:
-        _clocks(data, held[_CLOCKS], sequence)
-    if _INTERNED in held:
-        _interned(data, held[_INTERNED], sequence)
-    if _TRACK in held:
-        number, track = _track(data, held[_TRACK])
-        reading.found.tracks[number] = track
-        _bounded(reading.found.tracks, _MOST_TRACKS, "tracks")
-
-
-def _bounded(held: Sized, most: int, what: str) -> None:
-    if len(held) > most:
-        raise HostileFile(f"more than {most:,} {what}", hint="record fewer steps")
-
-
-def _inside(data: bytes, part: Part) -> list[Part]:
-    """The fields of a message; none where a number stands in its place."""
-    return [] if part[2] == INTEGER else parts(data, part[1], part[2])
-
-
-def _text(data: bytes, part: Part) -> str:
-    return "" if part[2] == INTEGER else data[part[1] : part[2]].decode("utf-8", "replace")
-
-
-def _integer(held: dict[int, Part], number: int) -> int:
-    return held[number][1] if number in held and held[number][2] == INTEGER else 0
-
-
-def _number(part: Part) -> int:
-    return part[1] if part[2] == INTEGER else 0
-
-
-def _defaults(data: bytes, message: Part, sequence: _Sequence) -> None:
-    for part in _inside(data, message):
-        if part[0] == _CLOCK:
-            sequence.clock = _number(part)
-        elif part[0] == _EVENT:
-            for inner in _inside(data, part):
-                if inner[0] == _OF_TRACK:
-                    sequence.track = _number(inner)
-
-
-def _clocks(data: bytes, message: Part, sequence: _Sequence) -> None:
-    read: dict[int, _Clock] = {}
-    for part in _inside(data, message):
-        if part[0] == 1:
-            held = {inner[0]: inner for inner in _inside(data, part)}
-            clock = _Clock(_integer(held, 2), _integer(held, 4) or 1, bool(_integer(held, 3)))
-            read[_integer(held, 1)] = clock
-    boot = read.get(_DEFAULT_CLOCK)
-    for number, clock in read.items():
-        if number >= _LEAST_OF_SEQUENCE:
-            clock.offset_ns = boot.at - clock.at * clock.unit_ns if boot else 0
-            sequence.clocks[number] = clock
-
-
-def _time(at: int, number: int, sequence: _Sequence) -> int:
-    """A time by the clock of this number; nanoseconds since boot."""
-    clock = sequence.clocks.get(number)
-    if clock is None:
-        return at
-    if clock.incremental:
-        clock.at += at
-        at = clock.at
-    return at * clock.unit_ns + clock.offset_ns
-
-
-def _interned(data: bytes, message: Part, sequence: _Sequence) -> None:
-    kept = {1: sequence.categories, 2: sequence.names, 3: sequence.notes, 29: sequence.texts}
-    for part in _inside(data, message):
-        if part[0] in kept:
-            entry = {inner[0]: inner for inner in _inside(data, part)}
-            if 1 in entry and 2 in entry:
-                kept[part[0]][_number(entry[1])] = _text(data, entry[2])
-                _bounded(kept[part[0]], _MOST_NAMES, "names")
-
-
-def _track(data: bytes, message: Part) -> tuple[int, Track]:
-    held = {part[0]: part for part in _inside(data, message)}
-    process = {p[0]: p for p in _inside(data, held[3])} if 3 in held else {}
-    thread = {p[0]: p for p in _inside(data, held[4])} if 4 in held else {}
-    named = next((_text(data, held[n]) for n in (2, 10) if n in held), "")
-    thread_name = _text(data, thread[5]) if 5 in thread else ""
-    known = _integer(process, 1) or _integer(thread, 1)
-    return _integer(held, 1) & _64_BITS, Track(
-        name=named or thread_name,
-        parent=_number(held[5]) & _64_BITS if 5 in held else None,
-        process=known or None,
-        process_name=_text(data, process[6]) if 6 in process else "",
-        thread=_number(thread[2]) if 2 in thread else None,
-    )
-
-
-def _said(data: bytes, message: Part, sequence: _Sequence) -> _Event:
+def _said(data: bytes, message: Part, sequence: Sequence) -> _Event:
     kind, track, name = 0, sequence.track, ""
     categories: list[str] = []
     notes: dict[str, int] = {}
     flows: list[int] = []
     flow_ends: list[int] = []
-    for part in _inside(data, message):
+    for part in inside(data, message):
         number = part[0]
         if number == _TYPE:
-            kind = _number(part)
-        elif number == _OF_TRACK:
-            track = _number(part)
-        elif number in _NAMES:
+            kind = number_of(part)
+        elif number == OF_TRACK:
+            track = number_of(part)
+        elif number in (_NAME, _INTERNED_NAME):
             name = _spelt(data, part, sequence.names)
         elif number in _CATEGORIES:
             categories.append(_spelt(data, part, sequence.categories))
@@ -327,20 +255,21 @@ def _said(data: bytes, message: Part, sequence: _Sequence) -> _Event:
 
 def _spelt(data: bytes, part: Part, interned: dict[int, str]) -> str:
     """A text in its place, or the number of one that was told before."""
-    return interned.get(part[1], "") if part[2] == INTEGER else _text(data, part)
+    return interned.get(part[1], "") if part[2] == INTEGER else text_of(data, part)
 
 
-def _event(reading: _Reading, event: _Event, time_ns: int) -> None:
+def _event(reading: _Reading, event: _Event, name: str, at_ns: int) -> None:
     """Put a begin on its track, or end the last one that is open there."""
     found = reading.found
-    at = min(max(time_ns, NOT_KNOWN), _FURTHEST)
+    at = min(max(at_ns, NOT_KNOWN), _FURTHEST)
     if event.kind == _BEGIN:
         row = len(found.track)
         found.track.append(event.track)
         found.begin_ns.append(at)
         found.end_ns.append(NOT_KNOWN)
-        found.name.append(found.texts.id_of(event.name))
+        found.name.append(found.texts.id_of(name))
         found.category.append(found.texts.id_of(event.category))
+        bounded(found.texts, MOST_NAMES, "names")
         reading.below.append(reading.open_on.get(event.track, NOT_KNOWN))
         reading.open_on[event.track] = row
     elif event.kind == _END:
@@ -371,25 +300,25 @@ def _identity(data: bytes, part: Part) -> int:
     return part[1] if part[2] == INTEGER else int.from_bytes(data[part[1] : part[2]][:8], "little")
 
 
-def _note(data: bytes, message: Part, sequence: _Sequence, notes: dict[str, int]) -> None:
+def _note(data: bytes, message: Part, sequence: Sequence, notes: dict[str, int]) -> None:
     name = ""
     value: Value | None = None
-    for part in _inside(data, message):
+    for part in inside(data, message):
         number = part[0]
         if number == 10:
-            name = _text(data, part)
+            name = text_of(data, part)
         elif number == 1:
-            name = sequence.notes.get(_number(part), "")
+            name = sequence.notes.get(number_of(part), "")
         elif number in (2, 3, 7):
-            value = _number(part)
+            value = number_of(part)
         elif number == 4:
-            value = _number(part) - (1 << 64) if _number(part) >> 63 else _number(part)
+            value = number_of(part) - (1 << 64) if number_of(part) >> 63 else number_of(part)
         elif number == 5:
             value = real(data, part)
         elif number == 6:
-            value = _text(data, part)
+            value = text_of(data, part)
         elif number == 17:
-            value = sequence.texts.get(_number(part))
+            value = sequence.texts.get(number_of(part))
     if name in _NOTED and (whole := _whole(value)) is not None:
         notes[name] = whole
 

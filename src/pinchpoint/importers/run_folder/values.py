@@ -7,7 +7,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.run_folder.documents import ProcessDocument, read
 from pinchpoint.run_folder.layout import VALUES
 from pinchpoint.run_folder.values import AttentionNote, BatchNote, TensorNote, ValuesDocument
-from pinchpoint.trace.run_values import AttentionMask, Padding, RunValues
+from pinchpoint.trace.run_values import AttentionMask, Padding, RunValues, SameCalls
 
 _OF_PADDING = ("mask", "ids", "frames")
 
@@ -26,6 +26,11 @@ def run_values(folder: Path, process: ProcessDocument) -> RunValues | None:
             tuple(one for batch in found.batches for one in _padding(batch)),
             tuple(one for note in found.attention for one in _attention(note)),
             found.cost_ns,
+            tuple(
+                SameCalls(one.model, one.place, one.calls, one.distinct)
+                for one in found.again
+                if one.calls and one.distinct
+            ),
         )
     return None
 

@@ -8,7 +8,7 @@ from pinchpoint.diagnosis.difference import explained, predicted_without
 from pinchpoint.errors import NotComparable
 from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.report.documents.report import Report
-from pinchpoint.report.words.report import base_ns
+from pinchpoint.report.words.steps import base_ns
 from pinchpoint.trace import Trace
 
 
@@ -23,7 +23,7 @@ def comparison(a: Trace, b: Trace) -> ProfileComparison:
     before, after = diagnose(a), diagnose(b)
     found = explained(a, b)
     fix = _fix(a, before, after, found)
-    doubt = doubt_of_one_program(found.matched)
+    doubt = doubt_of_one_program(a, b, found.matched)
     return replace(found, fix=None if fix is None else replace(fix, doubt=doubt))
 
 

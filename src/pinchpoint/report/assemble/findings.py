@@ -7,7 +7,7 @@ from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, Leak, gro
 from pinchpoint.analysis.memory.history import recorded_histories
 from pinchpoint.analysis.memory.shortage import place, pressure, size
 from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime, ScaleHostSpans
-from pinchpoint.diagnosis.commands import Program, in_its_words, spelt
+from pinchpoint.diagnosis.commands import Program, in_its_words, program_of, spelt
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.finding import (
     Evidence,
@@ -147,12 +147,13 @@ class Said:
 def findings(trace: Trace) -> Said:
     """Ask the memory rules. A failed request comes first, then what frees most bytes."""
     asked = [known for known in rules().values() if known.rule.about is About.MEMORY]
+    program = program_of(trace)
     outcomes = [ask(known, trace) for known in asked]
     histories = recorded_histories(trace)
     major = MAJOR_RATIO * max((h.replay.peak("requested").bytes for h in histories), default=0)
     found = [
         MemoryFinding(
-            **shared(f) | {"id": o.id},
+            **shared(in_its_words(f, program)) | {"id": o.id},
             severity="high" if (f.saving_bytes or 0) >= major else "medium",
         )
         for o in outcomes

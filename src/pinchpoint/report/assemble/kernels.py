@@ -106,7 +106,7 @@ def kernels_document(trace: Trace) -> KernelsDocument:
 
 def _how_to_count(trace: Trace) -> str:
     """The command that profiles the heaviest kernels; a run folder knows its program."""
-    program = "" if trace.run is not None else " python train.py"
+    program = "" if trace.run is not None else " COMMAND"
     return f"pinchpoint ncu {quote(str(trace.source.path))}{program}"
 
 

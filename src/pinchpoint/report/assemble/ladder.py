@@ -20,7 +20,12 @@ def ladder_info(trace: Trace, said: Diagnosis, *, host: bool = True) -> LadderIn
     rungs = [_info(rung, "finding", found, recorded_ns) for rung in found.rungs]
     if found.unexplained is not None:
         rungs.append(_info(found.unexplained, "piece", found, recorded_ns))
-    rungs += [_info(rung, "piece", found, recorded_ns) for rung in found.heaviest]
+    named = {(rung.id, rung.step_ns) for rung in rungs}
+    rungs += [
+        _info(rung, "piece", found, recorded_ns)
+        for rung in found.heaviest
+        if (rung.id, rung.step_ns) not in named
+    ]
     if said.together is not None:
         rungs.append(_together(said, found, recorded_ns))
     return LadderInfo(
@@ -59,7 +64,16 @@ def _rung_of(finding: Finding, base_ns: int) -> Rung | None:
         return None
     between = finding.predicted_range_ns or (step_ns, step_ns)
     effort = effort_of(finding.id)
-    return Rung(finding.id, step_ns, between, counted_from, effort, finding.given)
+    at = finding.location
+    return Rung(
+        finding.id,
+        step_ns,
+        between,
+        counted_from,
+        effort,
+        finding.given,
+        where=at.short if at else None,
+    )
 
 
 def _recorded_base_ns(trace: Trace) -> int | None:
@@ -89,6 +103,7 @@ def _info(rung: Rung, kind: str, found: Ladder, recorded_ns: int | None) -> Rung
         after=rung.after,
         on_host=rung.on_host,
         free=rung.free,
+        where=rung.where,
     )
 
 

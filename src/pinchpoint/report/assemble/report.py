@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pinchpoint.analysis.device.activity import device_activity, each_device
 from pinchpoint.analysis.limits.roofs import spec_of
+from pinchpoint.analysis.mean.base_parts import OUTSIDE, base_parts
 from pinchpoint.analysis.mean.what_if import why_not_closer
 from pinchpoint.analysis.mean.whole_run import only_samples
 from pinchpoint.analysis.ranks.accounting import one_of_many
@@ -68,7 +69,8 @@ from pinchpoint.report.documents.report import (
 )
 from pinchpoint.report.documents.roofline import RooflineDocument, roofline_document
 from pinchpoint.report.tables.build import tables
-from pinchpoint.report.words.report import CANNOT_CONCLUDE, NOT_CORRECTED
+from pinchpoint.report.words.report import CANNOT_CONCLUDE
+from pinchpoint.report.words.steps import NOT_CORRECTED
 from pinchpoint.trace import DeviceKind, Severity, Trace
 from pinchpoint.trace.processes import ProcessPart, processes
 
@@ -101,7 +103,7 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
         far_from_limit=furthest(trace) or furthest(windows.names_of(trace)),
         without_limit=without_limit(trace) and without_limit(windows.names_of(trace)),
-        heaviest_line=heaviest_line(windows.names_of(trace)),
+        heaviest_line=heaviest_line(trace, windows.names_of(trace)),
         fix_ladder=ladder_info(trace, diagnosis),
         ladder=ladder(shown_pieces(trace)) if detailed else (),
         critical_path=critical_path_info(trace) if detailed else None,
@@ -336,16 +338,28 @@ def _how(timed: tuple[int, ...]) -> str:
 
 
 def _breakdown(trace: Trace) -> tuple[PartOfStep, ...]:
-    found, without = breakdown(trace), unprofiled_breakdown(trace)
+    found, without, of_base = breakdown(trace), unprofiled_breakdown(trace), base_parts(trace)
+    if of_base is None:
+        return ()
     recorded = found.ns_per_step.tolist()
     unprofiled = [None] * len(recorded) if without is None else without.ns_per_step.tolist()
-    return tuple(
+    parts = tuple(
         PartOfStep(
             part=part.id,
             label=part.label,
             group=part.group,
             ns_per_step=ns,
             unprofiled_ns_per_step=corrected,
+            base_ns_per_step=base_ns,
+            recorded_base_ns_per_step=recorded_base_ns,
         )
-        for part, ns, corrected in zip(found.parts, recorded, unprofiled, strict=True)
+        for part, ns, corrected, base_ns, recorded_base_ns in zip(
+            (*found.parts, OUTSIDE),
+            (*recorded, 0),
+            (*unprofiled, None if without is None else 0),
+            of_base.ns.tolist(),
+            of_base.recorded_ns.tolist(),
+            strict=True,
+        )
     )
+    return parts if parts[-1].base_ns_per_step else parts[:-1]

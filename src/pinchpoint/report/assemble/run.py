@@ -7,6 +7,7 @@ from pinchpoint.analysis.mean.outside import Phase, phases
 from pinchpoint.analysis.mean.ways import Way
 from pinchpoint.analysis.mean.whole_run import RunAccount, RunPlace, only_samples, run_account
 from pinchpoint.analysis.run import run_facts
+from pinchpoint.diagnosis.commands import program_of, spelt
 from pinchpoint.diagnosis.evidence.run_places import account_of, in_run, location_of
 from pinchpoint.report.documents.report import (
     Health,
@@ -115,12 +116,11 @@ def run_health(trace: Trace, health: Health) -> Health:
     return Health(
         verdict=CANNOT_CONCLUDE if few else "limited",
         facts=(*((fact,) if few else ()), *health.facts, *(() if few else (fact,))),
-        record="let it run longer, or give it more to do: pinchpoint run python train.py"
-        if few
-        else None,
+        record=spelt(_LONGER, program_of(trace)) if few else None,
     )
 
 
+_LONGER = "let it run longer, or give it more to do: pinchpoint run python train.py"
 _UNSURE = "shares are uncertain by ten points and more; a longer run is surer"
 
 

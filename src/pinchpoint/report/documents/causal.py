@@ -284,36 +284,39 @@ def _known_anywhere(operator: str) -> bool:
     return entry is not None and entry.always
 
 
-def heaviest_line(trace: Trace) -> PieceInfo | None:
+def heaviest_line(trace: Trace, named: Trace) -> PieceInfo | None:
     """The function of the program with most device work; None where none dominates the step.
 
-    Without a device, the operator that the host computes longest.
+    Places are read from ``named``, a recording of the same run. Without a device, the operator
+    that the host computes longest.
     """
     if computes_on_cpu(trace):
         longest = next(iter(cpu_pieces(trace)), None)
-        return None if longest is None else _on_cpu(trace, longest)
+        return None if longest is None else _on_cpu(trace, longest, named)
     heavy = [
         piece
-        for piece in profile(trace, (Cut.LINE,)).of(Cut.LINE)
+        for piece in profile(named, (Cut.LINE,)).of(Cut.LINE)
         if piece.base_ns - piece.step_if_free_ns >= DOMINATES_RATIO * piece.base_ns
         and piece.device_ns >= DOMINATES_RATIO * piece.base_ns
     ]
     most = max(heavy, key=lambda piece: piece.device_ns, default=None)
-    return None if most is None else _info(trace, most)
+    return None if most is None else _info(named, most)
 
 
 def _without_limit_on_cpu(trace: Trace) -> PieceInfo | None:
     most = next((piece for piece in cpu_pieces(trace) if piece.limit_ns is None), None)
-    return None if most is None else _on_cpu(trace, most)
+    return None if most is None else _on_cpu(trace, most, trace)
 
 
-def _on_cpu(trace: Trace, most: CpuPiece) -> PieceInfo | None:
+def _on_cpu(trace: Trace, most: CpuPiece, named: Trace) -> PieceInfo | None:
     """What a report says of it; None where it does not dominate the step."""
     base_ns = steps(trace).typical_ns
     if not base_ns or most.ns_per_step < DOMINATES_RATIO * base_ns:
         return None
-    assert trace.host_ops is not None
-    place, _ = busiest_place(trace, most.rows, cpu_operators(trace).own_ns[most.rows])
+    there = next((piece for piece in cpu_pieces(named) if piece.name == most.name), None)
+    rows = most.rows[:0] if there is None else there.rows
+    own_ns = cpu_operators(named).own_ns if len(rows) else np.zeros(0, np.int64)
+    place, _ = busiest_place(named, rows, own_ns[rows])
     place = None if str(place) == most.name else place
     entry, rest_ns = known_on_cpu(most.name), max(base_ns - most.ns_per_step, 0)
     return PieceInfo(

@@ -46,7 +46,10 @@ def as_recorded(report: Report) -> Report:
             unprofiled_how=None,
             base_ns=recorded,
         ),
-        breakdown=tuple(replace(p, unprofiled_ns_per_step=None) for p in report.breakdown),
+        breakdown=tuple(
+            replace(p, unprofiled_ns_per_step=None, base_ns_per_step=p.recorded_base_ns_per_step)
+            for p in report.breakdown
+        ),
         verdict=f"{report.verdict} (Judged without the profiler.)" if report.verdict else "",
         findings=tuple(_finding(f, ratio) for f in report.findings),
         together_ns=_scaled(report.together_ns, ratio),

@@ -205,13 +205,17 @@ class PartOfStep(msgspec.Struct, frozen=True, kw_only=True):
 
     ``ns_per_step`` adds up to ``steps.typical_ns``, ``unprofiled_ns_per_step`` (null where not
     known) to ``steps.unprofiled_ns_predicted``: recording cost comes out of idle and host time.
+    ``base_ns_per_step`` adds up to the step that gains count from: the mean one where it is another
+    than the typical. What recorded steps do not show of it is a part of its own, ``outside``.
     """
 
     part: str  # stable id, kebab case: gemm, elementwise, exposed-copy, idle-sync, …
     label: str  # for people
-    group: str  # device, exposed, idle, host
+    group: str  # device, exposed, idle, host, outside
     ns_per_step: int  # as recorded
     unprofiled_ns_per_step: int | None = None  # without the profiler
+    base_ns_per_step: int | None = None  # without the profiler where that is known
+    recorded_base_ns_per_step: int | None = None  # the same step in the recording
 
 
 class TableColumn(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,9 @@ from pinchpoint.report.documents.report import Report
 from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import duration, in_unit, percent, time_unit
 from pinchpoint.report.svg.causal import ladder_svg, path_svg
+from pinchpoint.report.words import breakdown as breakdown_words
 from pinchpoint.report.words import report as wording
+from pinchpoint.report.words import steps as steps_words
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.ladder import clock_words
 from pinchpoint.report.words.mean import mean_sentences
@@ -40,7 +42,7 @@ class OnClock:
     id: Clock
     label: str  # of the switch
     suffix: str  # of anchors: empty for the clock that is shown at first
-    verdict: str
+    verdict: tuple[str, str]  # the headline, and what else it says
     step: tuple[str, str, str]  # how long a step takes: what stands before the number, it, the rest
     mean: tuple[str, ...]
     ladder: Ladder | None
@@ -65,26 +67,26 @@ def clocks(safe: Report) -> tuple[OnClock, ...]:
 
 
 def _said(report: Report, clock: Clock, suffix: str) -> OnClock:
-    times, path = [ns for _, ns in wording.all_parts(report)], report.critical_path
+    times, path = [ns for _, ns in breakdown_words.all_parts(report)], report.critical_path
     large = _large(times)
     unit = time_unit(sum(times))
     return OnClock(
         id=clock,
         label=clock_words(report),
         suffix=suffix,
-        verdict=report.verdict,
+        verdict=wording.headline(report.verdict),
         step=_step(report),
         mean=tuple(mean_sentences(report)),
         ladder=ladder_block(report),
         gains=tuple(wording.gain(report, finding) for finding in report.findings),
-        title=wording.breakdown_title(report),
+        title=breakdown_words.breakdown_title(report),
         parts=_parts(report, unit),
         shown_parts=large,
         small_parts=in_unit(sum(times[large:]), unit),
         unit=unit,
-        device_work=wording.device_work(report),
+        device_work=breakdown_words.device_work(report),
         closing=closing_sentence(report),
-        pieces=_drawn(ladder_svg(wording.base_ns(report) or 0, report.ladder), report.ladder),
+        pieces=_drawn(ladder_svg(steps_words.base_ns(report) or 0, report.ladder), report.ladder),
         path=None if path is None else _drawn(path_svg(path.stretches), path.stretches),
     )
 
@@ -96,10 +98,10 @@ def _drawn(svg: str, of: Sequence[object]) -> "Markup | None":
 
 
 def _step(report: Report) -> tuple[str, str, str]:
-    base_ns = wording.base_ns(report) or 0
+    base_ns = steps_words.base_ns(report) or 0
     alone = report.run is not None and report.run.alone
     figure = in_run(base_ns, base_ns) if alone else duration(base_ns)
-    said = wording.step_sentence(report) or ""
+    said = steps_words.step_sentence(report) or ""
     if base_ns and figure not in said:  # a range stands in its place
         figure = f"counted as {in_unit(base_ns, time_unit(base_ns))}"
     before, shown, after = said.partition(figure)
@@ -107,7 +109,7 @@ def _step(report: Report) -> tuple[str, str, str]:
 
 
 def _parts(report: Report, unit: str) -> tuple[Part, ...]:
-    parts = wording.all_parts(report)
+    parts = breakdown_words.all_parts(report)
     total = sum(ns for _, ns in parts)
     drawn, before = [], 0
     for part, ns in parts:
@@ -120,5 +122,5 @@ def _parts(report: Report, unit: str) -> tuple[Part, ...]:
 
 def _large(times: list[int]) -> int:
     """How many parts an overview has room for, largest first."""
-    least = wording.SMALL_PART_RATIO * sum(times)
-    return min(sum(ns >= least for ns in times), wording.MOST_PARTS)
+    least = breakdown_words.SMALL_PART_RATIO * sum(times)
+    return min(sum(ns >= least for ns in times), breakdown_words.MOST_PARTS)

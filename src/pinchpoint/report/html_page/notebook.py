@@ -24,7 +24,7 @@ MOST_FINDINGS = 5  # in one cell; the report has all
 def render(report: Report) -> str:
     """What bounds the step, what to change, where the time goes, as a few lines of HTML."""
     kept: list[Block] = []
-    for block in report_page(report).blocks:
+    for block in report_page(report, listed_by="report.not_checked").blocks:
         if not isinstance(block, FindingCard) or block.number <= MOST_FINDINGS:
             kept.append(_without_links(block))
     left_out = len(report.findings) - MOST_FINDINGS

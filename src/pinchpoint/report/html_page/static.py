@@ -17,7 +17,12 @@ from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.report.svg.steps import legend, scale, steps_svg
 from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value, titled
 from pinchpoint.report.words import report as wording
-from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
+from pinchpoint.report.words import steps as steps_words
+from pinchpoint.report.words.roofline import (
+    above_the_ceiling,
+    utilisation_line,
+    utilisation_sentences,
+)
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -103,6 +108,7 @@ _GROUPS = (
     ("exposed", "a transfer that no work hides"),
     ("idle", "the device is idle"),
     ("host", "the host works"),
+    ("outside", "not in the recorded steps"),
 )
 
 
@@ -123,12 +129,14 @@ def shown(safe: Report) -> dict[str, object]:
         "source": wording.source_line(safe),
         "about_memory": "",
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
-        "spread": wording.spread_sentence(safe),
-        "serving": (wording.serving_sentence(safe), wording.kv_cache_sentence(safe)),
+        "utilisation": utilisation_line(safe.roofline.utilisation) if safe.roofline else None,
+        "to_fill_in": wording.to_fill_in(safe),
+        "spread": steps_words.spread_sentence(safe),
+        "serving": (steps_words.serving_sentence(safe), steps_words.kv_cache_sentence(safe)),
         "clocks": on,
         "switch": [(clock.id, clock.label) for clock in on],
-        "steps_strip": steps_svg(safe.steps),
-        "steps_legend": legend(safe.steps),
+        "steps_strip": steps_svg(safe.steps, safe.tables.get("steps")),
+        "steps_legend": legend(safe.steps, safe.tables.get("steps")),
         "steps_scale": scale(safe.steps),
         "first_label": _first_label(safe),
         "in_time": _in_time(safe),
@@ -185,7 +193,7 @@ def _causal(report: Report) -> dict[str, object]:
     """The ladder and the critical path, whose own renderer has escaped every name in them."""
     from markupsafe import Markup
 
-    path, base = report.critical_path, wording.base_ns(report)
+    path, base = report.critical_path, steps_words.base_ns(report)
     return {
         "ladder": bool(report.ladder and base),
         "path": path is not None,

@@ -1,5 +1,6 @@
 """The pages of comparisons: two profiles, or two benchmark results."""
 
+import shlex
 from itertools import groupby
 from pathlib import PurePath
 
@@ -18,10 +19,10 @@ from pinchpoint.report.pages.result import (
     table,
 )
 from pinchpoint.report.quantity import duration, relative
-from pinchpoint.report.words.fix import fix_sentence, fixed_words
+from pinchpoint.report.words.fix import cannot_tell, fix_sentence, fixed_words, to_tell
 
 ROWS = 15  # changes on a screen; the document has all
-_SIDE_BY_SIDE = 'pinchpoint bench ab -- "COMMAND A" "COMMAND B"'
+_SIDE_BY_SIDE = 'pinchpoint bench ab -- "COMMAND A" "COMMAND B"'  # each as it is started
 LEAST_SHARE = 0.001  # of the step: smaller changes are left to the JSON
 
 
@@ -34,6 +35,7 @@ def profiles_page(found: ProfileComparison) -> ResultPage:
         answer=_answer(found),
         ladder=None if found.fix is None else fix_ladder(found.fix),
         reasons=_causes(found),
+        to_tell=to_tell(found) or "",
         tables=(
             *_gates(found.gates),
             _parts(found),
@@ -45,8 +47,18 @@ def profiles_page(found: ProfileComparison) -> ResultPage:
         cases=_cases(found.gates),
         warnings=found.warnings,
         notes=_notes(found),
-        next_command=_SIDE_BY_SIDE,
+        next_command=_next(found),
     )
+
+
+def _next(found: ProfileComparison) -> str:
+    """What measures both in turns: with their own commands, where these are known."""
+    a, b = (shlex.join(side.command) for side in (found.a, found.b))
+    if not a or not b:
+        return _SIDE_BY_SIDE
+    if a == b:
+        return f"pinchpoint bench ab --branches BEFORE,AFTER -- {a}"
+    return f"pinchpoint bench ab -- {shlex.quote(a)} {shlex.quote(b)}"
 
 
 def _answer(found: ProfileComparison) -> str:
@@ -69,9 +81,11 @@ def _headline(found: ProfileComparison) -> str:
     if found.change_ratio is not None:
         text += f" ({relative(found.a_step_ns, found.b_step_ns)})"
     text += _sureness(found) + _unprofiled(found)
+    if cannot_tell(found):
+        return text
     if found.causes:
         first = found.causes[0]
-        text += f"; first cause: {first.id if first.rests_on != 'piece' else first.summary}"
+        text += f"; first cause: {first.summary if _is_piece(first) else first.id}"
     elif found.rows and found.rows[0].change_ns:
         text += f"; most of it: {_what(found, found.rows[0])} {_signed(found.rows[0].change_ns)}"
     elif found.parts and found.parts[0].change_ns:
@@ -179,13 +193,19 @@ def _what(found: ProfileComparison, r: ChangedRow) -> str:
 
 
 def _causes(found: ProfileComparison) -> tuple[Text, ...]:
+    """What changed; where that cannot be told, only what makes the figures of B others."""
+    told = [c for c in found.causes if c.change_ns is None or not cannot_tell(found)]
     return tuple(
         Text(
             _cause(c, whole_run=found.a.whole_run),
-            label=c.id if c.rests_on != "piece" else "unnamed",
+            label=(c.where or "") if _is_piece(c) else c.id,
         )
-        for c in found.causes
+        for c in told
     )
+
+
+def _is_piece(cause: CauseOfChange) -> bool:
+    return cause.rests_on == "piece"
 
 
 def _cause(c: CauseOfChange, *, whole_run: bool = False) -> str:
@@ -224,14 +244,22 @@ def _worth(found: ProfileComparison) -> list[Table]:
 def _findings(found: ProfileComparison) -> list[Table]:
     if not found.findings:
         return []
-    told = {c.id for c in found.causes}
+    told = set() if cannot_tell(found) else {c.id for c in found.causes}
     rows = tuple(
         (f"{f.id}: {f.summary}", f.change, _time(f.a_cost_ns), _time(f.b_cost_ns))
         for f in found.findings
         if f.id not in told
     )
     return (
-        [table("other findings", ("", "in B it", "cost in A", "cost in B"), rows)] if rows else []
+        [
+            table(
+                "findings" if not told else "other findings",
+                ("", "in B it", "cost in A", "cost in B"),
+                rows,
+            )
+        ]
+        if rows
+        else []
     )
 
 

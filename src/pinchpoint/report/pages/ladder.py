@@ -1,7 +1,7 @@
 """The ladder of fixes as a block: bars from today's step to the step after each change."""
 
 from pinchpoint.report.blocks import Ladder, Rung
-from pinchpoint.report.documents.ladder import RungInfo
+from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report, finding_key
 from pinchpoint.report.quantity import in_unit, span, time_unit
@@ -46,11 +46,12 @@ def ladder_block(report: Report | RanksReport) -> Ladder | None:
 
 def _rung(report: Report | RanksReport, rung: RungInfo, unit: str, number: int | None) -> Rung:
     (low, high), ids = rung.range_ns, [finding.id for finding in report.findings]
-    base_ns = report.fix_ladder.base_ns if report.fix_ladder else rung.base_ns
+    ladder = report.fix_ladder or LadderInfo(base_ns=rung.base_ns)
+    base_ns = ladder.base_ns
     first = [str(ids.index(id_) + 1) for id_ in rung.after if id_ in ids]
     after = f", after {' and '.join(first)}" if first else ""
     return Rung(
-        label=rung_label(rung),
+        label=rung_label(ladder, rung),
         figure=in_unit(rung.step_ns, unit),
         ratio=min(rung.step_ns / base_ns, 1.0),
         low=min(low / base_ns, 1.0),

@@ -1,8 +1,9 @@
 """The page of one recording: where a step goes, what to change, what that gives."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import ndiff
 from itertools import groupby
+from textwrap import dedent
 
 from pinchpoint.diagnosis.finding import Evidence, Finding
 from pinchpoint.report.blocks import (
@@ -28,18 +29,29 @@ from pinchpoint.report.pages.causal import queue_sentence
 from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value, titled
+from pinchpoint.report.words import breakdown as breakdown_words
 from pinchpoint.report.words import report as wording
+from pinchpoint.report.words import steps as steps_words
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.mean import mean_sentences
 
 _TABLE_ROWS = 10  # a terminal is for the top of a table; --json and --html have more
 
 
-def report_page(report: Report, *, verbose: bool = False, clock: Clock = "unprofiled") -> Page:
-    """The page; ``verbose`` with evidence, tables and what was not checked."""
+def report_page(
+    report: Report,
+    *,
+    verbose: bool = False,
+    clock: Clock = "unprofiled",
+    listed_by: str = "--verbose",
+) -> Page:
+    """The page; ``verbose`` with evidence, tables and what was not checked.
+
+    ``listed_by``: what lists it where this page does not.
+    """
     safe = clean(on_clock(report, clock))
     concludes = safe.health.verdict != wording.CANNOT_CONCLUDE
-    answer = _answer(safe, verbose) if concludes else _no_conclusion(safe)
+    answer = _answer(safe, verbose, listed_by) if concludes else _no_conclusion(safe)
     return Page((*_head(safe), *answer, *_end(safe, verbose, concludes)))
 
 
@@ -50,12 +62,15 @@ def _head(report: Report) -> Iterator[Block]:
     if report.health.verdict == wording.CANNOT_CONCLUDE:
         return
     if report.verdict:
-        yield Text(report.verdict, "strong", answers="why")
+        lead, more = wording.headline(report.verdict)
+        yield Text(lead, "strong", answers="why")
+        if more:
+            yield Text(more)
     timed = (
-        wording.step_sentence(report),
-        wording.spread_sentence(report),
-        wording.serving_sentence(report),
-        wording.kv_cache_sentence(report),
+        steps_words.step_sentence(report),
+        steps_words.spread_sentence(report),
+        steps_words.serving_sentence(report),
+        steps_words.kv_cache_sentence(report),
     )
     for sentence in (*timed, *mean_sentences(report)):
         if sentence:
@@ -70,7 +85,7 @@ def _no_conclusion(report: Report) -> Iterator[Block]:
         yield Text(report.health.record, label="Record again")
 
 
-def _answer(report: Report, verbose: bool) -> Iterator[Block]:
+def _answer(report: Report, verbose: bool, listed_by: str) -> Iterator[Block]:
     """What to change first and what it gives, each change, then where the step goes."""
     if doubts := wording.weak_facts(report):
         yield Items(doubts, "warning")
@@ -80,16 +95,18 @@ def _answer(report: Report, verbose: bool) -> Iterator[Block]:
         yield Gap()
     for number, finding in enumerate(report.findings, 1):
         yield finding_block(report, finding, number, verbose=verbose)
+    if sentence := wording.to_fill_in(report):
+        yield Text(sentence, "soft")
     if sentence := closing_sentence(report):
         yield Text(sentence)
     if report.findings:
         yield Gap()
     yield from _breakdown(report)
     yield from _sums(report)
-    if sentence := wording.device_work(report):
+    if sentence := breakdown_words.device_work(report):
         yield Text(sentence)
     if sentence := wording.not_checked_sentence(report):
-        yield Text(sentence if verbose else f"{sentence} --verbose lists them.", "soft")
+        yield Text(sentence if verbose else f"{sentence} {listed_by} lists them.", "soft")
     if sentence := wording.crashed_sentence(report.crashed):
         yield Text(sentence, "bad")
 
@@ -136,7 +153,7 @@ _MOST_SUMS = 12  # rows on a screen
 
 
 def _breakdown(report: Report) -> Iterator[Block]:
-    parts = wording.top_parts(report)
+    parts = breakdown_words.top_parts(report)
     total = sum(ns for _, ns in parts)
     if total:
         unit = time_unit(total)
@@ -144,7 +161,7 @@ def _breakdown(report: Report) -> Iterator[Block]:
         bars = tuple(
             Bar(label, in_unit(ns, unit), ns / total, group.get(label, "")) for label, ns in parts
         )
-        yield Breakdown(wording.breakdown_title(report), unit, bars)
+        yield Breakdown(breakdown_words.breakdown_title(report), unit, bars)
 
 
 def finding_block(report: Report, finding: Finding, number: int, *, verbose: bool) -> FindingCard:
@@ -177,10 +194,15 @@ def code_lines(finding: Finding) -> tuple[str, ...]:
         return ()
     where = f"# {code.file}:{code.first_line}"
     if code.edited is None:
-        as_it_is = tuple(f"  {line}" for line in code.lines)
+        as_it_is = tuple(f"  {line}".rstrip() for line in _trimmed(code.lines))
         return (where, *as_it_is, *(("# for example:", *hint) if hint else ()))
     changed = ndiff(code.lines, code.edited)
     return (where, *(line.rstrip() for line in changed if not line.startswith("?")))
+
+
+def _trimmed(lines: Sequence[str]) -> list[str]:
+    """Without the indentation that all have, and without empty lines at the end."""
+    return dedent("\n".join(lines)).rstrip().splitlines()
 
 
 def evidence(items: tuple[Evidence, ...]) -> tuple[Fact, ...]:

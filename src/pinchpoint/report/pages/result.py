@@ -38,6 +38,7 @@ class ResultPage:
     headline: str
     verdict: str | None = None
     reasons: tuple[Text, ...] = ()  # said before the figures
+    to_tell: str = ""  # what would tell, where this does not
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -65,6 +66,8 @@ def blocks(result: ResultPage) -> Page:
     if result.ladder is not None:
         said.append(result.ladder)
     said.append(Text(result.headline, role, result.verdict or "", answers=answers))
+    if result.to_tell:
+        said.append(Text(result.to_tell, label="To tell", answers="what first"))
     if result.reasons:
         said += [Gap(), Heading("What changed"), *result.reasons]
     said += result.figures

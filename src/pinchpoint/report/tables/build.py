@@ -287,7 +287,7 @@ def operator_table(trace: Trace) -> ResultTable:
         Column("device_ops", "device ops", "count", lambda r: r.device_ops),
         Column("flops", "FLOPs", "flop", lambda r: work[r.name].flops if r.name in work else None),
         Column("bytes", "moves", "bytes", lambda r: work[r.name].bytes if r.name in work else None),
-        *work_tables.memory_column(answer.rows),
+        *work_tables.memory_column(trace, answer.rows),
     )
     note = "Whole recording. Self leaves out what an operator calls; total includes it. FLOPs and"
     note += " bytes: at least, where shapes are recorded and a model is known."
@@ -344,7 +344,8 @@ def module_table(trace: Trace) -> ResultTable | None:
     memory: tuple[Column[ModuleRow], ...] = ()
     if kept is not None:
         known = kept
-        memory = (Column("kept_bytes", "kept a call", "bytes", lambda r: round(known[r.name])),)
+        label = f"kept a call{work_tables.of_devices(trace)}"
+        memory = (Column("kept_bytes", label, "bytes", lambda r: round(known[r.name])),)
     columns: tuple[Column[ModuleRow], ...] = (
         Column("module", "module", "", lambda r: "  " * r.depth + r.name),
         Column("device_forward_ns", "forward", "ns", lambda r: r.device_forward_ns),

@@ -116,7 +116,7 @@ def shape_table(trace: Trace) -> ResultTable | None:
         Column("flops_per_s", "rate", "flop/s", lambda r: _rate(r, flops(r))),
         Column("bytes_per_s", "traffic", "bytes/s", lambda r: _rate(r, moves(r))),
         Column("host_self_ns", "host self", "ns", lambda r: r.host_self_ns),
-        *memory_column(rows),
+        *memory_column(trace, rows),
     )
     note = "Whole recording. FLOPs and bytes: at least, where a model is known; rates are of these."
     return result_table("operators_by_shape", "Operators by shape", columns, rows, note)
@@ -151,11 +151,21 @@ def _by_name_and_shapes(trace: Trace) -> dict[tuple[str, str], Work]:
     }
 
 
-def memory_column(rows: Sequence[OperatorRow]) -> tuple[Column[OperatorRow], ...]:
+def memory_column(trace: Trace, rows: Sequence[OperatorRow]) -> tuple[Column[OperatorRow], ...]:
     """What calls allocate, where the recording has memory."""
     if all(row.allocated_bytes is None for row in rows):
         return ()
-    return (Column("allocated_bytes", "allocates", "bytes", lambda r: r.allocated_bytes),)
+    label = f"allocates{of_devices(trace)}"
+    return (Column("allocated_bytes", label, "bytes", lambda r: r.allocated_bytes),)
+
+
+def of_devices(trace: Trace) -> str:
+    """That memory of several devices is added up, where it is."""
+    events = trace.allocations
+    if events is None:
+        return ""
+    several = len(np.unique(events["device"][events.known("device")])) > 1
+    return ", all devices" if several else ""
 
 
 def module_columns(trace: Trace, tree: Modules) -> tuple[Column[ModuleRow], ...]:

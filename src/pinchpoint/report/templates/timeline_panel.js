@@ -98,6 +98,15 @@ function sumsOf(view, { from, to, lanes }) {
   return { rows, folded };
 }
 
+// The same sums of all lanes by `pinchpoint sql`: a query to start another question from.
+function queryOf(view, { from, to }) {
+  const a = Math.round(view.nsOf(from)), b = Math.round(view.nsOf(to));
+  const tables = ["host_ops", "api_calls", "device_ops"]
+    .map((table) => `SELECT name, start_ns AS a, start_ns + duration_ns AS b FROM ${table}`).join(" UNION ALL ");
+  return `SELECT name, count(*) AS events, sum(least(b, ${b}) - greatest(a, ${a})) AS ns FROM (${tables})`
+    + ` WHERE a < ${b} AND b > ${a} GROUP BY name ORDER BY ns DESC`;
+}
+
 // `find` searches a name; `drop` gives the area up.
 function describeArea(view, box, find, drop) {
   box.replaceChildren();
@@ -111,6 +120,9 @@ function describeArea(view, box, find, drop) {
     + `${thousands(order.length)} names${whole ? "" : "; time inside the area"}. `
     + (folded ? `Grey stretches that reach into it stand for ${thousands(folded)} more, whose names are not on this page. ` : "");
   box.append(element("p", said, pressable("drop the area", drop)));
+  const file = document.querySelector("h1").textContent.replaceAll("'", "'\\''");
+  box.append(element("details", "", element("summary", "as SQL, of all lanes"),
+    element("code", `pinchpoint sql '${file}' "${queryOf(view, area)}"`)));
   const table = document.createElement("table"), top = element("tr");
   for (const title of ["name", "count", "total", "mean", "max"]) {
     const cell = element("th", title);

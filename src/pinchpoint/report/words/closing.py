@@ -11,6 +11,7 @@ from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.documents.causal import PieceInfo
 from pinchpoint.report.documents.report import PartOfStep, Report
 from pinchpoint.report.quantity import duration
+from pinchpoint.report.words.breakdown import part_ns
 from pinchpoint.report.words.mean import unexplained_exceptions
 from pinchpoint.report.words.run import closing_of_run
 
@@ -66,7 +67,8 @@ def _said(report: Report) -> str | None:
     if any(f.predicted_step_ns is not None or f.cost_ns_per_step for f in report.findings):
         return f"No other cause that was checked{where} is {worth}.{_what_is_left(report)}"
     if now_and_then := unexplained_exceptions(report):
-        return f"No cause that was checked{where} is {worth}, yet {now_and_then}."
+        doubt = _not_judged(report) or _heaviest(report)
+        return f"No cause that was checked{where} is {worth}, yet {now_and_then}.{doubt}"
     if unexplained := _lost_without_a_cause(report) or _far_from_its_limit(report):
         return f"No cause that was checked{where} is {worth}, yet {unexplained}"
     if _in_turns(report):
@@ -101,7 +103,7 @@ LITTLE_WON_RATIO = 0.25  # of the step: with more of it won, the findings are wh
 
 def _what_is_left(report: Report) -> str:
     """Beside findings that leave most of the step as it is, where the rest of it is made."""
-    step_ns = sum(_part_ns(part) for part in report.breakdown)
+    step_ns = sum(part_ns(part) for part in report.breakdown)
     left_ns = report.together_ns
     much = left_ns is not None and left_ns < (1 - LITTLE_WON_RATIO) * step_ns
     return _not_judged(report) or ("" if much else _heaviest(report))
@@ -159,7 +161,7 @@ def _mostly_unchecked(report: Report) -> str | None:
 
 def _not_judged(report: Report) -> str:
     """The doubt where an operator that dominates has no known limit, and no finding is about it."""
-    piece, step_ns = report.without_limit, sum(_part_ns(part) for part in report.breakdown)
+    piece, step_ns = report.without_limit, sum(part_ns(part) for part in report.breakdown)
     if piece is None or not step_ns or any(piece.name in f.summary for f in report.findings):
         return ""
     took_ns = piece.device_ns
@@ -209,12 +211,12 @@ def _in_turns(report: Report) -> bool:
 def _lost_without_a_cause(report: Report) -> str | None:
     """Time in which the device, or without one no operator, computes, if it is much; else devices
     that take turns."""
-    step_ns = sum(_part_ns(part) for part in report.breakdown)
+    step_ns = sum(part_ns(part) for part in report.breakdown)
     lost = [part for part in report.breakdown if _is_lost(part, report)]
-    lost_ns = sum(map(_part_ns, lost))
+    lost_ns = sum(map(part_ns, lost))
     if lost_ns < HELD_UP_RATIO * step_ns or not lost_ns:
         return "each device waits while another works." if _in_turns(report) else None
-    most = max(lost, key=_part_ns)
+    most = max(lost, key=part_ns)
     said = "No rule explains that." if most.part not in _SILENT else "Nothing recorded explains it."
     share = f"{100 * lost_ns / step_ns:.0f} % of it"
     what = f"{share} passes outside operators"
@@ -240,8 +242,3 @@ def _is_lost(part: PartOfStep, report: Report) -> bool:
     if part.group == "host":
         return "idle" + part.part.removeprefix("host") in _IDLE_KINDS
     return part.group in ("idle", "exposed") and part.part not in _NOT_THE_PROGRAM
-
-
-def _part_ns(part: PartOfStep) -> int:
-    known = part.unprofiled_ns_per_step
-    return part.ns_per_step if known is None else known

@@ -23,10 +23,12 @@ def clock_words(report: Report | RanksReport) -> str:
     return "without the profiler" if known else "as recorded"
 
 
-def rung_label(rung: RungInfo) -> str:
-    """The change in a few words."""
+def rung_label(ladder: LadderInfo, rung: RungInfo) -> str:
+    """The change in a few words; of two findings of one rule with its place."""
     if rung.kind == "together":
         return "all of them"
+    if rung.where and sum(other.id == rung.id for other in ladder.rungs) > 1:
+        return f"{rung.id} {rung.where}"
     at_limit = rung.kind == "piece" and not (rung.on_host or rung.free)
     return f"{rung.id} at its limit" if at_limit else rung.id
 
@@ -58,8 +60,9 @@ def why_this_order(ladder: LadderInfo) -> str | None:
     if len(rungs) < 2:
         return None
     first, unit = rungs[0], time_unit(ladder.base_ns)
-    said = f"{first.id} first: {_sure(first, unit)}; it takes {EFFORT[first.effort or 'work']}."
-    return f"{said}{_best_single(ladder, rungs, unit)}{_less_work(rungs)}"
+    effort = EFFORT[first.effort or "work"]
+    said = f"{rung_label(ladder, first)} first: {_sure(first, unit)}; it takes {effort}."
+    return said + _best_single(ladder, rungs, unit) + _less_work(ladder, rungs)
 
 
 def _sure(rung: RungInfo, unit: str) -> str:
@@ -70,16 +73,17 @@ def _sure(rung: RungInfo, unit: str) -> str:
 
 
 def _best_single(ladder: LadderInfo, rungs: Sequence[RungInfo], unit: str) -> str:
-    best = next((rung for rung in rungs if rung.id == ladder.best_single), None)
-    if best is None:
+    named = [rung for rung in rungs if rung.id == ladder.best_single]
+    if not named:
         return ""
+    best = min(named, key=lambda rung: rung.step_ns)
     after = f"{in_unit(best.base_ns, unit)} → {in_unit(best.step_ns, unit)} {unit}"
     more = _weight(best) > _weight(rungs[0])
     why = "takes more work" if more else "is less sure"
-    return f" The best single change is {best.id} ({after}), which {why}."
+    return f" The best single change is {rung_label(ladder, best)} ({after}), which {why}."
 
 
-def _less_work(rungs: Sequence[RungInfo]) -> str:
+def _less_work(ladder: LadderInfo, rungs: Sequence[RungInfo]) -> str:
     """A change that is less work than the first, and why it comes later all the same."""
     for rung in rungs[1:]:
         if _weight(rung) < _weight(rungs[0]):
@@ -88,7 +92,7 @@ def _less_work(rungs: Sequence[RungInfo]) -> str:
                 why = "may win nothing: its range reaches today's step"
             elif rung.sure_ns >= rungs[0].sure_ns:
                 why = "less is expected of it"
-            return f" {rung.id} is less work, yet {why}."
+            return f" {rung_label(ladder, rung)} is less work, yet {why}."
     return ""
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.documents.report import ExceptionalStepInfo, Report, StepKindInfo
 from pinchpoint.report.quantity import duration, in_unit, time_unit
-from pinchpoint.report.words.report import counts_the_mean
 from pinchpoint.report.words.run import outside_sentence, steps_of_run
+from pinchpoint.report.words.steps import counts_the_mean
 
 _MOST_CAUSES = 3  # of exceptional steps, in one sentence
 
@@ -39,15 +39,15 @@ def _kinds(report: Report) -> str | None:
 
 
 def _parts_of_kind(kind: StepKindInfo) -> str:
-    """``The 54.0 ms with a backward pass, as recorded: matrix products 41.2, the rest 12.8``."""
+    """``54.0 ms (with a backward pass), as recorded: matrix products 41.2, the rest 12.8``."""
     whole_ns = sum(part.ns_per_step for part in kind.breakdown)
     unit = time_unit(whole_ns)
     large = [p for p in kind.breakdown if p.ns_per_step >= SMALL_PART_RATIO * whole_ns]
     said = [f"{p.label} {in_unit(p.ns_per_step, unit)}" for p in large[:_MOST_PARTS]]
     rest_ns = whole_ns - sum(p.ns_per_step for p in large[:_MOST_PARTS])
     said += [f"the rest {in_unit(rest_ns, unit)}"] if rest_ns >= REST_RATIO * whole_ns else []
-    which = f" {kind.label}" if kind.label else ""
-    return f"The {duration(whole_ns)}{which}, as recorded: {', '.join(said)}{_causes_in(kind)}"
+    which = f" ({kind.label})" if kind.label else ""
+    return f"{duration(whole_ns)}{which}, as recorded: {', '.join(said)}{_causes_in(kind)}"
 
 
 def _causes_in(kind: StepKindInfo) -> str:

@@ -16,7 +16,8 @@ from pinchpoint.report.documents.ranks import (
 )
 from pinchpoint.report.documents.report import PartOfStep
 from pinchpoint.report.quantity import duration, in_unit, number, percent, quantity, time_unit
-from pinchpoint.report.words.report import MOST_PARTS, SMALL_PART_RATIO, change
+from pinchpoint.report.words.breakdown import MOST_PARTS, SMALL_PART_RATIO
+from pinchpoint.report.words.report import change
 
 MOST_NOTES = 4  # of one sort; the document has them all
 RECORDING_RATIO = 0.8  # of the recorded step: below it waits are not those of the real job

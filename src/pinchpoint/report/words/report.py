@@ -1,24 +1,21 @@
-"""The sentences that every format for people shares. Layout is the renderers' business."""
+"""What was read, what fixing a finding gives and where it is, what was not checked."""
 
+import re
 from collections import Counter
 
 import msgspec
 
+from pinchpoint.diagnosis.commands import CHANGED, UNKNOWN
 from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
-from pinchpoint.report.documents.report import PartOfStep, Report, RoundsInfo, StepsInfo
-from pinchpoint.report.quantity import duration, in_unit, percent, size, span, time_unit
-from pinchpoint.report.words.run import run_sentence
+from pinchpoint.report.documents.report import Report
+from pinchpoint.report.quantity import duration, in_unit, size, span, time_unit
+from pinchpoint.report.words.steps import base_ns, steps_found
 
 CANNOT_CONCLUDE = "cannot conclude"
-NOT_CORRECTED = "not corrected: "  # and why not
-SMALL_PART_RATIO = 0.01  # parts below this share of the step are summed in the overview
-MOST_PARTS = 10  # rows of the overview; a longer list is no overview
-VISIBLE_COST_RATIO = 0.005  # of the step; three digits show no smaller cost of recording
-FEWEST_FOR_SPREAD = 4  # complete steps; of fewer, a 10th and a 90th percentile mean nothing
+_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z(])")  # where one ends and the next begins
+_HEADLINE = 120  # characters: two lines of a laptop's screen in large letters
 _SHORT = 60  # characters of a gain, that stands on one line beside the name of its finding
-MOST_DEVICES = 8  # of one process, in the terminal: one host's
-MOST_KINDS_OF_WORK = 4  # of the device, in one sentence
 
 
 def source_line(report: Report) -> tuple[str, ...]:
@@ -40,170 +37,12 @@ def source_line(report: Report) -> tuple[str, ...]:
     return (report.source.path, devices, *rank, steps_found(report), health)
 
 
-def steps_found(report: Report) -> str:
-    """How many steps, and how they were found."""
-    steps = report.steps
-    if steps.how == "none":
-        return "no steps found"
-    count = f"{steps.count} step{'' if steps.count == 1 else 's'}"
-    if steps.how == "marker":
-        return f"{count} (markers)"
-    sure = "" if steps.confidence is None else f", {100 * steps.confidence:.0f} % sure"
-    return f"{count} ({steps.how}{sure})"
-
-
-def step_sentence(report: Report) -> str | None:
-    """How long a step takes, as the one number that gains count from; None if nothing was timed.
-
-    ``A step takes 14.4 ms without the profiler (13.1 to 15.7), 24.6 in the trace``. The number is
-    the mean where exceptional steps or several kinds of steps make it another one. Where the
-    recording does not tell it closely, the range takes its place, with why.
-    """
-    steps, base = report.steps, base_ns(report)
-    if report.run is not None and report.run.alone:
-        return run_sentence(report.run)
-    if steps.typical_ns is None or not base:
-        return None
-    if steps.how == "none":
-        return _one_piece(report)
-    mean = counts_the_mean(report)
-    takes = f"{duration(base)} on average" if mean else duration(base)
-    if steps.unprofiled_ns_predicted is None:
-        why = steps.unprofiled_how or ""
-        more = f"; {why}" if why.startswith(NOT_CORRECTED) else ""
-        settled = mean and steps.mean_ns and duration(steps.mean_ns) != duration(base)
-        return (
-            f"A step takes {takes}, as recorded{', the first ones left out' * bool(settled)}{more}"
-        )
-    recorded = (steps.mean_ns if mean else steps.typical_ns) or steps.typical_ns
-    limits = steps.base_range_ns if mean else steps.unprofiled_ns_range
-    if limits and steps.unprofiled_not_closer:
-        return _only_a_range(steps, limits, base, recorded, mean)
-    between = f" ({span(*limits, time_unit(base))})" if limits else ""
-    if abs(recorded - base) < VISIBLE_COST_RATIO * recorded:
-        return f"A step takes {takes}, with the profiler or without{between}"
-    measured = (steps.unprofiled_how or "").startswith("measured")
-    about = "" if measured or between else "about "
-    how = ", measured in the same run" if measured else ""
-    unit = time_unit(base)
-    same = unit == time_unit(recorded)
-    trace = in_unit(recorded, unit) if same else duration(recorded)
-    return f"A step takes {about}{takes} without the profiler{between}{how}, {trace} in the trace"
-
-
-def _only_a_range(
-    steps: StepsInfo, limits: tuple[int, int], base: int, recorded: int, mean: bool
-) -> str:
-    unit = time_unit(base)
-    trace = in_unit(recorded, unit) if unit == time_unit(recorded) else duration(recorded)
-    return (
-        f"A step takes {span(*limits, unit)} {unit}{' on average' * mean} without the profiler"
-        f" (counted as {in_unit(base, unit)}), {trace} in the trace; {steps.unprofiled_not_closer}"
-    )
-
-
-def _one_piece(report: Report) -> str:
-    """A recording in which no steps were found."""
-    steps = report.steps
-    whole = f"The recording lasts {duration(steps.typical_ns or 0)} and is judged as one step"
-    predicted = steps.unprofiled_ns_predicted
-    if predicted is None:
-        why = steps.unprofiled_how or ""
-        return f"{whole}; {why}" if why.startswith(NOT_CORRECTED) else whole
-    limits = steps.unprofiled_ns_range
-    between = f" ({span(*limits, time_unit(predicted))})" if limits else ""
-    if not _is_corrected(report):
-        return f"{whole}, the same without the profiler{between}"
-    return f"{whole}, about {duration(predicted)} without the profiler{between}"
-
-
-def counts_the_mean(report: Report) -> bool:
-    """Whether gains count from a mean step that is another one than the typical."""
-    steps = report.steps
-    known = steps.unprofiled_ns_predicted
-    typical = steps.typical_ns if known is None else known
-    return bool(steps.base_ns and typical and duration(steps.base_ns) != duration(typical))
-
-
-def spread_sentence(report: Report) -> str | None:
-    """What steps were inferred from, how they differ, which stand out; None without any of it."""
-    steps = report.steps
-    if steps.typical_ns is None:
-        return None
-    said = [] if steps.how == "marker" or not steps.basis else [steps.basis]
-    if steps.spread_ns and steps.typical_ns and len(steps.duration_ns) >= FEWEST_FOR_SPREAD:
-        unit = time_unit(steps.typical_ns)
-        least, most = (in_unit(ns, unit) for ns in _usual(steps))
-        usual = least if least == most else f"{least} to {most}"
-        said.append(f"most steps take {usual} {unit} as recorded")
-    slow = [f"step {o['step']} took {duration(o['duration_ns'])}" for o in steps.outliers[:3]]
-    if slow:
-        more = len(steps.outliers) - len(slow)
-        said.append(", ".join(slow) + (f" and {more} more stand out" if more else ""))
-    sentence = "; ".join(said)
-    return sentence[:1].upper() + sentence[1:] if said else None
-
-
-def serving_sentence(report: Report) -> str | None:
-    """What a serving engine did, a clause a kind of rounds; None for other programs."""
-    found = report.serving
-    if found is None:
-        return None
-    said = f"{found.engine}, as recorded: {'; '.join(_rounds(kind) for kind in found.kinds)}"
-    if found.between_ns:
-        said += f". Between two rounds the host takes {duration(found.between_ns)}"
-    return said
-
-
-def kv_cache_sentence(report: Report) -> str | None:
-    """What one decode round reads from the cache of keys and values; None where nothing is known.
-
-    ``kv_cache.why`` of the document says what would tell.
-    """
-    found = report.kv_cache
-    if found is None or found.positions is None:
-        return None
-    each = "round" if report.serving is not None else "step"
-    held = f"{found.positions:,.0f} position{'s' if found.positions != 1 else ''} of the KV cache"
-    if found.read_bytes is None:
-        return f"A decode {each} meets {held}; their size is not known"
-    said = f"A decode {each} reads {held}, at most {size(found.read_bytes)}"
-    if found.least_ns is not None:
-        said += f": {duration(found.least_ns)} at full memory bandwidth"
-    return said
-
-
-def _rounds(kind: RoundsInfo) -> str:
-    said = f"{kind.count} {kind.kind} round{'s' if kind.count != 1 else ''}"
-    said += f" of {kind.requests:g} request{'s' if kind.requests != 1 else ''}"
-    if kind.tokens is not None and kind.tokens != kind.requests:
-        said += f" and {kind.tokens:,.0f} tokens"
-    said += f", {duration(kind.typical_ns)}{' each' if kind.count != 1 else ''}"
-    if kind.tokens_per_s is not None:
-        said += f", {kind.tokens_per_s:,.0f} tokens/s"
-    return said
-
-
-def _usual(steps: StepsInfo) -> tuple[int, int]:
-    """Between which times eight of ten steps lie, those that are named beside it left out."""
-    apart = {one["duration_ns"] for one in steps.outliers}
-    usual = sorted(took for took in steps.duration_ns if took not in apart)
-    if not apart or not usual:
-        return steps.spread_ns or (0, 0)
-    tenth = round((len(usual) - 1) / 10)
-    return usual[tenth], usual[-1 - tenth]
-
-
-def base_ns(report: Report) -> int | None:
-    """The step that gains are counted from: without the profiler, where that is known.
-
-    The mean one, where exceptional steps or several kinds of steps make it differ from the typical.
-    """
-    steps = report.steps
-    if steps.base_ns is not None:
-        return steps.base_ns
-    known = steps.unprofiled_ns_predicted is not None
-    return steps.unprofiled_ns_predicted if known else steps.typical_ns
+def headline(verdict: str) -> tuple[str, str]:
+    """The verdict's first sentences, as many as a headline has room for, and the others."""
+    first, *others = _SENTENCES.split(verdict)
+    while others and len(first) + 1 + len(others[0]) <= _HEADLINE:
+        first += f" {others.pop(0)}"
+    return first, " ".join(others)
 
 
 def gain(report: Report, finding: Finding) -> str:
@@ -322,90 +161,15 @@ def crashed_sentence(crashed: tuple[Unanswered, ...]) -> str | None:
     return f"Crashed, please report: {said}"
 
 
-def breakdown_title(report: Report) -> str:
-    """What the breakdown is of."""
-    clock = "without the profiler" if _parts_are_corrected(report) else "as recorded"
-    what = "the time" if report.steps.how == "none" else "a step"
-    if report.run is not None and report.run.alone:
-        return "Where the run goes"
-    return f"Where {what} goes, {clock}"
-
-
-def _is_corrected(report: Report) -> bool:
-    """Whether the step without the profiler is known and visibly another one."""
-    recorded, without = report.steps.typical_ns, report.steps.unprofiled_ns_predicted
-    if not recorded or without is None:
-        return False
-    return abs(recorded - without) >= VISIBLE_COST_RATIO * recorded
-
-
-def _parts_are_corrected(report: Report) -> bool:
-    known = all(part.unprofiled_ns_per_step is not None for part in report.breakdown)
-    return known and report.steps.unprofiled_ns_predicted is not None
-
-
-def all_parts(report: Report) -> tuple[tuple[PartOfStep, int], ...]:
-    """The parts of the step, longest first, without the profiler's cost where that is known."""
-    corrected = _parts_are_corrected(report)
-    timed = (
-        (part, part.unprofiled_ns_per_step or 0 if corrected else part.ns_per_step)
-        for part in report.breakdown
-    )
-    return tuple(sorted((t for t in timed if t[1]), key=lambda t: -t[1]))
-
-
-def top_parts(report: Report) -> tuple[tuple[str, int], ...]:
-    """Label and time of the largest parts of the step; the rest summed. Adds up to the step."""
-    parts = all_parts(report)
-    total = sum(ns for _, ns in parts)
-    shown = [(p.label, ns) for p, ns in parts if ns >= SMALL_PART_RATIO * total][:MOST_PARTS]
-    rest = [(p.label, ns) for p, ns in parts[len(shown) :]]
-    if len(rest) > 1:
-        rest = [(f"the other {len(rest)} parts", sum(ns for _, ns in rest))]
-    return tuple(shown + rest)
-
-
-def device_work(report: Report) -> str | None:
-    """How busy the device was and what its own time of a step consists of; None without one."""
-    device = report.device
-    if device is None or device.idle_ratio is None:
+def to_fill_in(report: Report) -> str | None:
+    """What stands for the program in commands to copy, where the recording does not know it."""
+    shown = " ".join(finding.confirm for finding in report.findings)
+    if UNKNOWN not in shown:
         return None
-    said = f"{_idle_share(report, device.idle_ratio)}{_each_device(report)}"
-    parts = [(p.label, ns) for p, ns in all_parts(report) if p.group in ("device", "exposed")]
-    total = sum(ns for _, ns in parts)
-    large = [(label, ns / total) for label, ns in parts if ns >= SMALL_PART_RATIO * total]
-    shown = [f"{label} {100 * ratio:.0f} %" for label, ratio in large[:MOST_KINDS_OF_WORK]]
-    more = len(parts) - len(shown)
-    rest = f"; {more} more" if more else ""
-    return f"{said}. Its work: {'; '.join(shown)}{rest}." if shown else f"{said}."
-
-
-def _idle_share(report: Report, of_recording: float) -> str:
-    """How much of a step no device works, on the clock of its parts."""
-    parts = all_parts(report)
-    whole = sum(ns for _, ns in parts)
-    idle_is = "the device is idle" if len(report.devices) < 2 else "all devices at once are idle"
-    if not whole:
-        said = f"{idle_is[:1].upper()}{idle_is[1:]} {percent(of_recording)} % of the time"
-        return f"{said} from its first operation to its last, as recorded"
-    idle = sum(ns for part, ns in parts if part.group == "idle")
-    what = "step" if report.steps.how != "none" else "recording"
-    clock = "without the profiler" if _parts_are_corrected(report) else "as recorded"
-    return f"For all reasons together, {idle_is} {percent(idle / whole)} % of the {what}, {clock}"
-
-
-def _each_device(report: Report) -> str:
-    """Each device alone, where there are several; of the recording from its first operation."""
-    if len(report.devices) < 2:
-        return ""
-    of = "the recording" if report.steps.how != "none" else "it"
-    shown = report.devices[:MOST_DEVICES]
-    said = [
-        f"device {d.device} {percent(d.idle_ratio)} %" for d in shown if d.idle_ratio is not None
-    ]
-    more = len(report.devices) - len(shown)
-    said += [f"{more} more devices"] if more else []
-    return f". Each alone is idle of {of}: {', '.join(said)}" if said else ""
+    changed = f"; {UNKNOWN}, CHANGED: the same with the fix in it" * (CHANGED in shown)
+    return (
+        f"{UNKNOWN}: the line that starts your program, which this recording does not hold{changed}"
+    )
 
 
 def fatal_facts(report: Report) -> tuple[str, ...]:

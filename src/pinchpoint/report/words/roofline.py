@@ -29,6 +29,18 @@ def utilisation_sentences(used: UtilisationInfo) -> Iterator[str]:
         yield f"Not modelled: {percent(used.not_modelled_ratio)} % of kernel time"
 
 
+def utilisation_line(used: UtilisationInfo | None) -> str | None:
+    """How much of the device's peak the step uses, and its throughput, as one line."""
+    if used is None:
+        return None
+    said = []
+    if used.mfu is not None and used.hfu is not None:
+        said.append(f"{_share_of_peak(used, used.mfu, used.hfu)} ({used.dtype})")
+    if (items := used.throughput) is not None and items.per_s is not None:
+        said.append(f"{number(items.per_s)} {items.unit}/s")
+    return ", ".join(said) or None
+
+
 def _share_of_peak(used: UtilisationInfo, mfu: float, hfu: float) -> str:
     part = (used.not_modelled_ratio or 0.0) >= LEAST_UNKNOWN_RATIO
     words = f"MFU {'at least ' if part else ''}{percent(mfu)} %"

@@ -6,7 +6,7 @@ from exceptional_programs import now_and_then
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.report.assemble.report import diagnose as report
 from pinchpoint.report.words.mean import mean_sentences
-from pinchpoint.report.words.report import base_ns
+from pinchpoint.report.words.steps import base_ns
 from pinchpoint.trace import RunFacts
 from program import Program
 

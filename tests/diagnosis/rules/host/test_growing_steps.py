@@ -72,6 +72,29 @@ def test_what_a_thread_of_autograd_runs_is_named_in_place_of_the_wait_for_it():
     assert str(found.finding.location) == "<lambda> (train.py:76)"
 
 
+def among_others(trace, cpu_ms):
+    """The same run without a device, with a core of its own now and then."""
+    parts = [
+        replace(
+            part,
+            p50_ns=(20 + 90 * (number * 7 % 5)) * MS,
+            cpu_ns=round(cpu_ms(number) * MS),
+            device_bytes=None,
+        )
+        for number, part in enumerate(trace.run.samples.parts)
+    ]
+    found = replace(trace.run.samples, parts=tuple(parts))
+    return replace(trace, run=replace(trace.run, samples=found))
+
+
+def test_among_other_programs_work_that_grows_is_known_by_its_thread_on_a_core(outcome):
+    grows = run(lambda part: 4 + part)
+    (found,) = outcome("growing-steps", among_others(grows, lambda part: 10 + part)).findings
+    assert found.summary.startswith("Each step has its thread on a core for longer than the one")
+    assert str(found.location) == "add (train.py:33)"
+    assert outcome("growing-steps", among_others(grows, lambda part: 10)).answer == "clear"
+
+
 @pytest.mark.parametrize(
     ("trace", "why"),
     [

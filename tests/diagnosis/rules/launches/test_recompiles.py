@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -31,10 +32,21 @@ def test_compilation_inside_the_steps(outcome, name, kind):
     assert finding.location.function == "forward"
 
 
-def test_where_jax_compiles_is_told_by_the_looks_at_the_whole_run(outcome):
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("compiler.py(292): backend_compile_and_load", HostKind.PYTHON),
+        ("_compile.compile_inner (dynamo_timed)", HostKind.COMPILE),  # bare: no line around it
+    ],
+)
+def test_where_it_compiles_is_told_by_the_looks_at_the_whole_run(outcome, name, kind):
     p = Program()
+    bare = kind is HostKind.COMPILE  # then there are no frames, but an operator around it
+    if bare:
+        p.frame = nullcontext
     for _ in p.steps(3):
-        p.host("compiler.py(292): backend_compile_and_load", 30_000, kind=HostKind.PYTHON)
+        with p.row("dynamo", kind=HostKind.OPERATOR) if bare else nullcontext():
+            p.host(name, 30_000, kind=kind)
     looked = samples(every=0)
     looked = replace(
         looked,

@@ -7,6 +7,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.mean.what_if import what_if_mean
+from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.report.assemble.report import diagnose as report_of
 from pinchpoint.report.words.closing import closing_sentence
@@ -43,6 +44,21 @@ def test_float64_takes_twice_as_long(dtype, found):
     if found:
         assert said["cpu-float64"].predicted.step_ns == 6 * MS
         assert said["cpu-float64"].predicted.base_ns == 10 * MS
+
+
+def test_inputs_come_from_one_window_and_times_from_the_other():
+    """Disturbed while shapes were recorded, the product took the whole step; it takes half."""
+
+    def work(takes, shapes):
+        return lambda b, at: b.op(
+            "aten::mm", at, takes, **({"shapes": LARGE, "dtypes": shapes} if shapes else {})
+        )
+
+    named = _trace(work(38 * MS, '["double", "double"]'), length=40 * MS, steps=2)
+    bare = replace(_trace(work(5 * MS, None)), run=RunFacts(named=named))
+    (said,) = (r for r in windows.diagnose(bare).found if r.id == "cpu-float64")
+    assert said.finding.cost_ns_per_step == 5 * MS
+    assert (said.predicted.base_ns, said.predicted.step_ns) == (10 * MS, 7_500_000)
 
 
 def test_one_slow_call_is_no_cause():
@@ -100,6 +116,26 @@ def test_no_loop_worth_batching(turns, shapes):
     assert "cpu-operator-loop" not in _found(_loop(turns, shapes))
 
 
+@pytest.mark.parametrize(("beside_us", "told"), [(0, True), (3_000, False)])
+def test_a_loop_that_passes_over_large_tensors(beside_us, told):
+    """Between nothing and all but a tenth; none of it where the function does other work, too."""
+
+    def work(builder, at):
+        builder.python("echo.py(9): room", at, 9 * MS)
+        for turn in range(60):
+            begin = at + turn * 100 * US
+            _op(builder, "aten::roll", begin, 60 * US, LARGE)
+            _op(builder, "aten::add", begin + 60 * US, 20 * US, LARGE)
+        _op(builder, "aten::mm", at + 6 * MS, beside_us * US, LARGE)
+
+    said = _found(_trace(work)).get("cpu-operator-loop")
+    assert (said is not None) == told
+    if said is not None:
+        assert said.finding.cost_ns_per_step == 60 * 80 * US
+        assert said.predicted.range_ns[1] == 10 * MS
+        assert said.predicted.step_ns == pytest.approx(10 * MS - 0.45 * 4.8 * MS, rel=0.01)
+
+
 def test_a_thread_that_waits_in_a_loop_is_not_the_loop():
     def work(builder, at):
         for turn in range(80):
@@ -107,7 +143,7 @@ def test_a_thread_that_waits_in_a_loop_is_not_the_loop():
             builder.python("threading.py(611): wait", at + turn * 100 * US, 90 * US, thread=1)
 
     trace = _trace(work)
-    assert "turn of aten::linear" in _found(trace)["cpu-operator-loop"].finding.summary
+    assert "turns in aten::linear" in _found(trace)["cpu-operator-loop"].finding.summary
     assert _found(trace)["cpu-operator-loop"].finding.cost_ns_per_step == 80 * 80 * US
 
 
@@ -306,6 +342,15 @@ def test_an_operator_far_from_what_a_slow_core_needs(name, took, shapes, said):
     if said:
         assert said in found["cpu-slow-operator"].finding.summary
         assert found["cpu-slow-operator"].predicted.step_ns == pytest.approx(6.02 * MS, rel=1e-3)
+
+
+def test_an_operator_that_does_more_than_is_wanted_wherever_it_runs():
+    """Without shapes, and so without a limit: between nothing and nine tenths of it."""
+    said = _found(_trace(lambda b, at: _op(b, "aten::randperm", at, 8 * MS, None)))
+    one = said["cpu-slow-operator"]
+    assert one.finding.cost_ns_per_step == 8 * MS
+    assert one.predicted.range_ns[1] == 10 * MS
+    assert one.predicted.step_ns == pytest.approx((10 - 0.45 * 8) * MS, rel=0.01)
 
 
 def test_an_operator_without_a_limit_is_named_with_its_shapes():

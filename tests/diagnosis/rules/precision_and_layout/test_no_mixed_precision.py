@@ -60,6 +60,25 @@ def test_what_lies_between_convolutions_moves_half_the_bytes(outcome):
     assert len(between.device_ops) == 1
 
 
+@pytest.mark.parametrize(
+    ("table", "promoted"), [([HEADS, "float"], True), ([HEADS, "c10::BFloat16"], False)]
+)
+def test_a_table_of_float32_takes_16_bits_away(outcome, table, promoted):
+    """Rotary tables that stayed in float32: attention follows them, the products do not."""
+    (shape, kind), bf16 = table, "c10::BFloat16"
+    values = ["", "", "", "", "", "", "", "", "0.", "0"]
+    operator = "aten::_efficient_attention_forward"
+    multiply = "void at::native::elementwise_kernel<128, 4, mul<float> >(int)"
+    work = [
+        Work(BF16, 200, "aten::mm", [[8192, 4096], [4096, 4096]], [bf16, bf16]),
+        Work(multiply, 50, "aten::mul", [HEADS, shape], [bf16, kind]),
+        Work(ATTENTION, 2_000, operator, [HEADS] * 3 + [[]] * 7, ["float"] * 3, values=values),
+    ]
+    (finding,) = outcome("no-mixed-precision", device_bound(work)).findings
+    assert ("bring that one" in finding.fix) == promoted
+    assert ("promoting elementwise work" in {e.what for e in finding.evidence}) == promoted
+
+
 def test_says_nothing_of_a_plain_stack_of_linear_layers(outcome):
     assert outcome("no-mixed-precision", device_bound([product()])).answer == "clear"
 

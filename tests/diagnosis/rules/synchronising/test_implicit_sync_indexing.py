@@ -41,3 +41,36 @@ def test_without_the_wait_host_work_hides_behind_the_device(gain):
 def test_other_indexing_is_fine(outcome, operator, wait):
     trace, _ = masked(operator, wait=wait)
     assert outcome("implicit-sync-indexing", trace).answer == "clear"
+
+
+def experts(*, product_us=6):
+    """A loop over 24 experts: the rows of each are looked up, multiplied and added."""
+    p = Program()
+    for _ in p.steps(6):
+        p.kernel("sm90_xmma_gemm_bf16(int)", 300)
+        for _ in range(24):
+            with p.frame("moe.py(44): dispatch"):
+                with p.row("aten::where"), p.row("aten::nonzero"):
+                    p.kernel("void at_cuda_detail::cub::DeviceSelectSweepKernel<int>(int)", 2)
+                    p.copy(8, 1, MemoryKind.DEVICE, MemoryKind.PINNED)
+                    p.sync()
+                for name, kernel, us in (
+                    ("aten::index", "void at::native::index_elementwise_kernel<128>(int)", 3),
+                    ("aten::mm", "sm90_xmma_gemm_bf16(int)", product_us),
+                    ("aten::index_add_", "void at::native::indexFuncLargeIndex<float>(int)", 3),
+                ):
+                    with p.row(name):
+                        p.kernel(kernel, us)
+                        p.busy(30)
+    return p.trace()
+
+
+def test_a_loop_over_groups_of_rows_is_the_cause_of_its_waits(outcome):
+    """At best one turn does the work of all; products that are work of their own stay apart."""
+    (finding,) = outcome("implicit-sync-indexing", experts()).findings
+    assert "a Python loop of 24 turns, 5 launches in each" in finding.summary
+    assert finding.location.function == "dispatch"
+    assert finding.at_best
+    assert "grouped product" in finding.fix
+    (finding,) = outcome("implicit-sync-indexing", experts(product_us=400)).findings
+    assert not finding.at_best

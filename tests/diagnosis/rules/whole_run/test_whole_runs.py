@@ -19,7 +19,8 @@ from pinchpoint.diagnosis.engine import run_rules
 from pinchpoint.report import diagnose
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.mean import mean_sentences
-from pinchpoint.report.words.report import gain, step_sentence
+from pinchpoint.report.words.report import gain
+from pinchpoint.report.words.steps import step_sentence
 from pinchpoint.trace import RunCourse
 from pinchpoint.trace.run_samples import CacheUse, Garbage
 from sampled_runs import sampled

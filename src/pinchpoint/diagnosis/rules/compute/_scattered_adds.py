@@ -8,10 +8,10 @@ from pinchpoint.hardware.dtypes import bytes_of
 
 # An atomic addition takes as long as moving so many bytes of device memory. Measured on an H200
 # (CUDA 13, torch 2.11, float32 and bfloat16): 16 M to 268 M additions at random rows take 31 to
-# 40 bytes each in index_add_, half of it in scatter_add_.
-ADD_BYTES = 40
+# 40 bytes each in index_add_, half of it in scatter_add_. The middle of what index_add_ took.
+ADD_BYTES = 35
 NARROW_ROW_BYTES = 16  # from here on neighbours share a piece of memory; 4 numbers take 39 bytes
-NARROW_ADD_BYTES = 80  # below: each fetches a piece of 32 bytes and writes it back; 74 measured
+NARROW_ADD_BYTES = 74  # below: each fetches a piece of 32 bytes and writes it back; as measured
 FEW_INDICES = (
     16  # so few are added one after the other by a kernel of its own (indexFuncSmallIndex)
 )

@@ -21,7 +21,7 @@ Where the large tensor itself is what is wanted, and read by operators that are 
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.causal.passes import Row
+from pinchpoint.analysis.causal.passes import Row, rows_of_passes
 from pinchpoint.analysis.memory.shortage import size
 from pinchpoint.diagnosis.evidence.functions import far_functions, share_of_step
 from pinchpoint.diagnosis.finding import Found
@@ -46,16 +46,19 @@ LEAST_GAIN_RATIO = 0.05  # of the step, as for operators that another way avoids
 
 def check(trace: Trace) -> Iterator[Found]:
     """Functions with such tensors, most gain first."""
-    for one in far_functions(trace, _is_huge):
-        if share_of_step(trace, one.saving_ns) < LEAST_GAIN_RATIO:
+    making = {row.function for row in rows_of_passes(trace) if _is_huge(row)}
+    for one in far_functions(trace, lambda row: row.function in making):
+        huge = [row for row in one.rows if _is_huge(row)]
+        if not huge or share_of_step(trace, one.saving_ns) < LEAST_GAIN_RATIO:
             continue
-        inside = max(row.inside_bytes for row in one.rows)
-        outside = max(row.outside_bytes for row in one.rows)
+        inside = max(row.inside_bytes for row in huge)
+        outside = max(row.outside_bytes for row in huge)
+        also = ", with its backward pass," if any(row.backward for row in one.rows) else ""
         yield Found(
             summary=(
                 f"{one.name} makes a tensor of {size(inside)} in between, and reads and returns"
-                f" {size(outside)}: {duration(one.work.ns_per_step)} of each step where one pass"
-                f" would take {duration(one.needs_ns)}"
+                f" {size(outside)}: {duration(one.work.ns_per_step)} of each step{also} where one"
+                f" pass would take {duration(one.needs_ns)}"
             ),
             evidence=one.evidence,
             cost_ns_per_step=one.work.ns_per_step,

@@ -5,7 +5,9 @@ Steps of the whole run, timed and sampled by `pinchpoint run` in chronological p
 rise without an end: by the test of Mann and Kendall, with the slope of Theil and Sen and its
 interval, in every quarter of the run and not levelling off. The growth has to lie at a few places
 of the program while the rest of the step stays as it was, and with it what the program keeps, or
-the work of its own thread: a machine that becomes slower, or fuller, shows neither.
+the work of its own thread: a machine that becomes slower, or fuller, shows neither. Without a
+device, and where others use the machine so that the times of steps have no trend, what the thread
+of the steps spends on a core has to grow in the same way.
 
 ## Why it matters
 A run of ten times the steps does not take ten times as long, but up to a hundred times.
@@ -70,10 +72,14 @@ def _sentence(found: Growth) -> str:
     first = found.places[0]
     early = duration(first.early_ns) if first.early_ns else "nothing that was seen"
     return (
-        f"Each step is longer than the one before: {duration(found.early_ns)} at step"
+        f"Each step {_longer(found)} than the one before: {duration(found.early_ns)} at step"
         f" {found.first:,}, {duration(found.late_ns)} at step {found.last:,}, mostly because of"
         f" {_location(found)}: {early} and then {duration(first.late_ns)} a step"
     )
+
+
+def _longer(found: Growth) -> str:
+    return "has its thread on a core for longer" if found.on_core else "is longer"
 
 
 def _location(found: Growth) -> Location:
@@ -83,7 +89,8 @@ def _location(found: Growth) -> Location:
 
 def _evidence(found: Growth) -> Iterator[Evidence]:
     low, high = found.trend.slope_range_ns
-    yield Evidence("typical step in the first quarter of the run", found.early_ns, "ns")
+    what = "its thread on a core" if found.on_core else "typical step"
+    yield Evidence(f"{what} in the first quarter of the run", found.early_ns, "ns")
     yield Evidence("in the last quarter", found.late_ns, "ns")
     yield Evidence("growth by step", round(found.trend.slope_ns), "ns")
     yield Evidence("at least, 99 % sure", round(low), "ns")

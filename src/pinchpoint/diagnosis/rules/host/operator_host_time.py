@@ -16,7 +16,8 @@ device has nothing to do meanwhile, and no kernel shows it.
 ## How to fix it
 Do the preparation once: keep weights and inputs in the form that the operator wants (one piece of
 memory, contiguous, of one type and shape), or use another operator for it. A CUDA graph takes the
-host out altogether.
+host out altogether. An operator that works on tensors in host memory prepares nothing: keep them on
+the device.
 
 ## When to ignore it
 Where the operator is called with new shapes on purpose, and prepares for each.
@@ -31,6 +32,7 @@ from pinchpoint.analysis.causal.computing import DISPATCH_NS
 from pinchpoint.analysis.causal.pieces import Cut, pieces
 from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
 from pinchpoint.analysis.host.ancestry import parents
+from pinchpoint.analysis.host.cpu_operators import computed_on_host
 from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.time.host_waits import host_waits
@@ -127,12 +129,16 @@ def _finding(trace: Trace, piece: Piece, rows: Rows) -> Found:
     longest = int(rows[took.argmax()])
     anew = _new_shapes_ratio(trace, rows)
     grows = anew is not None and anew >= MOSTLY_NEW_RATIO
+    computes = bool(computed_on_host(trace)[rows].mean() >= MOSTLY_NEW_RATIO)
+    why = (
+        "it works on tensors in host memory" if computes else "it prepares something anew each time"
+    )
     return Found(
         summary=(
             f"{piece.name} keeps the host busy for {duration(round(piece.host_ns / times))} in each"
             f" of {times:.3g} calls a step{f' in {place}' if place else ''}, itself and not what it"
-            " calls: it prepares something anew each time"
-            + (", for shapes that no step before had" if grows else "")
+            f" calls: {why}"
+            + (", for shapes that no step before had" if grows and not computes else "")
         ),
         evidence=(
             Evidence("host time of its own", piece.host_ns, "ns per step"),
@@ -147,12 +153,13 @@ def _finding(trace: Trace, piece: Piece, rows: Rows) -> Found:
         cost_ns_per_step=piece.host_ns,
         changes=(RemoveHostTime(own.start, own.end),),
         location=place,
-        fix=_FIX_FOR_NEW_SHAPES if grows else _FIX,
+        fix=_FIX_ON_CPU if computes else _FIX_FOR_NEW_SHAPES if grows else _FIX,
         confidence="medium" if grows else "low",
     )
 
 
 _FIX = "Look for what it prepares in each call, and do that once; or record a CUDA graph"
+_FIX_ON_CPU = "Keep its tensors on the device and compute there"
 _FIX_FOR_NEW_SHAPES = (
     "Keep the shapes alike: pad lengths to a few, or hand over the whole buffer with a mask; of"
     " attention, another backend (torch.nn.attention.sdpa_kernel) may prepare nothing"

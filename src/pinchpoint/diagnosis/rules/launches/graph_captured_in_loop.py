@@ -4,8 +4,8 @@
 Steps in which the host begins to capture a stream (`cudaStreamBeginCapture`), ends it and builds
 a graph, again and again: in more than half of the judged steps. What the framework does around a
 capture (waiting for the device, giving cached memory back, buying the graph's own) counts to it,
-and is not blamed on `explicit-synchronize` or `empty-cache-in-loop`. One capture at the start of a
-program is none.
+and so does buying again what a capture gave back; none of it is blamed on `explicit-synchronize` or
+`empty-cache-in-loop`. One capture at the start of a program is none.
 
 ## Why it matters
 A graph pays when it is launched many times. To capture one, all work has to end first, the host
@@ -34,6 +34,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import ApiKind, Trace
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.intervals import contains
 from pinchpoint.trace.names import rows_named
@@ -57,10 +58,13 @@ def check(trace: Trace) -> Iterator[Found]:
     spans = graph_captures(trace)
     if not len(spans.start):
         return
-    inside = contains(spans, calls["start_ns"]) | (calls["kind"] == ApiKind.GRAPH_BUILD)
-    rows = np.flatnonzero(inside & rows_in_steps(trace, calls))
+    inside = contains(spans, calls["start_ns"])
+    bought = _bought_back(trace, inside, capturing)
+    inside |= calls["kind"] == ApiKind.GRAPH_BUILD
+    rows = np.union1d(np.flatnonzero(inside & rows_in_steps(trace, calls)), bought)
     mine = steps.step_of(spans.start) >= 0
     begin, end = spans.start[mine], spans.end[mine]
+    buying = calls["start_ns"][bought], calls.end_ns[bought]
     nowhere = 0 if trace.host_ops is None else len(trace.host_ops)
     around = calls.filled("host_op", nowhere)[begun].astype(np.intp)
     place, _ = busiest_place(trace, around, np.ones(len(begun), np.int64))
@@ -79,11 +83,26 @@ def check(trace: Trace) -> Iterator[Found]:
                 trace.text(calls, "name", int(begun[0])),
             ),
             Evidence("time in captures", spent_ns, "ns per step"),
+            Evidence("memory bought back", round(per_step(trace, len(bought)), 2), "per step"),
         ),
         cost_ns_per_step=spent_ns,
-        changes=(DropSyncs(rows), RemoveHostTime(begin, end)),
+        changes=(DropSyncs(rows), RemoveHostTime(begin, end), RemoveHostTime(*buying)),
         location=place,
         fix="Capture once for each shape; write what changes into a tensor that the graph reads",
         hint="graph = held.get(x.shape) or capture(x); static.copy_(x); graph.replay()",
         confirm='pinchpoint bench ab -- "python serve.py" "python serve_fixed.py"',
     )
+
+
+def _bought_back(trace: Trace, inside: Mask, capturing: Ints) -> Rows:
+    """Allocations by the driver in the steps that capture, outside of the captures, where these
+    give cached memory back: each capture does, and what comes next has to buy it again."""
+    calls = trace.api_calls
+    assert calls is not None
+    if not (inside & (calls["kind"] == ApiKind.FREE)).any():
+        return np.zeros(0, np.intp)
+    steps = judged_steps(trace).step_of(calls["start_ns"])
+    found: Rows = np.flatnonzero(
+        (calls["kind"] == ApiKind.MALLOC) & ~inside & np.isin(steps, capturing) & (steps >= 0)
+    )
+    return found

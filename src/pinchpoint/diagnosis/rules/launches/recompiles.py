@@ -25,7 +25,13 @@ import numpy as np
 
 from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.time.host_activity import GapKind, activity, meaning_of
-from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, outermost, without
+from pinchpoint.diagnosis.evidence.host_spans import (
+    HostSpans,
+    host_spans,
+    how_often,
+    outermost,
+    without,
+)
 from pinchpoint.diagnosis.evidence.whole_run import compiles_at
 from pinchpoint.diagnosis.finding import Found, Location
 from pinchpoint.diagnosis.record import STACKS_AFTER_WARM_UP
@@ -64,7 +70,7 @@ def check(trace: Trace) -> Iterator[Found]:
         if not (compiling.any() or shows_python(trace)) and _runs_compiled_code(trace):
             raise NotChecked("compiled code runs, and compiling would not show in the recording")
         return
-    place = compiles_at(trace) if _is_compiler(spans.place) else spans.place
+    place = (compiles_at(trace) or _named(spans)) if _is_compiler(spans.place) else spans.place
     where = f" in {place}" if place else ""
     yield Found(
         summary=(
@@ -81,9 +87,15 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _is_compiler(place: Location | None) -> bool:
-    """Also where nothing is known: JAX writes the names of files without their folders."""
-    frame = place and f"{place.file}({place.line}): {place.function}"
-    return not frame or meaning_of(frame) == GapKind.COMPILE
+    """Also where no line is known: JAX writes the names of files without their folders."""
+    if place is None or place.file is None:
+        return True
+    return meaning_of(f"{place.file}({place.line}): {place.function}") == GapKind.COMPILE
+
+
+def _named(spans: HostSpans) -> Location | None:
+    """What the recording says of the place where it knows no line: a module or an operator."""
+    return spans.place if spans.place is not None and spans.place.file is None else None
 
 
 def _runs_compiled_code(trace: Trace) -> bool:

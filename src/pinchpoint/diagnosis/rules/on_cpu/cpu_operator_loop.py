@@ -1,14 +1,17 @@
-"""A Python loop calls operators on small tensors, one element or sample at a time.
+"""A Python loop calls operators one element, sample or shift at a time.
 
 ## What it looks for
 In a program without a device: one function (or one module) that calls the same function, module or
 operator on the same shapes many times within a step, on tensors so small that calling takes longer
 than computing; with what the backward pass does for these calls. Layers that are many instances are
-no loop. Loaders and optimizers have rules of their own.
+no loop. Loaders and optimizers have rules of their own. On larger tensors: a loop whose operators
+are elementwise or copies, in a function that calls little else; then between nothing and all but
+one turn may be won.
 
 ## Why it matters
 A call of an operator takes microseconds whatever it computes, and a product of one row reads the
-whole weight. One call for all rows pays both once.
+whole weight. One call for all rows pays both once. A loop over large tensors reads and writes all
+of them in each turn.
 
 ## How to fix it
 Work on whole tensors: a batch instead of samples, reductions with `dim=`, `torch.vmap`, one call
@@ -23,11 +26,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.costs.pointwise import ELEMENTWISE
+from pinchpoint.analysis.device.categories import by_distinct
+from pinchpoint.analysis.device.kernel_names import Category, category_of_operator
 from pinchpoint.analysis.host.ancestry import nearest
 from pinchpoint.analysis.host.attribution import forward_rows
 from pinchpoint.analysis.host.on_cpu import cpu_operators
 from pinchpoint.analysis.replay import RemoveHostTime, ScaleHostSpans
-from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS
@@ -49,6 +55,11 @@ RULE = Rule(needs=("host_ops",), record=STACKS)
 FEWEST_TURNS = 16  # deeper nets of one function calling one layer type are rare
 # What is left at best: a product of all rows costs more than one of one row.
 LEAST_LEFT_RATIO = 0.1
+# On large tensors: passes must be most of what the function calls, or the loop is one of layers,
+# and take much of the step, since how much of it another way saves is not known.
+MOSTLY_RATIO, LEAST_SHARE_RATIO = 0.8, 0.25
+_PASSES = (Category.ELEMENTWISE, Category.DATA_MOVEMENT, Category.MEMSET)
+_PASS = 1  # of by_distinct: any number but 0
 _MACHINERY = re.compile(r"(_wrapped_call_impl|_call_impl)$|^<built-in ")
 
 
@@ -63,6 +74,53 @@ def check(trace: Trace) -> Iterator[Found]:
     turns = _turns(trace, mine)
     small = _small(trace, turns > 0)
     looped = (turns > 0) & small
+    yield from _of_small(trace, turns, looped)
+    yield from _of_large(trace, turns, (turns > 0) & ~small & _passing(trace, turns))
+
+
+def _of_large(trace: Trace, turns: Ints, looped: Mask) -> Iterator[Found]:
+    """A loop of passes over large tensors: what one call for all turns would win is not known."""
+    spans = host_spans(trace, looped, "calls in the loop")
+    if spans is None or not is_material(trace, spans):
+        return
+    windows = judged_steps(trace)
+    share = spans.ns_per_step / max(float(np.mean(windows.end_ns - windows.start_ns)), 1.0)
+    if share < LEAST_SHARE_RATIO:
+        return
+    count = float(np.median(turns[spans.rows]))
+    yield Found(
+        summary=(
+            f"A Python loop passes over whole tensors {count:.0f} × a turn of"
+            f" {_name(trace, spans.rows)}, {100 * share:.0f} % of the step{spans.where}"
+        ),
+        evidence=(*spans.evidence, Evidence("turns of the loop", round(count), "count")),
+        cost_ns_per_step=spans.ns_per_step,
+        at_best=(ScaleHostSpans(spans.rows, max(1 / count, LEAST_LEFT_RATIO)),),
+        location=spans.place,
+        fix="One operation for all turns: a product, a convolution or transform, a scan, an index",
+        confidence="low",
+    )
+
+
+def _passing(trace: Trace, turns: Ints) -> Mask:
+    """Operators that pass over tensors, of callers whose operators are mostly such, in a loop."""
+    host, calls = trace.host_ops, cpu_operators(trace)
+    assert host is not None
+    kind = by_distinct(trace.names, host["name"], _is_pass) == _PASS
+    caller, own = _callers(trace), np.where(calls.called, host["duration_ns"], 0)
+    own = own * rows_in_steps(trace, host)
+    of_all = np.bincount(caller, own, len(host) + 1)
+    of_loop = np.bincount(caller, own * (kind & (turns > 0)), len(host) + 1)
+    found: Mask = calls.called & kind & (of_loop >= MOSTLY_RATIO * of_all)[caller]
+    return found
+
+
+def _is_pass(name: str) -> int | None:
+    listed = name.removeprefix("aten::").rstrip("_") in ELEMENTWISE
+    return _PASS if listed or category_of_operator(name) in _PASSES else None
+
+
+def _of_small(trace: Trace, turns: Ints, looped: Mask) -> Iterator[Found]:
     spans = host_spans(trace, looped | _backward_of(trace, looped), "calls in the loop")
     forward = host_spans(trace, looped, "calls in the loop, forward")
     if spans is None or forward is None or not is_material(trace, spans):
@@ -71,8 +129,8 @@ def check(trace: Trace) -> Iterator[Found]:
     left = max(1 / count, LEAST_LEFT_RATIO)
     yield Found(
         summary=(
-            f"A Python loop calls operators on small tensors {count:.0f} × a turn of"
-            f" {_name(trace, forward.rows)}, {duration(spans.ns_per_step)} of the step"
+            f"A Python loop of {count:,.0f} turns in {_name(trace, forward.rows)} calls operators"
+            f" on small tensors, {duration(spans.ns_per_step)} of the step"
             f"{forward.where}"
         ),
         evidence=(

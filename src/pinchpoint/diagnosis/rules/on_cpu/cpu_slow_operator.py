@@ -4,8 +4,9 @@
 In a program without a device: operators that take three times as long as one core of a slow server
 would for the bytes that they must move and the FLOPs that they must do, as their shapes say; and
 that would make the step at least 15 % shorter at that rate, 10 % where the table of operators knows
-why. Fourier transforms are left to `cpu-fft-length`. It yields to every finding that explains the
-same time.
+why. Where no limit is known, an operator that the table knows to do more than is wanted wherever it
+runs, if it takes a quarter of the step: then between nothing and most of it may be won. Fourier
+transforms are left to `cpu-fft-length`. It yields to every finding that explains the same time.
 
 ## Why it matters
 All the time is in operators, so that the step looks as if nothing could be won, while one works on
@@ -44,6 +45,8 @@ RULE = Rule(needs=("host_ops",), record=SHAPES_AND_TYPES, residual=True, advice=
 FAR_RATIO = 3.0
 LEAST_GAIN_RATIO = 0.15  # of the step: where nothing is known, only much is worth the search
 LEAST_GAIN_WHERE_KNOWN_RATIO = 0.10  # host time varies by a tenth between runs of one program
+DOMINATES_RATIO = 0.25  # of the step: so much is worth a look even where no limit is known
+LEFT_RATIO = 0.1  # at best: what another way costs is not known
 MOST_TOLD = 3  # the engine drops those that other findings explain
 
 
@@ -52,6 +55,10 @@ def check(trace: Trace) -> Iterator[Found]:
     if judged(trace) is None:
         return
     pieces = cpu_pieces(trace)
+    always = [one for piece in pieces if (one := _without_limit(trace, piece)) is not None]
+    if always:
+        yield from always[:MOST_TOLD]
+        return
     if all(piece.shapes is None for piece in pieces):
         raise NotChecked("the shapes of the inputs are not recorded")
     found = (_told(trace, piece) for piece in pieces if piece.name not in fourier.NAMES)
@@ -67,14 +74,37 @@ def _told(trace: Trace, piece: CpuPiece) -> Found | None:
     least = LEAST_GAIN_WHERE_KNOWN_RATIO if entry else LEAST_GAIN_RATIO
     if piece.ns_per_step - limit_ns < least * step_ns:
         return None
+    spans = _spans(trace, piece)
+    return None if spans is None else _finding(trace, piece, spans, entry)
+
+
+def _without_limit(trace: Trace, piece: CpuPiece) -> Found | None:
+    entry, step_ns = known_on_cpu(piece.name), steps(trace).typical_ns
+    if piece.limit_ns is not None or entry is None or not entry.always or not step_ns:
+        return None
+    spans = _spans(trace, piece)
+    if spans is None or piece.ns_per_step < DOMINATES_RATIO * step_ns:
+        return None
+    return Found(
+        summary=(
+            f"{piece.name} takes {duration(piece.ns_per_step)} a step{spans.where}: {entry.why}"
+        ),
+        evidence=spans.evidence,
+        cost_ns_per_step=piece.ns_per_step,
+        at_best=(ScaleHostSpans(spans.rows, LEFT_RATIO),),
+        location=spans.place,
+        fix=entry.instead,
+        confidence="low",
+    )
+
+
+def _spans(trace: Trace, piece: CpuPiece) -> HostSpans | None:
     host = trace.host_ops
     assert host is not None
     wanted = np.zeros(len(host), np.bool_)
     wanted[piece.rows] = True
     spans = host_spans(trace, wanted, "in its calls")
-    if spans is None or not is_material(trace, spans):
-        return None
-    return _finding(trace, piece, spans, entry)
+    return spans if spans is not None and is_material(trace, spans) else None
 
 
 def _finding(trace: Trace, piece: CpuPiece, spans: HostSpans, entry: Known | None) -> Found:

@@ -7,7 +7,8 @@ with attention, convolutions or normalisation layers. Of other networks, such as
 linear layers, it says nothing: nobody knows from a trace whether 8 bits of mantissa are enough.
 Products that wait for memory at their own format's peak do not count: their time is that of their
 operands, and the units are idle anyway. What autocast itself takes on the host, its casts, is part
-of the prediction.
+of the prediction. Where most products are in 16 bits already, and elementwise work mixes tensors of
+16 bits with others of float32, that is the place: it makes float32 of what follows.
 
 ## Why it matters
 The tensor cores do twice as many products in bfloat16 as in TF32, and fused attention in float32
@@ -18,7 +19,8 @@ adds casts.
 
 ## How to fix it
 `with torch.autocast("cuda", dtype=torch.bfloat16):` around forward and loss; parameters and the
-optimizer stay in float32.
+optimizer stay in float32. Where a table, a mask or a scale of float32 takes 16 bits away again:
+bring it into the type of what it meets.
 
 ## When to ignore it
 Where a trial showed that the result suffers.
@@ -98,18 +100,52 @@ def check(trace: Trace) -> Iterator[Found]:
     work = device_work(trace, wide, "matrix work in 32-bit formats")
     if work is None:
         return
+    changes = (*_in_16_bits(trace, work), _in_half(_between(trace)))
+    promoted = _promoted(trace)
     yield Found(
         summary=(
             f"Matrix work runs in TF32 and float32, {duration(work.ns_per_step)} of"
             " each step; bfloat16 is usual in such networks"
         ),
-        evidence=work.evidence,
+        evidence=(*work.evidence, *(promoted.evidence if promoted else ())),
         cost_ns_per_step=work.ns_per_step,
-        changes=(*_in_16_bits(trace, work), _in_half(_between(trace)), _casts(trace, work)),
-        location=work.place,
-        fix="Run forward and loss under bfloat16 autocast",
-        hint='with torch.autocast("cuda", dtype=torch.bfloat16): loss = model(x)',
+        changes=changes if promoted else (*changes, _casts(trace, work)),
+        location=(promoted.place if promoted else None) or work.place,
+        fix=_FIX_OF_PROMOTION if promoted else "Run forward and loss under bfloat16 autocast",
+        hint=(
+            "x * table.to(x.dtype)"
+            if promoted
+            else 'with torch.autocast("cuda", dtype=torch.bfloat16): loss = model(x)'
+        ),
+        confirm=ANY_PROGRAM if promoted else "",
     )
+
+
+_FIX_OF_PROMOTION = (
+    "Most products run in 16 bits already, and here a tensor of 16 bits becomes one of float32, as"
+    " it meets another: bring that one (a table, a mask, a scale) into its type"
+)
+
+
+def _promoted(trace: Trace) -> DeviceWork | None:
+    """Elementwise work on tensors of 16 bits and of float32 at once, where most products of the
+    step are in 16 bits: then the program has chosen those, and this takes it away again."""
+    narrow = np.isin(precision_of_device_ops(trace).precision, (Precision.FP16, Precision.BF16))
+    products = category_of_device_ops(trace) == Category.GEMM
+    inside = device_ops_in_steps(trace) & products
+    if not inside.any() or narrow[inside].mean() <= MOSTLY_RATIO:
+        return None
+    return device_work(trace, launched_calls(trace).where(_promotes), "promoting elementwise work")
+
+
+def _promotes(of: LaunchedCall) -> bool:
+    """Whether the result is of float32 because one of two tensors is; numbers promote nothing."""
+    types = {of.call.dtype(i) for i in of.call.tensors()}
+    return of.call.name in _PROMOTING and "float" in types and bool(types & _OF_16_BITS)
+
+
+_PROMOTING = ("aten::mul", "aten::add", "aten::sub", "aten::div", "aten::where", "aten::addcmul")
+_OF_16_BITS = {"c10::BFloat16", "c10::Half"}
 
 
 def _wide(trace: Trace) -> NDArray[np.bool_]:

@@ -30,6 +30,9 @@ _ON_TENSORS = (
     Category.COPY_D2H,
     Category.COPY_D2D,
 )
+# Of turns that wait for the size of a selection: what is done for each group of rows (experts,
+# classes), which grouped products and sorted rows do at once.
+FOR_GROUPS = (*_ON_TENSORS, Category.GEMM, Category.SORTING, Category.OTHER)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +63,9 @@ class SmallLoop:
         return (MergeDeviceOps(self.rows, self.group),)
 
 
-def small_loop(trace: Trace, reads: Waiting) -> SmallLoop | None:
+def small_loop(
+    trace: Trace, reads: Waiting, kinds: tuple[Category, ...] = _ON_TENSORS
+) -> SmallLoop | None:
     """The loop around the reads; None where fewer than half of them stand in one.
 
     What a step launches between one read and the next is a turn. Tokens of a generation need each
@@ -75,7 +80,7 @@ def small_loop(trace: Trace, reads: Waiting) -> SmallLoop | None:
     rows, issued = (column[np.argsort(issued, kind="stable")] for column in (rows, issued))
     step, after = windows.step_of(issued), np.searchsorted(read_ns, issued, "right")
     turn = np.unique(np.stack((step, after), axis=1), axis=0, return_inverse=True)[1].ravel()
-    small = _in_small_turns(trace, rows, turn)
+    small = _in_small_turns(trace, rows, turn, kinds)
     turns = len(np.unique(turn[small])) / len(windows)
     if turns < max(FEWEST_TURNS, reads.count / 2):
         return None
@@ -84,11 +89,11 @@ def small_loop(trace: Trace, reads: Waiting) -> SmallLoop | None:
     return SmallLoop(rows[small], group, turns, launches)
 
 
-def _in_small_turns(trace: Trace, rows: Rows, turn: Ints) -> Mask:
-    """Whether each launch is in a turn of few launches, all of them small ones on tensors."""
+def _in_small_turns(trace: Trace, rows: Rows, turn: Ints, kinds: tuple[Category, ...]) -> Mask:
+    """Whether each launch is in a turn of few launches, all of them small ones of these kinds."""
     ops = trace.device_ops
     assert ops is not None
-    small = np.isin(category_of_device_ops(trace)[rows], _ON_TENSORS)
+    small = np.isin(category_of_device_ops(trace)[rows], kinds)
     small &= ops["duration_ns"][rows] <= SMALL_NS
     launches = np.bincount(turn)
     kernels = np.bincount(turn, ops["kind"][rows] == DeviceKind.KERNEL)  # not copies alone

@@ -3,7 +3,9 @@
 ## What it looks for
 Waits of the host inside `nonzero`, `masked_select`, `unique`, `repeat_interleave` and indexing with
 a boolean mask, which calls `nonzero`. Indexing with positions waits for nothing and is not meant;
-the operator around the wait decides, not its name in the source.
+the operator around the wait decides, not its name in the source. Where each turn of a Python loop
+over small operations has such a wait (experts, classes, groups of rows), the loop is the cause, and
+doing all turns at once the most that can be won.
 
 ## Why it matters
 The host cannot launch what follows before it knows how large the result is, so it waits for
@@ -27,6 +29,7 @@ from pinchpoint.diagnosis.evidence.device_work import waiting
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rules.synchronising._small_loop import FOR_GROUPS, small_loop
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -35,22 +38,30 @@ RULE = Rule(
     advice=NO_HINT,
 )
 
+_FIX = "Use a form with a fixed shape: torch.where and a masked sum instead of x[mask]"
+_FIX_OF_A_LOOP = (
+    "Do all groups of rows at once: sort the rows by group (argsort, bincount) and multiply in one"
+    " grouped product, or one batched product of padded groups, without asking for sizes"
+)
+
 
 def check(trace: Trace) -> Iterator[Found]:
     """Waits for the size of a result."""
     sizes = waiting(trace, "results of unknown size", WaitReason.SIZE)
     if sizes is None:
         return
+    loop = small_loop(trace, sizes, FOR_GROUPS)
     operator = (sizes.place.operator if sizes.place else None) or "An operator"
     yield Found(
         summary=(
             f"{operator}{sizes.where} has a result whose size the host waits for,"
-            f" {sizes.count:.3g} × a step"
+            f" {sizes.count:.3g} × a step" + (loop.words if loop else "")
         ),
-        evidence=sizes.evidence,
+        evidence=(*sizes.evidence, *(loop.evidence if loop else ())),
         cost_ns_per_step=sizes.waited_ns,
         changes=(DropSyncs(sizes.api_calls),),
+        at_best=(DropSyncs(sizes.api_calls), *loop.as_one_call) if loop else (),
         location=sizes.place,
-        fix="Use a form with a fixed shape: torch.where and a masked sum instead of x[mask]",
+        fix=_FIX_OF_A_LOOP if loop else _FIX,
         hint="torch.where(mask, x, 0.0).sum() / mask.sum()  # instead of x[mask].mean()",
     )

@@ -41,7 +41,7 @@ RULE = Rule(
     record=CPU_AND_DEVICE,
     residual=True,
     advice=NO_TORCH_CUDA,
-    confirm='pinchpoint bench ab -- "python run.py" "python run_in_place.py"',
+    confirm='pinchpoint bench ab -- "python train.py" "python train_in_place.py"',
 )
 
 LARGE_COPY_BYTES = 8 << 20  # takes 6 µs on an H100, read and written; less is a matter of latency

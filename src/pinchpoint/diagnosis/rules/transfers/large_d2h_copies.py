@@ -37,7 +37,7 @@ RULE = Rule(
     record=CPU_AND_DEVICE,
     periodic=True,
     advice=NO_TORCH_CUDA,
-    confirm='pinchpoint bench ab -- "python run.py" "python run_fixed.py"',
+    confirm='pinchpoint bench ab -- "python train.py" "python train_fixed.py"',
 )
 
 LARGE_COPY_BYTES = 1 << 20  # below this the fixed cost of a call outweighs the rate

@@ -41,7 +41,7 @@ RULE = Rule(
     needs=("device_ops", "api_calls"),
     record=CPU_AND_DEVICE,
     advice=NO_TORCH_CUDA,
-    confirm='pinchpoint bench ab -- "python run.py" "python run_on_device.py"',
+    confirm='pinchpoint bench ab -- "python train.py" "python train_on_device.py"',
 )
 
 LARGE_COPY_BYTES = 16 << 20  # a layer's weights; pieces of a batch are smaller, or few

@@ -7,7 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from pinchpoint.errors import UnreadableFile
+from pinchpoint.errors import HostileFile, UnreadableFile
+from pinchpoint.importers.files.packed import ALWAYS_ALLOWED_BYTES, MOST_TIMES_LARGER
 from pinchpoint.importers.open import Progress
 
 fast_zlib: Any
@@ -46,6 +47,7 @@ class Text:
             raise UnreadableFile(
                 f"{path}: {(error.strerror or str(error)).lower()}", hint="check the path"
             ) from None
+        self._allowed_bytes = max(self.total_bytes * MOST_TIMES_LARGER, ALWAYS_ALLOWED_BYTES)
         self._source: Any = self._file
         if self.gzipped:
             self._gzip = gzip_reader(fileobj=self._file)
@@ -71,13 +73,21 @@ class Text:
         return bytes(memoryview(buffer)[: self.readinto(memoryview(buffer))])
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill the buffer; how many bytes there were, 0 at the end."""
+        """Fill the buffer; how many bytes there were, 0 at the end.
+
+        HostileFile for a file that unpacks to more than any recording does.
+        """
         count = 0
         if self._salvage is None:
             count = self._read(buffer)
         if self._salvage is not None:
             count = self._read_salvaged(buffer)
         self.bytes_out += count
+        if self.gzipped and self.bytes_out > self._allowed_bytes:
+            raise HostileFile(
+                f"{self.path}: unpacks to more than {self._allowed_bytes / 1e6:.0f} MB",
+                hint="unpack it yourself if you trust it: gunzip --keep FILE",
+            )
         if self._progress is not None and not self._file.closed:
             self._progress(self._file.tell(), self.total_bytes)
         return count

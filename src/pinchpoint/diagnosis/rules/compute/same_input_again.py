@@ -1,0 +1,101 @@
+"""A model computes again what it has computed before: its input is the same.
+
+## What it looks for
+Modules all of whose calls, in a few steps in turn that `pinchpoint run` watched, were made with the
+same values at least twice: the same module, all bits of its tensors, the same weights. They train
+nothing, drop nothing at random, and are given nothing that could not be looked into; other modules
+were called with new values meanwhile. A loop in which nothing is new measures something, and is
+left alone.
+
+## Why it matters
+The answer is known already. A text encoder whose prompt stays while a picture is refined, an image
+that is encoded anew for each word about it, tables made from constants: the work is real, so that
+neither the device nor the host looks idle.
+
+## How to fix it
+Call it once, where its input is made, and keep the answer as long as the input stays. The range is
+from what was new in the watched steps to nothing.
+
+## When to ignore it
+Where the input does change, more seldom than every few steps, and the answer is too large to keep.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.host.ancestry import parents, within_rows
+from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step, rows_in_steps
+from pinchpoint.diagnosis.evidence.host_spans import outermost
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.record import Record
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Rows
+from pinchpoint.trace.durations import duration
+from pinchpoint.trace.names import rows_named
+from pinchpoint.trace.run_values import SameCalls
+
+RULE = Rule(
+    needs=("host_ops",),
+    record=Record("values of masks: pinchpoint run looks at one step's"),
+    advice=NO_HINT,
+)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """The calls of each class of modules that came again, outermost classes only."""
+    host = trace.host_ops
+    again = () if trace.run is None or trace.run.values is None else trace.run.values.again
+    if host is None or not again:
+        return
+    named = {one.model: rows_named(trace, host, _is_call_of(one.model)) for one in again}
+    everywhere = np.logical_or.reduce(list(named.values()))
+    top = outermost(trace, everywhere) & rows_in_steps(trace, host)
+    for one in again:
+        rows = np.flatnonzero(top & named[one.model])
+        if len(rows):
+            yield _found(trace, one, rows)
+
+
+def _is_call_of(model: str) -> Callable[[str], bool]:
+    pattern = re.compile(rf"nn\.Module: {re.escape(model)}_\d+$")
+    return lambda name: pattern.match(name) is not None
+
+
+def _found(trace: Trace, same: SameCalls, rows: Rows) -> Found:
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    spent_ns = round(per_step(trace, int(host["duration_ns"][rows].sum())))
+    work: Rows = np.zeros(0, np.intp)
+    busy_ns = 0
+    if ops is not None:
+        inside = within_rows(parents(host), rows)[ops.filled("host_op", len(host))]
+        work = np.flatnonzero(inside & device_ops_in_steps(trace))
+        busy_ns = round(per_step(trace, int(ops["duration_ns"][work].sum())))
+    kept = same.distinct / same.calls
+    device: tuple[Change, ...] = (ScaleDeviceOps(work, kept, kept, kept),) if len(work) else ()
+    dropped: tuple[Change, ...] = (DropDeviceOps(work),) if len(work) else ()
+    takes = f"{duration(busy_ns)} of the device's time, " if len(work) else ""
+    return Found(
+        summary=(
+            f"{same.model} is called {per_step(trace, len(rows)):.3g} × a step, and"
+            f" {same.calls - same.distinct} of {same.calls} calls that were watched repeat an"
+            f" input: {takes}{duration(spent_ns)} of the host's, for answers that are known"
+        ),
+        evidence=(
+            Evidence("calls watched", same.calls, "count"),
+            Evidence("of these with an input of their own", same.distinct, "count"),
+            Evidence("host time", spent_ns, "ns per step", int(host["start_ns"][rows[0]])),
+            Evidence("device time", busy_ns, "ns per step"),
+        ),
+        cost_ns_per_step=max(busy_ns, spent_ns),
+        changes=(*device, ScaleHostSpans(rows, kept)),
+        at_best=(*dropped, ScaleHostSpans(rows, 0.0)),
+        location=None if same.place is None else Location(*same.place),
+        fix="Compute it once, when its input is made, and keep the answer while that stays",
+        hint="answer = model(x)  # before the loop; in it: use answer",
+        confidence="high",
+    )
