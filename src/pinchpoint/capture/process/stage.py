@@ -88,9 +88,10 @@ class Stages:
         self.by_time = False  # what was recorded was found by time, and not by marks of steps
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
         self.end_quiet_watch: Callable[[], None] = lambda: None
+        self.other_records: Callable[[], bool] = lambda: False  # the program's own profiler, now
         self.stepped: Callable[[], None] = lambda: None  # told after each step, before our part
         self.foresight: Foresight | None = None
-        # Of single steps that are in no window: told at each edge before one is opened, and after.
+        # Of single steps in no window: told at each edge before one is opened, and after.
         self.look_ends = self.look_begins = self.stepped
         self.budget = Budget(settings)
         self.edges_ns = 0  # on a core, of what was done at edges once all was recorded
@@ -183,12 +184,13 @@ class Stages:
 
     def _edge_when_done(self) -> None:
         """What is left to do at each of a hundred thousand edges, and about how long it takes."""
-        timed = self.clock.edges % TIMED_EDGES == 0
-        began_ns = time.thread_time_ns() if timed else 0
+        began_ns = 0 if self.clock.edges % TIMED_EDGES else time.thread_time_ns()
+        if self.other_records():
+            self.clock.disturb()
         intervals = self.clock.edge()
         self.stepped()
         self.look_ends()
-        if timed:
+        if began_ns:
             self.edges_ns += TIMED_EDGES * (time.thread_time_ns() - began_ns)
         self._maybe_record_more(intervals)
         if self.stage is not Stage.DONE:
