@@ -84,7 +84,7 @@ def _told(trace: Trace, piece: "CpuPiece") -> Found | None:
     return None if spans is None else _finding(trace, piece, spans, entry)
 
 
-def _without_limit(trace: Trace, piece: CpuPiece) -> Found | None:
+def _without_limit(trace: Trace, piece: "CpuPiece") -> Found | None:
     entry, step_ns = known_on_cpu(piece.name), steps(trace).typical_ns
     if piece.limit_ns is not None or entry is None or not entry.always or not step_ns:
         return None
@@ -104,7 +104,7 @@ def _without_limit(trace: Trace, piece: CpuPiece) -> Found | None:
     )
 
 
-def _spans(trace: Trace, piece: CpuPiece) -> HostSpans | None:
+def _spans(trace: Trace, piece: "CpuPiece") -> HostSpans | None:
     host = trace.host_ops
     assert host is not None
     wanted = np.zeros(len(host), np.bool_)
