@@ -9,7 +9,7 @@ PAGE = Path(__file__).parent / "reference/operators.md"
 HEAD = """# Operators that are known to be slow
 
 Where an operator of a recording is far from what the machine allows, a finding says why, if its
-name or its kernel's is in this table: `src/pinchpoint/diagnosis/evidence/operators.toml`, made
+name or its kernel's is in this table: `src/pinchpoint/diagnosis/evidence/operators.json`, made
 into this page by `docs/refresh_operators.py`. An entry is an operator or a kernel as recordings
 spell it, what makes it slow, what to do instead, and where that is written. Anyone can add one; a
 test finds each entry by its example. Being in the table makes nothing slow: the

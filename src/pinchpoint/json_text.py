@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
-_NO_UNICODE = re.compile("[\ud800-\udfff]")
+from pinchpoint.regex import regex
+
+_NO_UNICODE = regex("[\ud800-\udfff]")
 _BYTE = range(0xDC80, 0xDD00)  # a byte from 0x80 on, as PEP 383 holds it
 
 

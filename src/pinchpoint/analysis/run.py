@@ -1,14 +1,17 @@
 """What a run folder knows besides the trace: telemetry by device, the process, the machine."""
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.monitor.sample import KNOWN_METRICS, Sample
-from pinchpoint.monitor.sentences import Stretch, device_sentences, host_sentences
 from pinchpoint.trace import RunFacts, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints, Mask
+
+if TYPE_CHECKING:
+    from pinchpoint.monitor.sentences import Stretch
+
 
 BUSY_RATIO = 0.5  # a look in which the device had work most of the time
 
@@ -128,6 +131,8 @@ def sampled_sentences(trace: Trace) -> tuple[str, ...]:
     """What the samples mean, device by device; empty without telemetry."""
     found: list[str] = []
     devices = device_looks(trace)
+    from pinchpoint.monitor.sentences import device_sentences, host_sentences
+
     for number, looks in devices.items():
         prefix = f"Device {number}: " if len(devices) > 1 else ""
         found += [prefix + text for text in device_sentences(_stretch(str(number), looks))]
@@ -136,6 +141,8 @@ def sampled_sentences(trace: Trace) -> tuple[str, ...]:
 
 
 def _rows(device: int | None, looks: Looks) -> Iterator[SampledRow]:
+    from pinchpoint.monitor.sample import KNOWN_METRICS
+
     known = [name for name in KNOWN_METRICS if name in looks.values]
     others = sorted(set(looks.values) - set(KNOWN_METRICS))
     for name in (*known, *others):
@@ -155,9 +162,11 @@ def _rows(device: int | None, looks: Looks) -> Iterator[SampledRow]:
         )
 
 
-def _stretch(device: str | None, looks: Looks) -> Stretch:
+def _stretch(device: str | None, looks: Looks) -> "Stretch":
     count = len(looks)
     chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_LOOKS)).astype(np.intp))
+    from pinchpoint.monitor.sample import Sample
+
     samples = [
         Sample(
             int(looks.time_ns[row]),
@@ -166,6 +175,8 @@ def _stretch(device: str | None, looks: Looks) -> Stretch:
         )
         for row in chosen.tolist()
     ]
+    from pinchpoint.monitor.sentences import Stretch
+
     return Stretch(samples, "the time sampled")
 
 

@@ -6,7 +6,6 @@ to one folder, and nothing outside it can be read.
 
 import json
 import os
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from pinchpoint.export.database import Limits, tables_of
 from pinchpoint.export.query_apart import query_apart
 from pinchpoint.importers import load
 from pinchpoint.json_text import encoded, said
+from pinchpoint.regex import regex
 from pinchpoint.report import Report, diagnose, terminal
 from pinchpoint.report.assemble.findings import chosen
 from pinchpoint.report.documents.causal import CUTS, CausalDocument, causal_document
@@ -252,7 +252,7 @@ def _plainly(question: Callable[..., str]) -> Callable[..., str]:
     return ask
 
 
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a character beyond 16 bits, perhaps alone
+_HALF = regex(rb"\\u[dD][89a-fA-F]")  # of a character beyond 16 bits, perhaps alone
 _READ_BYTES = 1 << 16
 
 

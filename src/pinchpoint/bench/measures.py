@@ -1,12 +1,12 @@
 """What can be measured and compared, and thresholds as people write them: ``5%``, ``10ms``."""
 
-import re
 from collections.abc import Callable
 from typing import Literal
 
 from pinchpoint.bench.metrics import RunMetrics, Summary
 from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 
 Better = Literal["lower", "higher"]
 
@@ -182,7 +182,7 @@ def default_gates(run: RunMetrics) -> tuple[str, ...]:
     return (WORK,) if run.work else (DURATION,)
 
 
-_FORM = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*(%|[A-Za-z/1]*)\s*$")
+_FORM = regex(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*(%|[A-Za-z/1]*)\s*$")
 _SCALES = {
     "ms": {"ms": 1.0, "s": 1e3, "us": 1e-3},
     "s": {"s": 1.0, "ms": 1e-3},

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pinchpoint.regex import regex
+
 if TYPE_CHECKING:
     from pinchpoint.bench.micro.timing import Timing
 
 SCHEMA = "bench.pytest/1"
 _SCALES = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
-_BUDGET = re.compile(r"^\s*([0-9.]+)\s*(ns|us|µs|ms|s)\s*$")
+_BUDGET = regex(r"^\s*([0-9.]+)\s*(ns|us|µs|ms|s)\s*$")
 _OPTIONS: dict[str, dict[str, Any]] = {
     "json": {"metavar": "FILE", "help": "write all timings to this file"},
     "compare": {"metavar": "FILE", "help": "compare with a file written by json"},

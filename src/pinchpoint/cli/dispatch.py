@@ -8,7 +8,6 @@ options and the program's words. Only the module of the command that was asked f
 ``--help`` stays fast (docs/decisions/0008).
 """
 
-import atexit
 import gc
 import os
 import sys
@@ -30,8 +29,8 @@ EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader went away, for example ``| head``
 # Modules, tables and reports live until a command ends. Looking for garbage among them after every
-# 700 new objects, as Python does by itself, and once more at its end, takes a tenth of the time of
-# ``diagnose``. Importing its modules makes 100,000 objects.
+# 700 new objects, as Python does by itself, takes a tenth of the time of ``diagnose``. Importing
+# its modules makes 100,000 objects.
 OBJECTS_BETWEEN_COLLECTIONS = 400_000
 # These go on until they are ended, and answers leave garbage: they collect as Python does.
 _GOING_ON = ("serve", "mcp", "monitor")
@@ -44,8 +43,6 @@ def main(words: Sequence[str] | None = None) -> int:
     said = list(sys.argv[1:] if words is None else words)
     if not said or said[0] not in _GOING_ON:
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
-    if words is None:  # nothing follows in this process
-        atexit.register(gc.freeze)
     _stand_in_for_closed_streams()
     try:
         code = _run(said)

@@ -5,7 +5,6 @@ Here the run folder's command takes its place; where that is not known, the word
 which nobody runs by mistake.
 """
 
-import re
 import shlex
 
 import msgspec
@@ -13,15 +12,16 @@ import msgspec
 from pinchpoint.diagnosis.evidence.loading import workers_that_fit
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 
 UNKNOWN = "COMMAND"
 CHANGED = f"{UNKNOWN}, CHANGED"
-_EXAMPLE = re.compile(r"(?:python|torchrun) (?:train|generate)\.py")
-_CHANGED = re.compile(r"(?:python|torchrun) (?:train|generate)_\w+\.py")
-_EDITED = re.compile(r'pinchpoint bench ab -- "COMMAND" "COMMAND, CHANGED"$')
-_THIS = re.compile(r"(?<=pinchpoint memory )BEFORE\b|(?<=pinchpoint ncu )RECORDING\b")
-_WORKERS = re.compile(r"num_workers=8\b")
+_EXAMPLE = regex(r"(?:python|torchrun) (?:train|generate)\.py")
+_CHANGED = regex(r"(?:python|torchrun) (?:train|generate)_\w+\.py")
+_EDITED = regex(r'pinchpoint bench ab -- "COMMAND" "COMMAND, CHANGED"$')
+_THIS = regex(r"(?<=pinchpoint memory )BEFORE\b|(?<=pinchpoint ncu )RECORDING\b")
+_WORKERS = regex(r"num_workers=8\b")
 
 
 @dataclass(frozen=True)

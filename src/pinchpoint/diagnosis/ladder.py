@@ -14,7 +14,7 @@ import numpy as np
 
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step, profile
+from pinchpoint.analysis.causal.profile import Piece, off_path
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.mean.what_if import covered_ratio, step_base_ns
@@ -177,7 +177,7 @@ def _unexplained(trace: Trace) -> Rung | None:
     """The operator far from its limit with most to gain, unless findings explain half of it."""
     far = [
         piece
-        for piece in operators_of_a_step(trace).of(Cut.OPERATOR)
+        for piece in off_path(trace, Cut.OPERATOR).pieces
         if piece.in_kernels
         and piece.times_limit is not None
         and piece.times_limit >= FAR_RATIO
@@ -201,7 +201,7 @@ def _unexplained_on_host(trace: Trace, explained_ns: int) -> Rung | None:
 
     What it would really win is not known: all of it at most, and nothing at least.
     """
-    lines = profile(trace, (Cut.LINE,)).of(Cut.LINE)
+    lines = off_path(trace, Cut.LINE).pieces
     most = min(lines, key=lambda piece: piece.step_without_host_ns, default=None)
     if most is None:
         return None
@@ -220,8 +220,9 @@ def _heaviest(trace: Trace) -> tuple[Rung, ...]:
     one line replays. Of pieces that are worth the same, which are one work under two names, the
     program's line is taken.
     """
-    found = (*profile(trace, (Cut.LINE, Cut.COLLECTIVE)).pieces, *operators_of_a_step(trace).pieces)
-    inside = _inside_the_step(found) or _inside_the_step(profile(trace, (Cut.KERNEL,)).pieces)
+    cuts = (Cut.LINE, Cut.COLLECTIVE, Cut.OPERATOR)
+    found = [piece for cut in cuts for piece in off_path(trace, cut).pieces]
+    inside = _inside_the_step(found) or _inside_the_step(off_path(trace, Cut.KERNEL).pieces)
     chosen: list[Piece] = []
     for piece in sorted(inside, key=lambda one: (-_won_ns(one), one.cut != Cut.LINE)):
         if all(abs(_won_ns(piece) - _won_ns(one)) > ALIKE_RATIO * piece.base_ns for one in chosen):

@@ -11,7 +11,6 @@ from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.run import device_looks, sampled_sentences
 from pinchpoint.analysis.steps.in_steps import phases
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.exceptions import on_the_mean
@@ -137,6 +136,8 @@ def _named_place(trace: Trace) -> str:
     if named is None or named.host_ops is None:
         return ""
     # Another thread may wait all the time, and its frames would show it as busy.
+    from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
+
     table = source_table(named, named.host_ops["thread"] == main_thread(named))
     if not isinstance(table, SourceTable):
         return ""

@@ -6,19 +6,19 @@ port. Only that page may read the answer (its origin is checked and named, never
 under an address that nobody can guess.
 """
 
-import re
 import secrets
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from pinchpoint.errors import UsageError
+from pinchpoint.regex import regex
 
 VIEWER = "https://ui.perfetto.dev"
 PORT = 9001  # the only one that the viewer's policy lets it fetch from
 _REQUEST_S = 10.0  # for a request to arrive whole
 _PIECE = 1 << 20
 _LOOK_S = 0.02  # between looks whether to end: nobody notices either
-_ODD = re.compile(r"[^A-Za-z0-9._-]")  # characters that a link would have to encode, twice
+_ODD = regex(r"[^A-Za-z0-9._-]")  # characters that a link would have to encode, twice
 
 
 class Handoff:

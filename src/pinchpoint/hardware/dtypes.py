@@ -6,11 +6,11 @@ Spellings are those of torch (``torch.float16``), Kineto (``c10::Half``, ``long 
 by two of them is left out: ``i4`` has 4 bits in MLIR and 4 bytes in numpy, ``f8`` likewise.
 """
 
-import re
 from functools import lru_cache
 from typing import Literal
 
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 
 Kind = Literal["float", "complex", "integer", "boolean"]
 
@@ -87,7 +87,7 @@ _TABLE: tuple[tuple[str, int, Kind, str | None, str], ...] = (
     ("bool", 8, "boolean", None, "bool_, pred"),
 )
 
-_NAMESPACES = re.compile(
+_NAMESPACES = regex(
     r"(?:(?:c10|at|cutlass|ck|std|cuda)::|(?:torch|jnp|jax\.numpy|np|numpy)\.)|__nv_"
 )
 

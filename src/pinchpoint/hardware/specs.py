@@ -1,18 +1,19 @@
 """Data sheets: the peaks of each device, and where each number comes from.
 
-The numbers are in ``data/*.toml``. All peaks are dense (no structured sparsity) and in FLOP/s,
+The numbers are in ``data/*.json``. All peaks are dense (no structured sparsity) and in FLOP/s,
 multiply and add counted apart; integer peaks are operations/s. ``fp32`` and ``fp64`` are the vector
 units, ``fp16``, ``bf16``, ``tf32``, ``fp8``, ``fp4`` and ``int8`` the matrix units where a device
 has them, ``*_matrix`` the matrix units in that type.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from pinchpoint.frozen import dataclass
 
@@ -58,37 +59,34 @@ class DeviceSpec:
 @cache
 def all_specs() -> tuple[DeviceSpec, ...]:
     """Every device that is known."""
-    return tuple(spec for text in _pages() for spec in _specs(text))
+    return tuple(_spec(entry, page) for page in _pages() for entry in page["device"])
 
 
+@cache
 def find_spec(reported: str | None) -> DeviceSpec | None:
     """The data sheet of a device by the name that the driver or framework reports, or None."""
-    return None if reported is None else _found(_normal(reported))
+    found = None if reported is None else _by_name().get(_normal(reported))
+    return None if found is None else _spec(*found)
 
 
 @cache
-def _found(name: str) -> DeviceSpec | None:
-    """Looks into the pages that have all words of the name first: reading one takes long."""
-    pages = _pages()[::-1]
-    likely = [text for text in pages if all(word in text.lower() for word in name.split())]
-    for text in (*likely, *pages):
-        known = {_normal(n): s for s in _specs(text) for n in (s.name, *s.reported)}
-        if name in known:
-            return known[name]
-    return None
+def _by_name() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """The entry of each name, and its page."""
+    return {
+        _normal(name): (entry, page)
+        for page in _pages()
+        for entry in page["device"]
+        for name in (entry["name"], *entry.get("reported", ()))
+    }
 
 
-@cache
-def _pages() -> tuple[str, ...]:
-    folder = files("pinchpoint.hardware") / "data"
-    pages = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
-    return tuple(page.read_text("utf-8") for page in pages)
+def _pages() -> tuple[dict[str, Any], ...]:
+    return tuple(map(_page, sorted((Path(__file__).parent / "data").glob("*.json"))))
 
 
-@cache
-def _specs(text: str) -> tuple[DeviceSpec, ...]:
-    page = tomllib.loads(text)
-    return tuple(_spec(entry, page) for entry in page["device"])
+def _page(path: Path) -> dict[str, Any]:
+    page: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+    return page
 
 
 def _normal(name: str) -> str:

@@ -11,13 +11,15 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from itertools import compress, islice
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers.assembly.timeline import Timeline
-from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.trace import Device, DeviceKind, Source, Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.importers.assembly.timeline import Timeline
+
 
 FORMAT = "Ascend kernel table"
 FILES = ("kernel_details.csv op_summary_*.csv", "torch_npu.profiler, msprof")
@@ -41,8 +43,12 @@ def claims(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """The device side of a recording."""
+    from pinchpoint.importers.assembly.timeline import Timeline
+
     timeline = Timeline()
     numbers = set[int]()
+    from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
+
     with unpacked(path) as plain:
         must_fit(path, plain.stat().st_size, TABLE_TIMES)
         for columns in _columns(path, plain, timeline):
@@ -57,7 +63,7 @@ def read(path: Path) -> Trace:
 _Columns = dict[str, Sequence[str]]
 
 
-def _columns(path: Path, plain: Path, timeline: Timeline) -> Iterator[_Columns]:
+def _columns(path: Path, plain: Path, timeline: "Timeline") -> Iterator[_Columns]:
     """Some rows at a time, by column."""
     csv.field_size_limit(_CSV_FIELD_BYTES)
     try:
@@ -73,7 +79,7 @@ def _columns(path: Path, plain: Path, timeline: Timeline) -> Iterator[_Columns]:
         raise UnreadableFile(f"{path}: damaged CSV ({error})", hint="copy it again") from None
 
 
-def _add(timeline: Timeline, columns: _Columns) -> Iterable[int]:
+def _add(timeline: "Timeline", columns: _Columns) -> Iterable[int]:
     """Put the rows on their devices, whose numbers are told."""
     none = [""] * len(next(iter(columns.values())))
     starts, lasts = (

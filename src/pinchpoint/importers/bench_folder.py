@@ -6,7 +6,6 @@ The profile is a run folder of its own, and what is read. Figures alone are no r
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers import run_folder
 from pinchpoint.trace import Trace
 
 FORMAT = "bench folder"
@@ -33,6 +32,8 @@ def claims(path: Path, head: bytes) -> bool:
 
 def profiles(folder: Path) -> list[Path]:
     """The run folders in it."""
+    from pinchpoint.importers import run_folder
+
     return [p for p in sorted(folder.glob(PROFILES)) if run_folder.claims(p, b"")]
 
 
@@ -40,6 +41,8 @@ def read(path: Path) -> Trace:
     """The trace of its profile; UnreadableFile where it has none, or two to compare."""
     found = profiles(path)
     if len(found) == 1:
+        from pinchpoint.importers import run_folder
+
         return run_folder.read(found[0])
     if found:
         raise UnreadableFile(

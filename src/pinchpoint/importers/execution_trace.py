@@ -6,7 +6,6 @@ together by ``Record function id`` (0 means that there is none), in older files 
 which drifts in some versions: so nearly all that match must have one name.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,9 @@ import msgspec
 import numpy as np
 
 from pinchpoint.errors import HostileFile, UnreadableFile
-from pinchpoint.importers.files.memory import EXECUTION_TRACE_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.kineto import read_arguments
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Names, Trace, table
 
 FORMAT = "execution trace"
@@ -26,11 +25,11 @@ FILES = ("_et.json _et.json.gz", "torch.profiler.ExecutionTraceObserver; beside 
 READS: tuple[str, ...] = ()
 NOT_READ = "a file alone; beside a trace: shapes, types, arguments"
 
-_SCHEMA = re.compile(rb'"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"')
+_SCHEMA = regex(rb'"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"')
 _MOST_BYTES = 2 << 30  # read at once
 LEAST_ALIKE_RATIO = 0.9  # of the matched operators: fewer of one name, and ids have drifted
 _RECORD_ID, _ATTRIBUTES = "Record function id", "attrs"
-_TENSOR = re.compile(r"^Tensor\((.*)\)$")
+_TENSOR = regex(r"^Tensor\((.*)\)$")
 _LONGEST_VALUE = 200  # characters of one argument, as the profiler keeps
 
 
@@ -89,6 +88,8 @@ _TOGETHER = "record both in one run: ExecutionTraceObserver as execution_trace_o
 
 def _nodes(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Operators and annotations by the id that the profiler's events have too."""
+    from pinchpoint.importers.files.memory import EXECUTION_TRACE_TIMES, must_fit
+
     with unpacked(path) as plain:
         if plain.stat().st_size > _MOST_BYTES:
             raise HostileFile(f"{path}: larger than {_MOST_BYTES >> 30} GB", hint="record less")

@@ -7,7 +7,6 @@ percentiles are taken from those.
 """
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +21,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import health_table
+from pinchpoint.regex import regex
 from pinchpoint.trace import Names, Source, SummaryTable, Trace
 
 FORMAT = "load test"
@@ -33,7 +33,7 @@ _SIGNS = (b'"request_throughput"', b'"mean_ttft_ms"', b'"streaming_metrics"', b'
 # SGLang says first what was sent, then, longer than what is looked at, how the server was started.
 _ASKED = (b'"dataset_name"', b'"request_rate"', b'"max_concurrency"')
 _EVENTS = (b'"traceEvents"', b'"ph"')
-_LATENCY = re.compile(r"(?P<of>mean|median|std|p\d{1,2}(?:\.\d+)?)_(?P<what>\w+?)(?:_latency)?_ms")
+_LATENCY = regex(r"(?P<of>mean|median|std|p\d{1,2}(?:\.\d+)?)_(?P<what>\w+?)(?:_latency)?_ms")
 # Names of latencies; what a file calls otherwise stays as it is.
 _LABELS = {
     "ttft": "time to first token",

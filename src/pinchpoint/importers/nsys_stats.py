@@ -29,6 +29,7 @@ from pinchpoint.importers.assembly.timeline import Rows
 from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import Fact, health_table
+from pinchpoint.regex import regex
 from pinchpoint.trace import (
     DeviceKind,
     MemoryKind,
@@ -51,16 +52,14 @@ NOT_READ = ""
 _NS = {"ns": 1, "nsec": 1, "us": 10**3, "μs": 10**3, "usec": 10**3, "ms": 10**6, "msec": 10**6,
        "s": 10**9, "sec": 10**9}  # fmt: skip
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20}
-_HEADER = re.compile(
-    r'^"?(Start ?\(\w+\)"?,|Time ?\(%\)"?,|Total ?\(\w+\)"?,"?Count|Count"?,"?Avg)'
-)
-_UNIT = re.compile(r"^(.*?) ?\((.+)\)$")
+_HEADER = regex(r'^"?(Start ?\(\w+\)"?,|Time ?\(%\)"?,|Total ?\(\w+\)"?,"?Count|Count"?,"?Avg)')
+_UNIT = regex(r"^(.*?) ?\((.+)\)$")
 _ENDS = {
     "Host": MemoryKind.HOST, "Device": MemoryKind.DEVICE, "Array": MemoryKind.ARRAY,
     "Pageable": MemoryKind.PAGEABLE, "Pinned": MemoryKind.PINNED, "Managed": MemoryKind.UNIFIED,
     "Unified": MemoryKind.UNIFIED, "Peer": MemoryKind.PEER,
 }  # fmt: skip
-_COPY = re.compile(r"^\[CUDA (?:Unified Memory )?memcpy (\w+?)-to-(\w+)\]", re.IGNORECASE)
+_COPY = regex(r"^\[CUDA (?:Unified Memory )?memcpy (\w+?)-to-(\w+)\]", re.IGNORECASE)
 _SHORT_COPY = {"H": "Host", "D": "Device", "P": "Peer", "A": "Array"}
 _CSV_FIELD_BYTES = 1024**2  # a demangled name can be long; a field of this length is damage
 
@@ -68,7 +67,7 @@ _ROWS_AT_ONCE = 5_000  # few enough to take no memory that counts
 _MOST_WHOLE = 2**31  # sizes, devices and numbers of calls fit; others are looked at one by one
 _Columns = list[tuple[str, ...]]
 
-_IN_BRACKETS = re.compile(r"\((\d{1,9})\)$")
+_IN_BRACKETS = regex(r"\((\d{1,9})\)$")
 
 
 def claims(path: Path, head: bytes) -> bool:

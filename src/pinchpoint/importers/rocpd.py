@@ -8,7 +8,6 @@ trace events, whose arguments hold the same columns; there devices are processes
 Source: rocpd_tables.sql of rocprofiler-sdk (versions 3), and tblextr.py of rocprofiler.
 """
 
-import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from pinchpoint.importers.files.memory import ROCPROF_JSON_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import Fact
 from pinchpoint.importers.rocprofv3 import copy_named, triple
+from pinchpoint.regex import regex
 from pinchpoint.trace import Device, DeviceKind, HostKind, Source, Trace
 
 FORMAT = "rocpd"
@@ -37,7 +37,7 @@ _OLD = ("BeginNs", "EndNs", "Name", "Index")
 _LAUNCHES = ("pid", "tid")
 _AXES = "xyz"
 # rocprof 1 begins its list of events with an empty one, and orders its processes.
-_OLD_JSON = re.compile(rb'^\{ ?"traceEvents":\[\{\}\s*,\{"args":\{"name":"[^"]{1,40}"\},"ph":"M"')
+_OLD_JSON = regex(rb'^\{ ?"traceEvents":\[\{\}\s*,\{"args":\{"name":"[^"]{1,40}"\},"ph":"M"')
 _COPYING, _RUNTIMES = 1, (2, 3)  # processes in it; markers are 0
 
 

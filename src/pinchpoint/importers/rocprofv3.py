@@ -7,7 +7,6 @@ be read alone: ``kernel_trace`` has what the device did.
 
 import csv
 import io
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers.assembly.timeline import Timeline
 from pinchpoint.importers.files.memory import ROCPROF_JSON_TIMES, TABLE_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
+from pinchpoint.regex import regex
 from pinchpoint.trace import Device, DeviceKind, HostKind, MemoryKind, Source, Trace
 
 FORMAT = "rocprofv3"
@@ -31,7 +31,7 @@ _MOST_JSON_BYTES = 4 << 30  # read at once; a hundred million kernels
 _CSV_FIELD_BYTES = 1 << 20  # a demangled name can be long; a field of this length is damage
 _LONGEST_HEADER = 40  # columns
 _TIMES = ("start_timestamp", "end_timestamp")
-_NUMBER = re.compile(r"(\d{1,9})\s*$")
+_NUMBER = regex(r"(\d{1,9})\s*$")
 _KERNELS, _TRACES = "*kernel_trace.csv", "*_trace.csv"
 _MOST_FILES = 1000  # of a folder: seven domains of each process of a machine
 _COPY = {

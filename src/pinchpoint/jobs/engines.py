@@ -33,7 +33,7 @@ from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.errors import PinchpointError
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile, local_copy
-from pinchpoint.importers.run_folder import was_contended
+from pinchpoint.importers.run_folder.facts import was_contended
 from pinchpoint.jobs.looks import own_places
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,10 +11,12 @@ from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.diagnosis.commands import Program, program_of
 from pinchpoint.diagnosis.finding import Code, Finding, Location
 from pinchpoint.diagnosis.registry import rules
-from pinchpoint.program.changes import Edit
-from pinchpoint.program.edits import AT_LINE, ELSEWHERE, edit_for
 from pinchpoint.program.files import Source, roots_for, source_of
 from pinchpoint.trace import RunSamples, Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.program.changes import Edit
+
 
 LINES_AROUND = 2  # before and after the line that a finding names
 # Knobs of ``pinchpoint try`` that are no matter of the line where the time goes.
@@ -50,6 +53,8 @@ def _with_lines(
     source = source_of(at.file, at.line, at.function, roots)
     if source is None:
         return finding
+    from pinchpoint.program.edits import AT_LINE, ELSEWHERE, edit_for
+
     if finding.id in ELSEWHERE:
         return _with_lines_elsewhere(finding, source, roots)
     edit = edit_for(finding.id, source, at.line, program.workers)
@@ -64,6 +69,8 @@ def _with_lines(
 def _with_lines_elsewhere(finding: Finding, source: Source, roots: Sequence[Path]) -> Finding:
     """The finding at the line that its fix changes; without lines where that is not found."""
     count = next((e.value for e in finding.evidence if e.what == "cores allowed"), None)
+    from pinchpoint.program.edits import edit_for
+
     edit = edit_for(finding.id, source, 0, count if count is None else max(int(count), 1))
     if edit is None or finding.location is None:
         return finding
@@ -93,7 +100,7 @@ def _is_made_elsewhere(rule_id: str) -> bool:
     return rule.generic or not _OF_THE_PROCESS.isdisjoint(rule.knobs)
 
 
-def _code(source: Source, line: int, edit: Edit | None, roots: Sequence[Path]) -> Code:
+def _code(source: Source, line: int, edit: "Edit | None", roots: Sequence[Path]) -> Code:
     first, last = (line, line) if edit is None else (edit.first, edit.last)
     begin, end = max(first - LINES_AROUND, 1), min(last + LINES_AROUND, len(source.lines))
     shown = source.lines[begin - 1 : min(end, begin - 1 + MOST_LINES)]

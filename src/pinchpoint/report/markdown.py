@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from pinchpoint.regex import regex
 from pinchpoint.report.blocks import (
     Block,
     Breakdown,
@@ -30,7 +31,7 @@ LIMIT_BYTES = 1_000_000  # GitHub takes 1 MiB a step
 _TABLE_ROWS = 20  # of a table that has an overview
 _BAR_WIDTH = 20  # characters: a bar beside three columns on a page of 80
 _LONGEST_TEXT = 1000  # characters: a long sentence stays whole, a hostile name does not
-_MARKUP = re.compile(r"([\\`*_{}\[\]|~#])")
+_MARKUP = regex(r"([\\`*_{}\[\]|~#])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@&#8203;"}  # @: no mention of a person
 
 

@@ -7,12 +7,14 @@ may have megabytes.
 
 import re
 
+from pinchpoint.regex import regex
+
 LIMIT = 200  # characters; longer names say no more to a reader and break every layout
 REMARK_LIMIT = 2000  # of a remark or an error, whose command is to be copied whole
 
 # Controls after ASCII, marks of direction, invisible joiners and tags. JSON itself escapes those
 # before the space.
-_UNSEEN = re.compile(
+_UNSEEN = regex(
     "[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )

@@ -13,29 +13,24 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from pinchpoint.regex import regex
 from pinchpoint.trace import MemorySnapshot, RunFacts, RunSamples, Table, Trace, table
 from pinchpoint.trace.run_samples import SampledThread
 
 Document = TypeVar("Document", bound=msgspec.Struct)
 
 # ``…/train.py(12): step`` and ``…/train.py:12``, whose folders may hold spaces.
-_FRAME = re.compile(r"^[^\n]*[/\\](?=[^/\\\n]+?(?:\(\d+\): |:\d+$))")
+_FRAME = regex(r"^[^\n]*[/\\](?=[^/\\\n]+?(?:\(\d+\): |:\d+$))")
 # The same in brackets behind a name: ``step (/home/me/my work/train.py:12)``.
-_IN_BRACKETS = re.compile(r"(?<=\()[^()\n]*[/\\](?=[^/\\()\n]+?:\d+\))")
-_WHOLE = re.compile(r"^(?:/|~|[A-Za-z]:[/\\])[^\n]*[/\\](?=[^/\\\n]+$)")  # nothing but a path
-_ROOTED = re.compile(
-    r"(?<![\w.<])(?:\w+:/|[A-Za-z]:|~\w*|\.{1,2})?[/\\](?:[^\s/\\'\"<>:,()|]+[/\\])*"
-)
-_RELATIVE = re.compile(r"(?:[\w.@+~-]+[/\\])+(?=[\w.@+-]+\.[A-Za-z]\w{0,9}\b)")
-_ARGUMENTS = re.compile(
-    r"\s--?[A-Za-z].*$", re.DOTALL
-)  # of a process that is called by its command
-_CALLED_BY_COMMAND = re.compile(r"^\S*(?:python|torchrun|accelerate|deepspeed|\.py\b|\.sh\b)")
+_IN_BRACKETS = regex(r"(?<=\()[^()\n]*[/\\](?=[^/\\()\n]+?:\d+\))")
+_WHOLE = regex(r"^(?:/|~|[A-Za-z]:[/\\])[^\n]*[/\\](?=[^/\\\n]+$)")  # nothing but a path
+_ROOTED = regex(r"(?<![\w.<])(?:\w+:/|[A-Za-z]:|~\w*|\.{1,2})?[/\\](?:[^\s/\\'\"<>:,()|]+[/\\])*")
+_RELATIVE = regex(r"(?:[\w.@+~-]+[/\\])+(?=[\w.@+-]+\.[A-Za-z]\w{0,9}\b)")
+_ARGUMENTS = regex(r"\s--?[A-Za-z].*$", re.DOTALL)  # of a process that is called by its command
+_CALLED_BY_COMMAND = regex(r"^\S*(?:python|torchrun|accelerate|deepspeed|\.py\b|\.sh\b)")
 # The program in a command that repeats the run, with all of its words up to the next command.
-_PROGRAM = re.compile(
-    r"(pinchpoint (?:run(?: --?[a-z-]+ (?!-)\S+)*|(?:ncu|try) \S+)) .*?(?= && |$)"
-)
-_COMPARED = re.compile(r"(?<=pinchpoint memory ).*?(?= --compare)")
+_PROGRAM = regex(r"(pinchpoint (?:run(?: --?[a-z-]+ (?!-)\S+)*|(?:ncu|try) \S+)) .*?(?= && |$)")
+_COMPARED = regex(r"(?<=pinchpoint memory ).*?(?= --compare)")
 _ARGUMENT_COLUMNS = ("values", "collective_args")
 _REPLACED = "(left out)"
 

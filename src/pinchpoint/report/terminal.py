@@ -1,11 +1,11 @@
 """Any page as text for a terminal or a log: 80 columns, readable without colour."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from textwrap import wrap
 
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.report.blocks import (
     Block,
     Breakdown,
@@ -38,8 +38,8 @@ from pinchpoint.report.quantity import percent
 # Stands for a space at which a line may not end; no text has it, see clean.py.
 GLUE = "\ue000"
 _PROGRAMS = ("pinchpoint", "python", "torchrun", "pip", "env", "taskset", "ncu", "nsys", "py-spy")
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµun]?s|[KMGT]?i?B(?:/s)?)(?!\w))")
-_COMMAND = re.compile(rf"(?:^|(?<=: ))(?:{'|'.join(_PROGRAMS)}) .*$")
+_BEFORE_UNIT = regex(r"(?<=\d) (?=(?:%|[mµun]?s|[KMGT]?i?B(?:/s)?)(?!\w))")
+_COMMAND = regex(rf"(?:^|(?<=: ))(?:{'|'.join(_PROGRAMS)}) .*$")
 
 
 def unbroken(text: str) -> str:

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import os
-import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, MutableMapping
 from html import unescape
@@ -14,6 +13,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from pinchpoint.errors import PinchpointError, UnreadableFile
 from pinchpoint.json_text import said
+from pinchpoint.regex import regex
 from pinchpoint.serve import pages
 from pinchpoint.serve.index import Index
 from pinchpoint.serve.pages import style
@@ -165,7 +165,7 @@ class PageCache:
 # The application: four pages, each made when it is asked for. Needs Starlette.
 
 
-_STATED = re.compile(rb'http-equiv="Content-Security-Policy" content="([^"]*)"')
+_STATED = regex(rb'http-equiv="Content-Security-Policy" content="([^"]*)"')
 _HEAD_BYTES = 4096
 
 Page = Callable[["Request"], "Response"]

@@ -14,11 +14,12 @@ from pinchpoint.compare.noise import noise
 from pinchpoint.compare.over_time import SAME_RATIO
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.ranks.names import session_of
+from pinchpoint.regex import regex
 from pinchpoint.serve.listing import ListedRecording
 from pinchpoint.serve.summary import Summary
 
 ONE_PROGRAM_RATIO = 0.5  # of what takes most time, as compare asks of operations
-_NUMBERS_RANKS = re.compile(r"[-_.]?(rank|worker|process|proc)?[-_. =]*$", re.IGNORECASE)
+_NUMBERS_RANKS = regex(r"[-_.]?(rank|worker|process|proc)?[-_. =]*$", re.IGNORECASE)
 _Ranked = tuple[ListedRecording, Summary]
 
 

@@ -10,12 +10,14 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-_VLLM = re.compile(
+from pinchpoint.regex import regex
+
+_VLLM = regex(
     r"execute_(?:\d+_)?context_(?P<pre>\d+)\((?:sq)?(?P<pretok>\d+)[^)]*\)"
     r"_generation_(?P<gen>\d+)\((?:sq)?(?P<gentok>\d+)(?:sk(?P<held>\d+))?[^)]*\)"
 )
-_SGLANG = re.compile(r"step\[(?P<mode>[A-Z_]+) bs=(?P<bs>\d+)(?: toks=(?P<toks>\d+))?[^\]]*\]")
-_TENSORRT = re.compile(
+_SGLANG = regex(r"step\[(?P<mode>[A-Z_]+) bs=(?P<bs>\d+)(?: toks=(?P<toks>\d+))?[^\]]*\]")
+_TENSORRT = regex(
     r"\[Executor\] _forward_step(?: \d+)?: (?P<pre>\d+) ctx reqs,"
     r"(?: (?P<pretok>\d+) ctx tokens,)? (?P<gen>\d+) gen reqs"
 )

@@ -4,6 +4,8 @@ import re
 from enum import IntEnum
 from functools import cache
 
+from pinchpoint.regex import regex
+
 
 class HostKind(IntEnum):
     """What a row of ``host_ops`` is."""
@@ -80,10 +82,10 @@ class Severity(IntEnum):
 # What a runtime or driver call does, by its name: CUDA, HIP, oneAPI and MTIA spellings.
 
 
-_VERSION = re.compile(
+_VERSION = regex(
     r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?(R\d{4})?$"
 )  # cudaLaunchKernel_v7000, cuMemcpyAsync_v2_ptsz, hipGetDevicePropertiesR0600
-_PREFIX = re.compile(r"^(cuda|cu|hip|ze|ur|pi|runtimeFunction-|enqueueCommand )(?=[A-Zmw])")
+_PREFIX = regex(r"^(cuda|cu|hip|ze|ur|pi|runtimeFunction-|enqueueCommand )(?=[A-Zmw])")
 
 # The first pattern that is found in the name without its prefix decides.
 _PATTERNS: tuple[tuple[str, ApiKind], ...] = (
@@ -113,7 +115,7 @@ _PATTERNS: tuple[tuple[str, ApiKind], ...] = (
     (r"^Module(Load|Unload|GetFunction|Create)|^Library(Load|GetKernel)|ProgramCreate",
      ApiKind.MODULE_LOAD),
 )  # fmt: skip
-_COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _PATTERNS)
+_COMPILED = tuple((regex(pattern), kind) for pattern, kind in _PATTERNS)
 
 
 def without_version(name: str) -> str:
@@ -156,7 +158,7 @@ _COLLECTIVES = (
     ("dispatch", "dispatch"),  # DeepEP: tokens to their experts, and back
     ("combine", "combine"),
 )
-_LIBRARY = re.compile(
+_LIBRARY = regex(
     r"nccl(dev)?kernel|^ncclkernel|rccl|hccl|oneccl|^ccl_|msccl|nvshmem|deep_?ep"
     r"|cross_device_reduce_|multimem_(all|one)_|(one|two)_?shot_?all_?|custom_?all_?reduce"
     r"|all_?reduce_(fusion|kernel)|trtllm_allreduce|quick_?reduce|reduce_scatter_cross_device"

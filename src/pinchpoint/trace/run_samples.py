@@ -1,7 +1,11 @@
 """What was seen of a process over its whole run, beside the windows that were recorded."""
 
+from typing import TYPE_CHECKING
+
 from pinchpoint.frozen import dataclass
-from pinchpoint.run_folder.samples import UsageNote
+
+if TYPE_CHECKING:
+    from pinchpoint.run_folder.samples import UsageNote
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class SampledChild:
     pid: int | None
     seconds: float
     thread: SampledThread
-    usage: UsageNote
+    usage: "UsageNote"
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ class RunSamples:
     after: tuple[tuple[int, int], ...] = ()  # row of ``stacks``, microseconds after the last step
     after_ns: int | None = None  # from the last step to the end of the process
     looker_queued_ns: int | None = None  # that the looking thread itself had no core
-    usage: UsageNote | None = None
+    usage: "UsageNote | None" = None
     garbage: Garbage | None = None
     children: tuple[SampledChild, ...] = ()
     caches: tuple[CacheUse, ...] = ()  # of all that miss often, most misses first

@@ -8,7 +8,7 @@ import pytest
 import pinchpoint as pp
 from pinchpoint.analysis.causal.limits import ADDS_PER_CLOCK
 from pinchpoint.analysis.causal.pieces import Cut
-from pinchpoint.analysis.causal.profile import causal, operators_of_a_step
+from pinchpoint.analysis.causal.profile import causal, off_path
 from pinchpoint.analysis.replay.least_durations import best_ns
 from pinchpoint.analysis.replay.predict import replayed_window
 from pinchpoint.hardware import find_spec
@@ -163,7 +163,7 @@ def test_free_is_no_longer_than_at_the_limit_and_nothing_below_what_stays(path):
 
 def test_operators_are_those_of_the_whole_profile():
     trace = training()
-    mine = {(p.cut, p.name): p.step_if_free_ns for p in operators_of_a_step(trace).pieces}
+    mine = {(p.cut, p.name): p.step_if_free_ns for p in off_path(trace, Cut.OPERATOR).pieces}
     whole = {(p.cut, p.name): p.step_if_free_ns for p in causal(trace).pieces}
     assert mine.items() <= whole.items()
 

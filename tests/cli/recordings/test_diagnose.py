@@ -27,8 +27,8 @@ def recordings(monkeypatch):
     monkeypatch.setattr("pinchpoint.cli.recordings._answers.load", load)
     monkeypatch.setattr("pinchpoint.cli.recordings._window.Window.cut", lambda part, path: path)
     monkeypatch.setattr(
-        "pinchpoint.cli.recordings._answers.diagnose",
-        lambda path, detailed, **_: REPORTS[path.name],
+        "pinchpoint.cli.recordings._answers.Asked.report",
+        lambda asked, path: REPORTS[path.name],
     )
     monkeypatch.setattr(
         "pinchpoint.jobs.full_page.full_page",

@@ -6,8 +6,6 @@ launches nothing. Work that names itself (saving, logging, compiling, collecting
 calls to the driver that launch nothing, count wholly. Waiting and loading are another question.
 """
 
-import re
-
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
@@ -21,6 +19,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.names import rows_named
@@ -116,7 +115,7 @@ def _long_calls(trace: Trace) -> Mask:
 
 
 # The framework's own Python, and what its compiler wrote: it dispatches.
-_FRAMEWORK = re.compile(r"(^|/)(torch|triton|functorch)/|torchinductor|^<(?!built-in)")
+_FRAMEWORK = regex(r"(^|/)(torch|triton|functorch)/|torchinductor|^<(?!built-in)")
 
 
 def _dispatching(trace: Trace) -> Mask:

@@ -15,21 +15,18 @@ import numpy as np
 
 from pinchpoint.analysis.tables.kernels import volume
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Mask, distinct_rows
 
 ITEMS_A_THREAD = 8  # of the vectorised kernel since PyTorch 2.6; 4 before
 CHUNK = 65_536  # elements a block of multi_tensor_apply
-_VECTORISED = re.compile(
-    r"(?:un)?(?:vectorized|rolled)_elementwise_kernel<.*array<char\*, \D*(\d{1,9})"
-)
-_STRIDED = re.compile(r"elementwise_kernel<\D*(\d{1,9}), \D*(\d{1,9}), at::native::gpu_kernel_impl")
-_LISTS = re.compile(
-    r"multi_tensor_apply_kernel<.*?(FusedOptimizer)?TensorListMetadata<\D*(\d{1,9})"
-)
-_INDEXED = re.compile(r"index_elementwise_kernel<(\d{1,9}), (\d{1,9})")
-_GATHERED = re.compile(r"vectorized_gather_kernel<(\d{1,9})")  # bytes that a thread takes at once
-_TYPE = re.compile(r"\b(double|long|float|BFloat16|Half|bool|unsigned char|int)\b")
+_VECTORISED = regex(r"(?:un)?(?:vectorized|rolled)_elementwise_kernel<.*array<char\*, \D*(\d{1,9})")
+_STRIDED = regex(r"elementwise_kernel<\D*(\d{1,9}), \D*(\d{1,9}), at::native::gpu_kernel_impl")
+_LISTS = regex(r"multi_tensor_apply_kernel<.*?(FusedOptimizer)?TensorListMetadata<\D*(\d{1,9})")
+_INDEXED = regex(r"index_elementwise_kernel<(\d{1,9}), (\d{1,9})")
+_GATHERED = regex(r"vectorized_gather_kernel<(\d{1,9})")  # bytes that a thread takes at once
+_TYPE = regex(r"\b(double|long|float|BFloat16|Half|bool|unsigned char|int)\b")
 _WIDTHS = {"double": 8, "long": 8, "float": 4, "int": 4, "BFloat16": 2, "Half": 2}
 _GATHER = "aten::index"
 

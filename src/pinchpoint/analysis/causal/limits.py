@@ -6,8 +6,6 @@ call that launches a kernel a matrix needs only one. Where a ceiling was measure
 is the attainable rate; of a data sheet, programs reach the shares below.
 """
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,6 +22,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.work.operator_work import peak_type
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Mask, distinct_rows
 
@@ -33,7 +32,7 @@ from pinchpoint.trace.arrays import Floats, Mask, distinct_rows
 MEMORY_REACHED = 0.88
 # Rows at random places: an H200 took 2 million rows of 256 bytes at 1.7 TB/s, 0.35 of its peak.
 RANDOM_ROWS_REACHED = 0.35  # of rows narrower than a line no rate is known
-_BY_ROW = re.compile(r"aten::(_?index|gather|scatter|embedding|take|put_)")
+_BY_ROW = regex(r"aten::(_?index|gather|scatter|embedding|take|put_)")
 PRODUCTS_REACHED = 0.7  # the least of those
 # Fused attention: 0.28 at 1024 tokens (H100, cuDNN), a tenth at prompts of a few hundred.
 ATTENTION_REACHED = 0.1

@@ -20,6 +20,7 @@ import numpy as np
 
 from pinchpoint.analysis.causal.limits import KERNEL_START_NS, MEMORY_REACHED, VECTOR_REACHED
 from pinchpoint.analysis.costs import cost_of
+from pinchpoint.analysis.costs.call import once_per_call
 from pinchpoint.analysis.costs.pointwise import result_elements
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.attribution import forward_rows
@@ -191,6 +192,7 @@ def _passes(calls: list[LaunchedCall | None], known: Roofs) -> list[_Pass]:
     return found
 
 
+@once_per_call
 def _passes_over(of: LaunchedCall) -> bool:
     """Whether a call passes over its inputs, element by element or to reduce them."""
     if result_elements(of.call) is None or not of.call.dtypes:

@@ -4,7 +4,6 @@ A step is cut in several ways at once: by operator, kernel, function, source lin
 copy, collective and wait. In each, a host row and a device operation belong to one piece or none.
 """
 
-import re
 from collections.abc import Callable
 from enum import Enum
 
@@ -16,6 +15,7 @@ from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask
 
@@ -91,7 +91,7 @@ def _function(trace: Trace, cut: Cut) -> Pieces:
 
 
 # "<built-in method sort of Tensor object at 0x7f…>": one function, whichever object it is of.
-_OF_OBJECT = re.compile(r"^<built-in (?:method|function) (\w+)")
+_OF_OBJECT = regex(r"^<built-in (?:method|function) (\w+)")
 
 
 def _one_spelling(trace: Trace) -> Ints:

@@ -16,11 +16,11 @@ work that stays, at its fastest recorded pace, in the stream that has most of it
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.causal.critical_path import CriticalPath, Link, critical_path
 from pinchpoint.analysis.causal.exceptional import batches_beyond_ns, beyond_ns
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.many import simulate_many
@@ -39,6 +39,10 @@ from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints, Mask
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.causal.critical_path import CriticalPath
+
 
 MOST_PIECES = 40  # of one cut, largest first: beyond them nothing is worth a look
 # A piece that takes less of the step cannot be worth fixing (3 % of the step is).
@@ -60,7 +64,7 @@ class Piece:
     step_at_limit_ns: int
     step_without_host_ns: int
     base_ns: int
-    critical_ns: int = 0  # of its host and device time, on the critical path
+    critical_ns: int = 0  # of its host and device time, on the critical path; see ``off_path``
     launches_per_call: float | None = None  # device operations of one operator call
     in_kernels: bool = False  # most of its device time, not in copies and collectives
 
@@ -93,10 +97,9 @@ class Causal:
         return tuple(piece for piece in self.pieces if piece.cut == cut)
 
 
-@once_per_trace
-def operators_of_a_step(trace: Trace) -> Causal:
-    """The operators, for rules: where on the critical path they lie is left out."""
-    return _profile(trace, (Cut.OPERATOR,), None)
+def off_path(trace: Trace, cut: Cut) -> Causal:
+    """The pieces of one cut, for rules: where on the critical path they lie is left out."""
+    return _profile(trace, (cut,), None)
 
 
 def causal(trace: Trace, by: str | None = None) -> Causal:
@@ -109,6 +112,8 @@ def causal(trace: Trace, by: str | None = None) -> Causal:
 
 def profile(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
     """The pieces of these cuts."""
+    from pinchpoint.analysis.causal.critical_path import critical_path
+
     return _profile(trace, cuts, critical_path(trace))
 
 
@@ -129,17 +134,20 @@ def without_waiting(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
     run = replace(
         run, base_ns=usual, window=replace(run.window, graph=graph, mean_ns=mean, step_ns=usual)
     )
-    return Causal(usual, tuple(piece for cut in cuts for piece in run.pieces(cut)))
+    return Causal(usual, tuple(piece for cut in cuts for piece, _ in run.pieces(cut)))
 
 
-def _profile(trace: Trace, cuts: tuple[Cut, ...], path: CriticalPath | None) -> Causal:
+def _profile(trace: Trace, cuts: tuple[Cut, ...], path: "CriticalPath | None") -> Causal:
     if not len(steps(trace)) or steps(trace).typical_ns is None:
         return Causal(None, (), "no step is known")
     run = _replay(trace)
     if run is None:
         return Causal(None, (), "host and device together were not recorded, and replay needs both")
-    run = replace(run, path=path)
-    found = [piece for cut in cuts for piece in run.pieces(cut)]
+    found = [
+        piece if path is None else replace(piece, critical_ns=run.critical_ns(path, chosen))
+        for cut in cuts
+        for piece, chosen in run.remembered(cut)
+    ]
     found.sort(key=lambda piece: (piece.step_if_free_ns, -piece.occupied_ns, piece.name))
     return Causal(run.base_ns, tuple(found))
 
@@ -170,10 +178,15 @@ class _Replay:
     base_ns: int
     spent: Spent
 
-    path: CriticalPath | None = None
+    def remembered(self, cut: Cut) -> list[tuple[Piece, _Chosen]]:
+        """The same as ``pieces``, worked out once."""
+        known = _replayed_pieces(self.trace)
+        if cut not in known:
+            known[cut] = self.pieces(cut)
+        return known[cut]
 
-    def pieces(self, cut: Cut) -> list[Piece]:
-        """The largest pieces of a cut, replayed."""
+    def pieces(self, cut: Cut) -> list[tuple[Piece, _Chosen]]:
+        """The largest pieces of a cut, replayed, and what each is."""
         found = pieces(self.trace, cut)
         chosen = self._largest(found, self._host_ns(cut, found), beyond_ns(self.trace, found))
         chosen += self._batches() if cut is Cut.WAIT else []
@@ -181,7 +194,7 @@ class _Replay:
             return []
         after = self._replayed([self._variant(cut, one, how) for one in chosen for how in _HOWS])
         return [
-            self._piece(cut, one, self._mean(one, after[3 * at : 3 * at + 3]))
+            (self._piece(cut, one, self._mean(one, after[3 * at : 3 * at + 3])), one)
             for at, one in enumerate(chosen)
         ]
 
@@ -285,14 +298,14 @@ class _Replay:
             round(host - min(one.beyond_ns, max(host - usual, 0.0))),
         ]
 
-    def _critical_ns(self, one: _Chosen) -> int:
+    def critical_ns(self, path: "CriticalPath", one: _Chosen) -> int:
         """Of its time, what is on the critical path; host time before a node by its share of it."""
-        path, graph = self.path, self.window.graph
-        if path is None:
-            return 0
+        graph = self.window.graph
         mine = np.zeros(len(self.trace.device_ops or ()), np.bool_)
         mine[one.rows] = True
         total = path.by_op(self.window)[mine[graph.op_rows]].sum()
+        from pinchpoint.analysis.causal.critical_path import Link
+
         before = Link.BATCH if one.frees == OF_A_BATCH else Link.HOST
         for link, part, whole in (
             (before, one.gap_ns, graph.gap_ns),
@@ -341,7 +354,6 @@ class _Replay:
             step_at_limit_ns=limit,
             step_without_host_ns=host,
             base_ns=self.base_ns,
-            critical_ns=self._critical_ns(one),
             in_kernels=bool(2 * took[kernel].sum() > took.sum()),
             launches_per_call=len(operators) / len(np.unique(operators))
             if len(operators)
@@ -360,3 +372,9 @@ def _replay(trace: Trace) -> _Replay | None:
 
 KNOWN_RATIO = 0.9  # of a piece's device time, with a known limit: below it the piece has none
 _HOWS = ("free", "limit", "host")
+
+
+@once_per_trace
+def _replayed_pieces(trace: Trace) -> dict[Cut, list[tuple[Piece, _Chosen]]]:
+    """What was worked out of a trace so far."""
+    return {}

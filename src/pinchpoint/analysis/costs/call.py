@@ -24,12 +24,13 @@ class OperatorCall:
 
     def shape(self, i: int) -> Shape | None:
         """The shape of input ``i`` if it is a tensor with at least one dimension."""
-        if i >= len(self.shapes):
-            return None
-        entry = self.shapes[i]
-        if not entry or isinstance(entry[0], tuple):
-            return None
-        return entry
+        return self._shapes[i] if i < len(self._shapes) else None
+
+    @cached_property
+    def _shapes(self) -> tuple[Shape | None, ...]:
+        return tuple(
+            None if not entry or isinstance(entry[0], tuple) else entry for entry in self.shapes
+        )
 
     def shape_list(self, i: int) -> tuple[Shape, ...] | None:
         """The shapes in a list of tensors; None if they were not recorded."""
@@ -57,12 +58,15 @@ class OperatorCall:
 
     def tensors(self) -> list[int]:
         """Inputs that are tensors with at least one dimension."""
-        return [i for i in range(len(self.shapes)) if self.shape(i) is not None]
+        return [i for i, shape in enumerate(self._shapes) if shape is not None]
 
     def size(self, i: int) -> int:
         """Elements of input ``i``; 1 for a tensor without dimensions."""
-        shape = self.shape(i)
-        return 1 if shape is None else elements(shape)
+        return self._sizes[i] if i < len(self._sizes) else 1
+
+    @cached_property
+    def _sizes(self) -> tuple[int, ...]:
+        return tuple(1 if shape is None else elements(shape) for shape in self._shapes)
 
     def bytes(self, i: int) -> int:
         """Bytes of input ``i`` read once; 0 if it is no tensor."""
@@ -97,15 +101,16 @@ class OperatorCall:
         return tuple(p.strip() == "True" for p in self.value(i).strip("[]").split(","))
 
 
+Call = TypeVar("Call")
 Answer = TypeVar("Answer")
 
 
-def once_per_call(question: Callable[[OperatorCall], Answer]) -> Callable[[OperatorCall], Answer]:
+def once_per_call(question: Callable[[Call], Answer]) -> Callable[[Call], Answer]:
     """Remember the answer of a pure function of a call with the call."""
     name = f"_{question.__name__}"
 
     @wraps(question)
-    def ask(call: OperatorCall) -> Answer:
+    def ask(call: Call) -> Answer:
         remembered = vars(call)
         if name not in remembered:
             remembered[name] = question(call)

@@ -9,6 +9,8 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 
+from pinchpoint.regex import regex
+
 
 class Category(IntEnum):
     """The kinds of device work that people speak of, and that have different cures."""
@@ -177,7 +179,7 @@ _KERNELS: tuple[tuple[Category, str], ...] = (
 
 # Kernels that Inductor writes carry in their names the operators that they fuse: a pointwise
 # kernel that prepares a convolution is not a convolution.
-_INDUCTOR = re.compile(r"triton_(poi|red|per|for|tem|mm|spl|unk)_")
+_INDUCTOR = regex(r"triton_(poi|red|per|for|tem|mm|spl|unk)_")
 _INDUCTOR_KERNELS: tuple[tuple[Category, str], ...] = (
     (Category.ATTENTION, r"triton_tem_\w*(attention|sdpa|flex)"),
     (Category.CONVOLUTION, r"triton_tem_\w*conv"),
@@ -249,14 +251,14 @@ CLAIMS: dict[Category, frozenset[Category]] = {
 def _compiled(
     rows: tuple[tuple[Category, str], ...],
 ) -> tuple[tuple[Category, re.Pattern[str]], ...]:
-    return tuple((category, re.compile(pattern)) for category, pattern in rows)
+    return tuple((category, regex(pattern)) for category, pattern in rows)
 
 
 # What a kernel does stands at the front of its name, and patterns take the square of its length:
 # real C++ names reach some thousands of characters, hostile ones a million.
 _TELLING_CHARACTERS = 4000
 # fbgemm is mostly embeddings, and cutlass::bfloat16_t is a type that any kernel may use.
-_NOT_THE_WORK = re.compile(r"fbgemm_gpu|cutlass::\w*(float|half)\w*_t")
+_NOT_THE_WORK = regex(r"fbgemm_gpu|cutlass::\w*(float|half)\w*_t")
 _KERNEL_PATTERNS = _compiled(_KERNELS)
 _INDUCTOR_PATTERNS = _compiled(_INDUCTOR_KERNELS)
 _STRONG_PATTERNS = _compiled(_STRONG_OPERATORS)

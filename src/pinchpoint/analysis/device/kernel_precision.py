@@ -15,6 +15,7 @@ from pinchpoint.analysis.host.graph_replays import originating_operators
 from pinchpoint.analysis.host.input_arguments import input_dtypes
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import format_of
+from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Mask
 
@@ -217,13 +218,13 @@ def _of_token(token: str) -> Precision | None:
     return Precision.FP4 if "e2m1" in token else precision_of_dtype(token)
 
 
-_TYPE_TOKEN = re.compile(
+_TYPE_TOKEN = regex(
     r"\w*[bB][fF]loat16\w*|__half\b|\bhalf_t\b|\bHalf\b|\bdouble\b|\bfloat\b|float_e\dm\d\w*"
     r"|Float8_\w+|Float4_\w+|\bint8_t\b|\bsigned char\b"
 )
 _XMMA_TYPE = r"tf32|bf16|f16|f32|f64|e4m3|e5m2|i8"
 _NAMES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], _Reading]], ...] = tuple(
-    (re.compile(pattern), read)
+    (regex(pattern), read)
     for pattern, read in (
         (r"nvjet_(?:sm\d+_)?([a-z]+)_", _nvjet),
         # cuBLAS and cuDNN: …_{A}{B}_{multiplied as}{accumulated in}_{result}_…

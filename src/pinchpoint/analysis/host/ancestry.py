@@ -5,13 +5,13 @@ does not exist, so that a forgotten check fails loudly, and one that an array wi
 at its end can answer.
 """
 
-import re
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows
 
@@ -28,6 +28,8 @@ def nearest(parent: Rows, wanted: Mask) -> Rows:
     costs its logarithm.
     """
     none = len(parent)
+    if not wanted.any():
+        return np.full(none, none, np.int64)
     jump: Rows = np.append(np.where(wanted, np.arange(none), parent), none)
     while True:
         further: Rows = jump[jump]
@@ -165,7 +167,7 @@ _NAMES: tuple[tuple[InputWork, str], ...] = (
     ),
     (InputWork.COLLATE, r"torch/utils/data/_utils/collate\.py"),
 )
-_COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in _NAMES)
+_COMPILED = tuple((kind, regex(pattern)) for kind, pattern in _NAMES)
 
 
 def input_work_of_name(name: str) -> InputWork | None:

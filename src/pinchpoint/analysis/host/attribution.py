@@ -5,11 +5,12 @@ import re
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import above, nearest, parents, within
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 
 # Autograd names its nodes so; recordings of before 2022 lack the prefix and keep the suffix.
-_BACKWARD = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$|AccumulateGrad$")
+_BACKWARD = regex(r"^autograd::engine::evaluate_function|Backward\d*$|AccumulateGrad$")
 
 
 def launched_ns(trace: Trace, ops: Mask | None = None) -> Ints:
@@ -162,8 +163,8 @@ def recording_nodes(trace: Trace) -> Mask:
 
 
 # Operators without a tensor as input are never numbered.
-_MAKES_TENSORS = re.compile(r"^aten::(empty|zeros|ones|full|arange|eye|scalar_tensor)(_strided)?$")
-_EVALUATES = re.compile(r"^autograd::engine::evaluate_function")
+_MAKES_TENSORS = regex(r"^aten::(empty|zeros|ones|full|arange|eye|scalar_tensor)(_strided)?$")
+_EVALUATES = regex(r"^autograd::engine::evaluate_function")
 
 
 def _outermost(up: Rows, wanted: Mask) -> Rows:

@@ -5,7 +5,6 @@ it was found on. The line is where the function begins, not that of the call ins
 that were running when recording began show the line they were at.
 """
 
-import re
 import sys
 from collections.abc import Sequence
 from enum import IntEnum
@@ -16,6 +15,7 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
 from pinchpoint.analysis.host.cpu_operators import computed_on_host
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, HostKind, MemoryKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Floats, Ints, Mask, Rows
 from pinchpoint.trace.names import rows_named
@@ -43,12 +43,12 @@ class PythonFrame:
         return owner_of(self.file)
 
 
-_FRAME = re.compile(r"(?P<file>[^\n]+?)\((?P<line>\d{1,9})\): (?P<function>[^\n]*)")
-_PACKAGE = re.compile(r"(?:site|dist)-packages/([^/]+)")
-_GENERATED = re.compile(r"/torchinductor_[^/]*/")  # written by a compiler
+_FRAME = regex(r"(?P<file>[^\n]+?)\((?P<line>\d{1,9})\): (?P<function>[^\n]*)")
+_PACKAGE = regex(r"(?:site|dist)-packages/([^/]+)")
+_GENERATED = regex(r"/torchinductor_[^/]*/")  # written by a compiler
 # Where the installation that the README describes has Pinchpoint itself.
-_OURS = re.compile(r"(?:^|/)src/pinchpoint/")
-_PYTHON_HOME = re.compile(r"(?:^|/)lib(?:64)?/python\d[\d.]*/")
+_OURS = regex(r"(?:^|/)src/pinchpoint/")
+_PYTHON_HOME = regex(r"(?:^|/)lib(?:64)?/python\d[\d.]*/")
 
 # Of these a reader wants to know what called them, not where inside they were.
 _FRAMEWORKS = frozenset(
@@ -122,7 +122,7 @@ def in_standard_library(file: str) -> bool:
     return at_home or top in _STANDARD
 
 
-_RECORDER = re.compile(r"(?:^|/)pinchpoint/(?:inside|capture)/")  # what runs in the user's program
+_RECORDER = regex(r"(?:^|/)pinchpoint/(?:inside|capture)/")  # what runs in the user's program
 
 
 def is_recorder(name: str) -> bool:

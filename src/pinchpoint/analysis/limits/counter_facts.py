@@ -4,12 +4,12 @@ Every number is None where its metric was not collected: sections are optional, 
 other names on other chips (the tensor pipe above all).
 """
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from pinchpoint.analysis.limits.counters import KernelLaunch
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 
 _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = ".avg.pct_of_peak_sustained_active"
@@ -22,12 +22,12 @@ _TENSOR_PIPES = (
     "sm__pipe_tensor_subpipe_hmma_cycles_active", "sm__pipe_tensor_op_hmma_cycles_active",
     "sm__pipe_tensor_op_imma_cycles_active", "sm__pipe_tensor_op_dmma_cycles_active",
 )  # fmt: skip
-_TENSOR_OPS = re.compile(
+_TENSOR_OPS = regex(
     r"^sm__ops_path_tensor_(?:op_\w+?_)?src_(?P<type>bf16|fp16|tf32|fp8|fp4|fp64|int8)"
     r"(?:_\w+)?\.sum$"
 )
-_SPARSE = re.compile(r"sparsity")
-_STALL = re.compile(r"^smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio$")
+_SPARSE = regex(r"sparsity")
+_STALL = regex(r"^smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio$")
 _THREAD_OPS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 _LIMITS = {
     "registers": "launch__occupancy_limit_registers",

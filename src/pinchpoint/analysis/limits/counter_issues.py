@@ -7,11 +7,9 @@ are not, the rule's word is taken.
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pinchpoint.analysis.device.kernel_names import Category, category_of_kernel_name
-from pinchpoint.analysis.limits.counter_facts import KernelFacts, kernel_facts
-from pinchpoint.analysis.limits.counters import KernelLaunch, kernel_launches
 from pinchpoint.analysis.limits.roofline import (
     BUSY_PERCENT,
     SOL_UNDECIDED_POINTS,
@@ -21,6 +19,11 @@ from pinchpoint.analysis.limits.roofline import (
 from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.limits.counter_facts import KernelFacts
+    from pinchpoint.analysis.limits.counters import KernelLaunch
+
 
 NEAR_LIMIT_PERCENT = 80.0  # SpeedOfLight: beyond it only other work or another unit helps
 OCCUPANCY_LOW_PERCENT = 80.0  # theoretical; TheoreticalOccupancy
@@ -99,15 +102,15 @@ class Issue:
 class Examined:
     """One launch with everything that is known of it."""
 
-    launch: KernelLaunch
-    facts: KernelFacts
+    launch: "KernelLaunch"
+    facts: "KernelFacts"
     point: Point
     issues: tuple[Issue, ...]
 
 
 class _Case(NamedTuple):
-    launch: KernelLaunch
-    facts: KernelFacts
+    launch: "KernelLaunch"
+    facts: "KernelFacts"
     point: Point
     highest_clock_hz: float | None
     tf32_speedup: float | None  # of a product in float32
@@ -132,7 +135,11 @@ class _Case(NamedTuple):
 @once_per_trace
 def examined_launches(trace: Trace) -> tuple[Examined, ...]:
     """Every profiled launch with its issues, in the order of the file."""
+    from pinchpoint.analysis.limits.counters import kernel_launches
+
     launches = kernel_launches(trace)
+    from pinchpoint.analysis.limits.counter_facts import kernel_facts
+
     facts = [kernel_facts(launch) for launch in launches]
     clocks = [
         f.sm_clock_hz

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.input_arguments import parsed
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import (
     DeviceKind,
     ExpertNote,
@@ -139,9 +140,9 @@ def _prefix(word: str) -> float:
 
 NOT_PROFILED = -1  # no launch's number
 
-_QUALIFIER = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|\w+)::")
-_CASTS = re.compile(r"\((?:int|bool|unsigned int|long|unsigned long|char)\)")
-_RETURN = re.compile(r"^(?:void|int|bool|float|double) ")
+_QUALIFIER = regex(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|\w+)::")
+_CASTS = regex(r"\((?:int|bool|unsigned int|long|unsigned long|char)\)")
+_RETURN = regex(r"^(?:void|int|bool|float|double) ")
 
 
 def with_counters(timeline: Trace, profiled: Trace) -> Trace:

@@ -5,8 +5,6 @@ less the mean parts of the usual steps of its kind. The part that grew most is t
 that holds most of it is looked up in the pieces that the part is made of.
 """
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,12 +22,13 @@ from pinchpoint.analysis.time.accounting import StepPart, breakdown
 from pinchpoint.analysis.time.gaps import gaps, host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace, once_per_trace
 
 Times = NDArray[np.int64]
 Rows = NDArray[np.int64]
 
-MARKER = re.compile(r"ProfilerStep#?\d*$")
+MARKER = regex(r"ProfilerStep#?\d*$")
 
 # What is slow because a program or its recording has just begun: caches are cold, code is loaded,
 # memory is allocated, the profiler warms up. A save, a collection or a late batch is none of that.

@@ -21,7 +21,6 @@ from pinchpoint.analysis.mean.mean_step import (
     mean_without_profiler_ns,
     timed_steps_ns,
 )
-from pinchpoint.analysis.mean.on_cpu import what_if_on_cpu
 from pinchpoint.analysis.replay.changes import (
     Change,
     DropDeviceOps,
@@ -76,6 +75,8 @@ def what_if_mean(
 ) -> Prediction | None:
     """As ``replay.what_if``, counted from the mean step where that is not the typical one."""
     if computes_on_cpu(trace):
+        from pinchpoint.analysis.mean.on_cpu import what_if_on_cpu
+
         return _of_the_step_said(
             what_if_on_cpu(trace, _touched(trace, changes)), step_base_ns(trace)
         )

@@ -6,28 +6,31 @@ what it gets. And autograd numbers the nodes it records, so a forward pass that 
 told from one that does not even where no backward pass follows.
 """
 
-import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.input_arguments import input_dtypes, input_shapes
-from pinchpoint.analysis.memory.growth import growth
-from pinchpoint.analysis.memory.history import History, once_per_history
-from pinchpoint.analysis.memory.owners.owners import MemoryCategory
-from pinchpoint.analysis.memory.owners.phases import Phase, Run
+from pinchpoint.analysis.memory.history import once_per_history
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import bytes_of
+from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, Frame, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.memory.history import History
+    from pinchpoint.analysis.memory.owners.phases import Run
+
 
 MIN_STEPS = 4  # of which the first may still fill the cache
 SMALLEST_SEGMENT_BYTES = 2 << 20  # the least that the allocator asks the driver for
 MIN_NODES = 3  # new nodes a step; a lone counter moves by one or two
 # Looking for the fastest convolution, cuDNN tries workspaces of all sizes and empties the cache.
-_SEARCHES = re.compile(r"conv|cudnn|miopen")
+_SEARCHES = regex(r"conv|cudnn|miopen")
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,8 +186,10 @@ class UnusedGraphs:
 
 
 @once_per_history
-def unused_graphs(history: History) -> UnusedGraphs | None:
+def unused_graphs(history: "History") -> UnusedGraphs | None:
     """None if every pass either runs backward or keeps no graph."""
+    from pinchpoint.analysis.memory.growth import growth
+
     leaks = [leak.blocks for leak in growth(history).leaks if leak.kind == "graph"]
     leaking = set(history.blocks.stack[np.concatenate(leaks)].tolist()) if leaks else set()
     kept = [rows for run in _without_backward(history) if len(rows := _kept(history, run, leaking))]
@@ -200,9 +205,11 @@ def unused_graphs(history: History) -> UnusedGraphs | None:
     return UnusedGraphs(len(kept), int(curve[event]), event, _place(history, rows))
 
 
-def _without_backward(history: History) -> list[Run]:
+def _without_backward(history: "History") -> "list[Run]":
     """Forward runs that no backward pass follows; the last one may still get its own."""
     runs = history.phases.runs
+    from pinchpoint.analysis.memory.owners.phases import Phase
+
     return [
         run
         for run, following in zip(runs, (*runs[1:], None), strict=False)
@@ -210,11 +217,15 @@ def _without_backward(history: History) -> list[Run]:
     ]
 
 
-def _kept(history: History, run: Run, leaking: set[int]) -> Ints:
+def _kept(history: "History", run: "Run", leaking: set[int]) -> Ints:
     """The blocks of a run that a graph holds: what outlives its module, but for the results."""
     blocks = history.blocks
     mine = blocks.born_within(run.first, run.end)
+    from pinchpoint.analysis.memory.owners.phases import Phase
+
     in_backward = np.append(history.phases.of_event, 0)[blocks.death[mine]] == Phase.BACKWARD
+    from pinchpoint.analysis.memory.owners.owners import MemoryCategory
+
     held = history.owners.is_(MemoryCategory.ACTIVATION)[mine] & ~in_backward
     if held.sum() < MIN_KEPT_BLOCKS or held.mean() < GRAPH_RATIO or in_backward.any():
         return mine[:0]
@@ -229,7 +240,7 @@ def _kept(history: History, run: Run, leaking: set[int]) -> Ints:
     return result
 
 
-def _place(history: History, rows: Ints) -> Frame | None:
+def _place(history: "History", rows: Ints) -> Frame | None:
     """The line of the program that called the model: the innermost that all of them share."""
     stacks = {s for i in rows.tolist() if (s := history.stack_of(i)) is not None}
     shared: list[Frame] | None = None

@@ -3,23 +3,25 @@
 from collections.abc import Callable
 from dataclasses import field, replace
 from functools import wraps
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.frames import Owner, owner_of
-from pinchpoint.analysis.memory.allocator.lives import Lives
-from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay, devices, replay
-from pinchpoint.analysis.memory.allocator.segments import Range
-from pinchpoint.analysis.memory.owners.owners import MemoryCategory, Owners, owners
-from pinchpoint.analysis.memory.owners.phases import EventSteps, Phases, phases, steps
-from pinchpoint.analysis.memory.owners.stacks import StackSigns, is_python, stack_signs
-from pinchpoint.analysis.memory.traced import HOST, traced, traced_devices, traced_replay
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import MemorySnapshot, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.memory.allocator.lives import Lives
+    from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay
+    from pinchpoint.analysis.memory.allocator.segments import Range
+    from pinchpoint.analysis.memory.owners.owners import MemoryCategory, Owners
+    from pinchpoint.analysis.memory.owners.phases import EventSteps, Phases
+    from pinchpoint.analysis.memory.owners.stacks import StackSigns
+
 
 Answer = TypeVar("Answer")
 
@@ -29,11 +31,11 @@ class History:
     """One device: its allocator replayed, its events in phases and steps, its blocks owned."""
 
     device: int
-    replay: AllocatorReplay
-    signs: StackSigns
-    phases: Phases
-    steps: EventSteps
-    owners: Owners
+    replay: "AllocatorReplay"
+    signs: "StackSigns"
+    phases: "Phases"
+    steps: "EventSteps"
+    owners: "Owners"
     snapshot: MemorySnapshot
 
     @property
@@ -42,7 +44,7 @@ class History:
         return self.snapshot.layout and bool(self.replay.held)
 
     @property
-    def blocks(self) -> Lives:
+    def blocks(self) -> "Lives":
         """The blocks of the replay."""
         return self.replay.blocks
 
@@ -56,12 +58,14 @@ class History:
         """The event after which most is requested."""
         return self.replay.peak("requested").event
 
-    def bytes_of(self, event: int) -> dict[MemoryCategory, int]:
+    def bytes_of(self, event: int) -> "dict[MemoryCategory, int]":
         """Requested bytes of each category right after an event."""
         return self.sum_by_category(self.blocks.alive(event))
 
-    def sum_by_category(self, rows: np.ndarray) -> dict[MemoryCategory, int]:
+    def sum_by_category(self, rows: np.ndarray) -> "dict[MemoryCategory, int]":
         """Requested bytes of some blocks by category."""
+        from pinchpoint.analysis.memory.owners.owners import MemoryCategory
+
         total = np.bincount(
             self.owners.category[rows],
             self.blocks.requested[rows],
@@ -90,7 +94,7 @@ def once_per_history(question: Callable[[History], Answer]) -> Callable[[History
 HOST_NOTICEABLE_BYTES = 64 << 20  # tensors of the host that are worth a section
 
 
-def _noticeable(done: AllocatorReplay) -> bool:
+def _noticeable(done: "AllocatorReplay") -> bool:
     return done.peak("requested").bytes >= HOST_NOTICEABLE_BYTES
 
 
@@ -98,8 +102,12 @@ def _noticeable(done: AllocatorReplay) -> bool:
 def histories(trace: Trace) -> tuple[History, ...]:
     """The devices of a snapshot or of a trace with memory events, most memory first; the host,
     if a trace has it, last."""
+    from pinchpoint.analysis.memory.traced import HOST, traced, traced_devices, traced_replay
+
     if trace.snapshot is not None:
         snapshot = trace.snapshot
+        from pinchpoint.analysis.memory.allocator.replay import devices, replay
+
         replays = [replay(trace, device) for device in devices(trace)]
     else:
         events = traced(trace)
@@ -107,6 +115,8 @@ def histories(trace: Trace) -> tuple[History, ...]:
             return ()
         snapshot = events.snapshot
         replays = [traced_replay(events, device) for device in traced_devices(events)]
+    from pinchpoint.analysis.memory.owners.stacks import stack_signs
+
     signs = stack_signs(snapshot.stacks)
     replays = [r for r in replays if r.device != HOST or _noticeable(r)]
     found = [_history(done, signs, snapshot) for done in replays]
@@ -118,8 +128,12 @@ def recorded_histories(trace: Trace) -> tuple[History, ...]:
     return tuple(h for h in histories(trace) if len(h.replay))
 
 
-def _history(done: AllocatorReplay, signs: StackSigns, snapshot: MemorySnapshot) -> History:
+def _history(done: "AllocatorReplay", signs: "StackSigns", snapshot: MemorySnapshot) -> History:
+    from pinchpoint.analysis.memory.owners.phases import phases, steps
+
     in_phases = phases(done, signs, snapshot)
+    from pinchpoint.analysis.memory.owners.owners import owners
+
     return History(
         device=done.device,
         replay=done,
@@ -143,7 +157,7 @@ class Heap:
     is a free stretch: it lies in ``hole_range``.
     """
 
-    ranges: tuple[Range, ...]
+    ranges: "tuple[Range, ...]"
     blocks: Ints
     block_range: Ints
     hole_bytes: Ints
@@ -213,7 +227,7 @@ def heap(history: History, event: int) -> Heap:
     )
 
 
-def _joined(held: list[Range]) -> tuple[Range, ...]:
+def _joined(held: "list[Range]") -> "tuple[Range, ...]":
     """Neighbours in one expandable segment as one range, since blocks lie across them."""
     out: list[Range] = []
     for piece in held:
@@ -257,7 +271,7 @@ class MemoryTimeline:
     events the one where most is requested, so that every peak is kept."""
 
     event: Ints
-    by_category: dict[MemoryCategory, Ints]
+    by_category: "dict[MemoryCategory, Ints]"
     reserved: Ints
     phase: Ints
 
@@ -274,6 +288,8 @@ def timeline(history: History, points: int = POINTS) -> MemoryTimeline:
         np.int64,
     )
     by_category = {}
+    from pinchpoint.analysis.memory.owners.owners import MemoryCategory
+
     for category in MemoryCategory:
         rows = np.flatnonzero(history.owners.is_(category))
         change = np.zeros(count + 2, np.int64)
@@ -322,6 +338,8 @@ def stack_tree(history: History, event: int) -> Node:
 
 def _path(history: History, stack: int) -> list[tuple[str, bool]]:
     """The Python frames of a stack from the program's start on, and whether each is a library's."""
+    from pinchpoint.analysis.memory.owners.stacks import is_python
+
     frames = [f for f in history.signs.stacks[stack] if is_python(f)] if stack >= 0 else []
     if not frames:
         node = history.signs.operation(stack) if stack >= 0 else None

@@ -1,11 +1,16 @@
 """A shortage of memory in words: what happened, and what would have been enough."""
 
-from pinchpoint.analysis.memory.failures import Failure, failures
-from pinchpoint.analysis.memory.history import History
+from typing import TYPE_CHECKING
+
 from pinchpoint.analysis.memory.waste import retries
-from pinchpoint.analysis.memory.what_if import ALLOCATOR_MARGIN, Batch, WhatIf, what_ifs
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Frame, Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.memory.failures import Failure
+    from pinchpoint.analysis.memory.history import History
+    from pinchpoint.analysis.memory.what_if import Batch, WhatIf
+
 
 # ------------------------------------------------------------------------------------------------
 # Whether memory is short: only then does it matter what a healthy program needs it for.
@@ -20,7 +25,7 @@ NEARLY_FULL_RATIO = 0.9  # of the device: the next longer batch or fragmentation
 class Pressure:
     """Why memory is short, or that nothing says so."""
 
-    failure: Failure | None
+    failure: "Failure | None"
     retries: int
     full_ratio: float | None  # peak of reserved over the device's memory, where that is known
 
@@ -40,8 +45,10 @@ class Pressure:
         return f"{100 * (self.full_ratio or 0):.0f} % of the device is reserved"
 
 
-def pressure(trace: Trace, history: History) -> Pressure:
+def pressure(trace: Trace, history: "History") -> Pressure:
     """The signs of one device."""
+    from pinchpoint.analysis.memory.failures import failures
+
     failed = failures(history)
     capacity = next((d.memory_bytes for d in trace.devices if d.number == history.device), None)
     reserved = history.replay.peak("reserved").bytes
@@ -79,13 +86,13 @@ class Remedy:
     assumption: str
 
 
-def needed_bytes(failure: Failure) -> int:
+def needed_bytes(failure: "Failure") -> int:
     """What the failing step needs at least: the forecast, or what was live and what was wanted."""
     least = failure.live_bytes + failure.wanted_bytes
     return max(least, failure.forecast.needed_bytes if failure.forecast else 0)
 
 
-def remedies(history: History, failure: Failure) -> tuple[Remedy, ...]:
+def remedies(history: "History", failure: "Failure") -> tuple[Remedy, ...]:
     """Changes in order of how little they disturb; the first that fits is the smallest."""
     needed, limit = needed_bytes(failure), failure.limit_bytes
     out = []
@@ -99,6 +106,8 @@ def remedies(history: History, failure: Failure) -> tuple[Remedy, ...]:
                 "free memory inside segments becomes usable as one piece",
             )
         )
+    from pinchpoint.analysis.memory.what_if import what_ifs
+
     known = {a.id: a for a in what_ifs(history)}
     for id_ in GENTLE_FIRST:
         if id_ in known:
@@ -106,7 +115,9 @@ def remedies(history: History, failure: Failure) -> tuple[Remedy, ...]:
     return tuple(out)
 
 
-def _scaled(history: History, failure: Failure, answer: WhatIf, needed: int, limit: int) -> Remedy:
+def _scaled(
+    history: "History", failure: "Failure", answer: "WhatIf", needed: int, limit: int
+) -> Remedy:
     """A saving that grows with the batch grows as the failing step does."""
     saved = answer.saved_bytes
     if answer.id == "checkpointing" and failure.forecast is not None:
@@ -116,7 +127,7 @@ def _scaled(history: History, failure: Failure, answer: WhatIf, needed: int, lim
     return Remedy(answer.label, after, after <= limit, answer.assumption)
 
 
-def largest_batch_factor(history: History, failure: Failure) -> float | None:
+def largest_batch_factor(history: "History", failure: "Failure") -> float | None:
     """The largest batch that would have fit, as a multiple of the failing one."""
     forecast = failure.forecast
     if forecast is None:
@@ -126,13 +137,17 @@ def largest_batch_factor(history: History, failure: Failure) -> float | None:
     return max(0.0, min(room / growing, 1.0)) if growing > 0 else None
 
 
-def batch_after_failure(history: History, failure: Failure, capacity_bytes: int) -> Batch | None:
+def batch_after_failure(
+    history: "History", failure: "Failure", capacity_bytes: int
+) -> "Batch | None":
     """The failing batch on a device of another size; None if what it needs is not known."""
     forecast = failure.forecast
     fixed = _fixed(history, failure)
     if forecast is None or forecast.needed_bytes <= fixed:
         return None
     growing = forecast.needed_bytes - fixed
+    from pinchpoint.analysis.memory.what_if import ALLOCATOR_MARGIN, Batch
+
     room = int(capacity_bytes * ALLOCATOR_MARGIN) - fixed
     return Batch(
         capacity_bytes,
@@ -145,7 +160,7 @@ def batch_after_failure(history: History, failure: Failure, capacity_bytes: int)
     )
 
 
-def _fixed(history: History, failure: Failure) -> int:
+def _fixed(history: "History", failure: "Failure") -> int:
     """Requested before the failing pass began."""
     before = [r.first for r in history.phases.runs if r.first <= failure.event]
     at = before[-1] if before else 0
@@ -183,7 +198,7 @@ def place(frame: Frame | None, operation: str | None = None) -> str:
 # A shortage of memory in words: what happened, and what would have been enough.
 
 
-def describe(history: History, signs: Pressure) -> tuple[str, str]:
+def describe(history: "History", signs: Pressure) -> tuple[str, str]:
     """The shortage in a phrase, and its consequence with the smallest change that would do."""
     failure = signs.failure
     if failure is None:
@@ -192,7 +207,7 @@ def describe(history: History, signs: Pressure) -> tuple[str, str]:
     return head, _consequence(history, failure)
 
 
-def _consequence(history: History, failure: Failure) -> str:
+def _consequence(history: "History", failure: "Failure") -> str:
     needed, limit = needed_bytes(failure), failure.limit_bytes
     words = [f"the step needs {size(needed)}, {size(limit)} could be reserved"]
     if failure.capped:

@@ -6,7 +6,6 @@ place of the stack. What was there before recording is one block of unknown cont
 those of the blocks, so all curves but the reserved one are *allocated* bytes.
 """
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,6 +15,7 @@ from pinchpoint.analysis.memory.allocator.lives import BEFORE, Lives, chained, l
 from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay, curve
 from pinchpoint.analysis.memory.owners.stacks import OPERATOR_FILE
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import (
     AllocatorAction,
     Frame,
@@ -33,7 +33,7 @@ from pinchpoint.trace.intervals import NO_ROW, innermost, nest, nesting_order
 
 HOST = -1  # as a device: memory of the host
 
-_PYTHON = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<function>.*)$")
+_PYTHON = regex(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<function>.*)$")
 _MODULE = "nn.Module: "
 _ENGINE = "autograd::engine::evaluate_function"
 _TORCH_MODULE = "torch/nn/modules/module.py"

@@ -6,8 +6,6 @@ Cached segments with nothing in them are no waste: the allocator gives them back
 import numpy as np
 
 from pinchpoint.analysis.memory.history import Heap, History, heap, once_per_history
-from pinchpoint.analysis.memory.owners.phases import Phase
-from pinchpoint.analysis.memory.owners.stacks import Sign
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import AllocatorAction
 from pinchpoint.trace.arrays import Mask
@@ -96,6 +94,8 @@ def retries(history: History) -> tuple[Retry, ...]:
 def _by_program(history: History) -> Mask:
     """Events inside ``empty_cache`` or a graph's capture, which empties the cache by itself."""
     events = history.replay.events
+    from pinchpoint.analysis.memory.owners.stacks import Sign
+
     signs = history.signs.has(Sign.EMPTY_CACHE | Sign.GRAPH_CAPTURE)
     result: Mask = events.known("stack") & np.append(signs, False)[events["stack"]]
     return result
@@ -104,6 +104,8 @@ def _by_program(history: History) -> Mask:
 def _varying(history: History) -> float:
     """How much the forward passes of the steps differ in what they allocate."""
     blocks = history.blocks
+    from pinchpoint.analysis.memory.owners.phases import Phase
+
     born = np.append(history.phases.of_event, 0)[blocks.birth] == Phase.FORWARD
     born &= ~blocks.before
     first, end = np.array(history.steps.first), np.array(history.steps.end)

@@ -1,18 +1,21 @@
 """Where the job's step goes: own work of the ranks, waiting for the last one, transfers."""
 
 from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pinchpoint.analysis.device.collectives import collective_arguments
-from pinchpoint.analysis.ranks.job import Job
-from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS, RECORDED_PARTS
 from pinchpoint.analysis.ranks.summary import RankPart
 from pinchpoint.analysis.statistics import mean as mean_of_all
 from pinchpoint.analysis.time.accounting import Breakdown
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.ranks.job import Job
+
 
 WAITING = RankPart(id="waiting-for-ranks", label="waiting for the last rank", group="exposed")
 TRANSFER = RankPart(
@@ -45,12 +48,14 @@ class Scaling:
 NEARLY_ALL_RATIO = 0.95  # of the step is own work: nothing between the ranks is worth a word
 
 
-def breakdown(job: Job) -> tuple[Share, ...]:
+def breakdown(job: "Job") -> tuple[Share, ...]:
     """The parts of the step, most time first; they add up to it exactly."""
     usable = job.facts.usable
     if not usable.any():
         return ()
     mean = job.facts.parts_ns[usable].mean(axis=0)
+    from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS
+
     between = np.array([p.id in BETWEEN_RANKS for p in job.facts.parts], np.bool_)
     parts = [p for p, b in zip(job.facts.parts, between.tolist(), strict=True) if not b]
     shared = float(mean[between].sum())
@@ -63,7 +68,7 @@ def breakdown(job: Job) -> tuple[Share, ...]:
     return _shares((*parts, WAITING, TRANSFER, UNSPLIT), values)
 
 
-def without_profiler(job: Job, total_ns: int | None = None) -> tuple[Share, ...]:
+def without_profiler(job: "Job", total_ns: int | None = None) -> tuple[Share, ...]:
     """The same parts without the profiler; they add up to ``total_ns`` where that is given.
 
     Else to the mean over the ranks, which the job's step, a median of them, may differ from.
@@ -73,6 +78,8 @@ def without_profiler(job: Job, total_ns: int | None = None) -> tuple[Share, ...]
     """
     shares = breakdown(job)
     ns = np.array([s.ns_per_step for s in shares], np.float64)
+    from pinchpoint.analysis.ranks.own_time import RECORDED_PARTS
+
     grows = np.array([s.part.id in RECORDED_PARTS for s in shares], np.bool_)
     idle = np.array([s.part.group in ("idle", "host") for s in shares], np.bool_)
     waiting = np.array([s.part in (WAITING, UNSPLIT) for s in shares], np.bool_)
@@ -91,7 +98,7 @@ def without_profiler(job: Job, total_ns: int | None = None) -> tuple[Share, ...]
     return _shares(tuple(s.part for s in shares), ns)
 
 
-def _untold_ratio(job: Job) -> float:
+def _untold_ratio(job: "Job") -> float:
     """Of the exposed time that is not known as waiting, the share that is not known as transfer."""
     untold = float(job.between.untold_ns.sum())
     both = untold + float(job.between.transfer_ns.sum())
@@ -104,7 +111,7 @@ def _shares(parts: tuple[RankPart, ...], values: Floats) -> tuple[Share, ...]:
     return tuple(sorted(kept, key=lambda s: -s.ns_per_step))
 
 
-def scaling(job: Job) -> Scaling | None:
+def scaling(job: "Job") -> Scaling | None:
     """What the job, without the profiler, keeps of what its ranks could do alone.
 
     None where nothing was recorded.
@@ -154,6 +161,8 @@ def one_of_many(trace: Trace) -> int | None:
 
 def between_ranks_ratio(parts: Breakdown) -> float:
     """Share of the step in collectives that nothing hides, be it waiting or transfer."""
+    from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS
+
     between = sum(parts.of_part(part) for part in BETWEEN_RANKS)
     return between / parts.typical_ns if parts.typical_ns else 0.0
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.names import rows_named
 
@@ -19,7 +20,7 @@ Times = NDArray[np.int64]
 MOST_LINKED_RATIO = 0.5  # of neighbouring boundaries inside one call: they divide that call
 # Calls of an instance a piece: passes have one, twelve layers a twelfth.
 FEWEST_CALLS_A_PIECE = 0.5
-_PASS = re.compile(r"(?<![a-z])(forward|backward|fwd|bwd)(?![a-z])", re.IGNORECASE)
+_PASS = regex(r"(?<![a-z])(forward|backward|fwd|bwd)(?![a-z])", re.IGNORECASE)
 
 
 @once_per_trace

@@ -25,6 +25,7 @@ from pinchpoint.analysis.steps.candidates import (
 )
 from pinchpoint.analysis.steps.module_nesting import are_layers
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
 from pinchpoint.trace.durations import counted
@@ -105,7 +106,7 @@ CONFIDENCE = {
 }
 # Names in backward passes and of optimizers. A pass without them may be one of several that a
 # step makes: tokens of an answer, batches of an evaluation.
-_OF_TRAINING = re.compile(
+_OF_TRAINING = regex(
     r"multi_tensor_apply|adam|backward|_bw_|dgrad|wgrad|autograd::engine", re.IGNORECASE
 )
 

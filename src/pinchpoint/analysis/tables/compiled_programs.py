@@ -1,15 +1,14 @@
 """Compiled programs and their operations (XLA's HLO): what each costs, and how fast it computes."""
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Rows
 
-_NUMBERED = re.compile(r"[._]?\d+$")  # fusion.3, command_buffer_1
+_NUMBERED = regex(r"[._]?\d+$")  # fusion.3, command_buffer_1
 
 
 @dataclass(frozen=True)

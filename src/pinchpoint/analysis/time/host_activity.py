@@ -16,6 +16,7 @@ from pinchpoint.analysis.host.frames import recorder_rows
 from pinchpoint.analysis.host.launches import loading_calls
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Ints, Mask
 
@@ -162,7 +163,7 @@ Patterns = tuple[tuple[GapKind, re.Pattern[str]], ...]
 
 
 def _compiled(rows: tuple[tuple[GapKind, str], ...]) -> Patterns:
-    return tuple((kind, re.compile(pattern)) for kind, pattern in rows)
+    return tuple((kind, regex(pattern)) for kind, pattern in rows)
 
 
 _FRAME_PATTERNS, _BUILTIN_PATTERNS = _compiled(_FRAMES), _compiled(_BUILTINS)

@@ -1,11 +1,10 @@
 """When the thread of the steps waits for a batch that worker processes of a loader prepare."""
 
-import re
-
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
@@ -13,9 +12,9 @@ from pinchpoint.trace.names import rows_named
 
 LEAST_BATCH_WAIT_NS = 500_000  # taking a ready batch from a queue costs less, profiled
 LEAST_BLOCK_NS = 50_000  # taking a lock that is free costs a few µs
-_TAKING = re.compile(r"enumerate\(Data\w+\)#.*MultiProcessing.*__next__")
+_TAKING = regex(r"enumerate\(Data\w+\)#.*MultiProcessing.*__next__")
 # C functions in which a thread sleeps until another thread or process has something for it.
-_BLOCKING = re.compile(
+_BLOCKING = regex(
     r"<built-in (method (acquire|__enter__|poll|select|recv\w*|wait) of "
     r"|function (select|read|poll)>)"
 )

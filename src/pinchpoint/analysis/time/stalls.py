@@ -5,7 +5,6 @@ or call, or the way from one to the next, that took a thousand times longer than
 elsewhere, while the thread waited for nothing on the device.
 """
 
-import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -18,6 +17,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.analysis.time.host_waits import READING, SYNCHRONISING
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.intervals import Intervals, flatten
@@ -47,7 +47,7 @@ _OWN_WORK = (
     GapKind.UNRECORDED,
     GapKind.GRAPH_LAUNCH,
 )
-_WAITS = re.compile(
+_WAITS = regex(
     r"method (acquire|poll|select|recv\w*|read\w*|wait|join|accept|get) of |function (sleep|select"
     r"|read|waitpid|poll)|^<unknown> (acquire|wait|join|select|poll)$"  # the last: JAX's spelling
     r"|(threading|queues?|selectors|connection|subprocess|popen_\w+)\.py"

@@ -5,21 +5,20 @@ again are recomputation. The optimizer is what runs inside ``Optimizer.step`` as
 or what only optimizers call. The rest is the forward pass, with the loss and what is around it.
 """
 
-import re
-
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.attribution import backward_nodes, recomputed_rows
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
 from pinchpoint.trace.names import rows_named
 
 FORWARD, RECOMPUTED, BACKWARD, OPTIMIZER, BETWEEN_RANKS = range(5)
 LABELS = ("forward", "forward, done again", "backward", "optimizer", "between ranks")
-_OPTIMIZER = re.compile(
+_OPTIMIZER = regex(
     r"^Optimizer\.(step|zero_grad)#|torch/optim/\w+\.py\(\d+\): _?(step|(single|multi)_tensor)"
     r"|^aten::_fused_(adam|adamw|sgd|adagrad)_$"
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pinchpoint.analysis.costs import OperatorCall, cost_of
+from pinchpoint.analysis.costs.call import once_per_call
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.attribution import launching_operators
 from pinchpoint.analysis.host.input_arguments import Shape, input_dtypes, input_shapes, parsed
@@ -234,6 +235,7 @@ def _widening(of: LaunchedCall) -> float | None:
     return None if target is None or source is None else float(target - source)
 
 
+@once_per_call
 def in_different_orders(of: LaunchedCall) -> bool:
     """Whether the large operands of a call do not lie in memory in one order."""
     shapes = [of.call.shape(i) for i in range(len(of.call.shapes))]

@@ -19,6 +19,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.work.backward_runs import backward_runs
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.names import rows_named
@@ -27,7 +28,7 @@ _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _ADDS = ("aten::add_", "aten::add")
 _OPTIMIZER, _ZEROES = "Optimizer.step", "Optimizer.zero_grad"
 # cuDNN's and CUTLASS's kernels, MIOpen's, and PyTorch's own for grouped convolutions.
-_FOR_WEIGHTS = re.compile(r"wgrad|bwd_?weight|backward_?(weight|filter)|_wrw|weight_grad", re.I)
+_FOR_WEIGHTS = regex(r"wgrad|bwd_?weight|backward_?(weight|filter)|_wrw|weight_grad", re.I)
 FEWEST_STEPS = 3  # with fewer, an optimizer that steps every second time looks like none
 
 

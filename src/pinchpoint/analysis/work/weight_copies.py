@@ -5,7 +5,6 @@ weights and not as many as the data. What was copied is known by size alone; in 
 known by the place of the copy within one call of the module, too.
 """
 
-import re
 from functools import lru_cache
 
 import numpy as np
@@ -16,12 +15,13 @@ from pinchpoint.analysis.host.input_arguments import elements, input_shapes, ten
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.names import rows_named
 
 # Operators whose first input is data and whose others are weights.
-_WITH_WEIGHTS = re.compile(r"^aten::(linear|\w*conv\w*|\w*rnn\w*|lstm|gru|rnn_\w+)$")
+_WITH_WEIGHTS = regex(r"^aten::(linear|\w*conv\w*|\w*rnn\w*|lstm|gru|rnn_\w+)$")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,5 @@
 """Try changes one at a time, without editing the program, and keep what was learned."""
 
-import re
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from pinchpoint.cli.programs.bench.ab import check_pairs
 from pinchpoint.cli.programs.bench.options import Measuring, Switch
 from pinchpoint.errors import UsageError
 from pinchpoint.json_text import indented
+from pinchpoint.regex import regex
 
 if TYPE_CHECKING:
     from pinchpoint.bench.experiments.experiment import Experiment
@@ -164,7 +164,7 @@ def _from_report(path: Path) -> "list[Wanted]":
     return wanted
 
 
-_KNOB = re.compile(r"--knob ([a-z0-9_]+=\w+)")
+_KNOB = regex(r"--knob ([a-z0-9_]+=\w+)")
 
 
 def _settings_for(finding: "Finding") -> "list[Setting]":

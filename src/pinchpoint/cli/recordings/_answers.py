@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from pinchpoint.api import diagnose
 from pinchpoint.cli.output import counting, note, reading
 from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers import execution_trace, load
 from pinchpoint.importers.files.remote import is_url
 from pinchpoint.importers.open import as_folder, format_of, guarded
-from pinchpoint.importers.ranks.files import check_one_job, groups_in, several_ranks
 from pinchpoint.json_text import encoded
 from pinchpoint.report import Report
-from pinchpoint.report.redact import redacted, redacted_trace
 from pinchpoint.run_folder.layout import RUN_FILE
 from pinchpoint.trace import Trace
 from pinchpoint.trace.processes import processes
@@ -46,7 +43,11 @@ class Asked:
 
     def report(self, trace: Trace) -> Report:
         """What is said of it."""
-        return diagnose(trace, detailed=self.detailed)
+        from pinchpoint.program.at_hand import with_code
+        from pinchpoint.report.assemble.report import diagnose
+
+        report = diagnose(trace, detailed=self.detailed)
+        return msgspec.structs.replace(report, findings=with_code(report.findings, trace))
 
 
 EVERYTHING = Asked()
@@ -66,9 +67,9 @@ class Answers:
 
     def sorted_by(self, column: str) -> "Answers":
         """The same with tables in the order of a column. Raises UsageError where none has it."""
+        reports, jobs = self.reports, self.jobs
         from pinchpoint.report.documents.order import tables_by
 
-        reports, jobs = self.reports, self.jobs
         if reports:
             reports = tables_by(reports, column)
         elif jobs:
@@ -78,6 +79,8 @@ class Answers:
     def redacted(self, files: Sequence[Path]) -> "Answers":
         """The same without folders, arguments and settings."""
         private = folders_of(files)
+        from pinchpoint.report.redact import redacted, redacted_trace
+
         return replace(
             self,
             reports=[redacted(report, *private) for report in self.reports],
@@ -89,6 +92,8 @@ class Answers:
 
 def shared(document: Document, files: Sequence[Path], *, redact: bool) -> Document:
     """The document, or what may be passed on of it."""
+    from pinchpoint.report.redact import redacted
+
     return redacted(document, *folders_of(files)) if redact else document
 
 
@@ -124,6 +129,8 @@ def answers_of(files: Sequence[Path], asked: Asked = EVERYTHING) -> Answers:
 
 
 def _of_place(place: Path, asked: Asked) -> Answers:
+    from pinchpoint.importers.ranks.files import check_one_job, groups_in, several_ranks
+
     if several_ranks(place):
         return _of_job(place, asked)
     if place.is_dir() and format_of(place) is None and (groups := groups_in(place)):
@@ -141,7 +148,6 @@ def _within(trace: Trace, asked: Asked) -> "Answers | None":
     found = processes(trace) if isinstance(trace, Trace) else ()
     if not found:
         return None
-    from pinchpoint.jobs.parts import job_of, record_from, without_guesses
 
     ranks = [
         replace(part.trace, rank=number, world_size=len(found)) for number, part in enumerate(found)
@@ -149,26 +155,28 @@ def _within(trace: Trace, asked: Asked) -> "Answers | None":
     reports = [asked.report(rank) for rank in ranks]
     if any(report.device is None or not report.device.collectives for report in reports):
         return Answers([asked.report(part.trace) for part in found])  # programs of their own
+    from pinchpoint.jobs.parts import job_of, record_from, without_guesses
+
     job = job_of([record_from(rank, said) for rank, said in zip(ranks, reports, strict=True)])
     return Answers([without_guesses(report) for report in reports], [] if job is None else [job])
 
 
 def _of_job(folder: Path, asked: Asked) -> Answers:
     """The job, and of a run its first rank, beside what else the run knows."""
-    from pinchpoint.jobs.parts import without_guesses
-
     job = _job([str(folder)], asked)
     if not (folder / RUN_FILE).is_file():
         return Answers([], [job])
     trace = asked.trace(folder)
+    from pinchpoint.jobs.parts import without_guesses
+
     return Answers([without_guesses(asked.report(trace))], [job], one_run=True, trace=trace)
 
 
 def _job(places: Sequence[str], asked: Asked) -> "RanksReport":
-    from pinchpoint.jobs import diagnose_ranks
-
     if asked.part != NO_WINDOW:
         raise UsageError("a window is one of one recording", hint="name the file of one rank")
+    from pinchpoint.jobs import diagnose_ranks
+
     with counting() as progress:
         job = diagnose_ranks(places, progress=progress)
     must_be_usable(job)
@@ -203,9 +211,9 @@ def _of_groups(groups: Sequence[Sequence[str]], asked: Asked) -> Answers:
 
 
 def _of_files(files: Sequence[Path], asked: Asked) -> Answers:
+    reports, records, code = [], [], 0
     from pinchpoint.jobs.parts import is_rank_of_a_job, job_of, record_from, without_guesses
 
-    reports, records, code = [], [], 0
     for file in files:
         try:
             trace = asked.trace(file)

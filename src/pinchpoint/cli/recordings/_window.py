@@ -1,6 +1,5 @@
 """The options that look at a part of a recording."""
 
-import re
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -11,11 +10,12 @@ from pinchpoint.cli.output import note
 from pinchpoint.cli.parameter import Parameter
 from pinchpoint.errors import UsageError
 from pinchpoint.importers.health import Fact, health_table
+from pinchpoint.regex import regex
 from pinchpoint.trace import TABLES, Names, Trace, table
 from pinchpoint.trace.window import window
 
 _UNITS = {"": 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "µs": 10**3, "ns": 1}
-_TIME = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s?(s|ms|us|µs|ns|)")
+_TIME = regex(r"(\d{1,12}(?:\.\d{1,9})?)\s?(s|ms|us|µs|ns|)")
 
 
 @Parameter(name="*")

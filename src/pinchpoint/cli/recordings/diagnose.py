@@ -15,7 +15,6 @@ from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.errors import UsageError
 from pinchpoint.report import Report
 from pinchpoint.report.documents.clock import Clock, job_on_clock
-from pinchpoint.report.documents.fit import fitted
 from pinchpoint.report.documents.report import encode, encode_many
 from pinchpoint.report.words.report import CANNOT_CONCLUDE
 from pinchpoint.report.words.steps import base_ns
@@ -161,6 +160,8 @@ def command(
         found = found.redacted(files)
     reports, jobs = found.reports, found.jobs
     if max_chars is not None and reports:
+        from pinchpoint.report.documents.fit import fitted
+
         show_json(fitted(reports[0], max_chars))
     else:
         shown = found.within if found.within and chosen == "terminal" else found
@@ -178,12 +179,13 @@ def command(
 def _write_page(page: Page, found: Answers, files: Sequence[Path]) -> None:
     if not page.html:
         return
-    from pinchpoint.jobs.full_page import full_page
 
     if len(found.reports) + len(found.jobs) > 1 and not found.one_run:
         raise UsageError("--html writes the page of one recording", hint="name one file")
     report = found.reports[0] if found.reports else None
     job = found.jobs[0] if found.jobs else None
+    from pinchpoint.jobs.full_page import full_page
+
     text = full_page(files[0], found.trace, report, job, redact=page.redact, note=note)
     page.write(text, files)
 
@@ -245,11 +247,12 @@ def _present_to_github(reports: Sequence[Report]) -> None:
     import secrets
 
     from pinchpoint.report import ci, markdown
-    from pinchpoint.report.pages.report import report_page
 
     for report in reports:
         show(ci.log(report, token=secrets.token_hex()))
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        from pinchpoint.report.pages.report import report_page
+
         try:
             with Path(summary).open("a", encoding="utf-8") as file:
                 pages = [report_page(report, verbose=True) for report in reports]

@@ -1,27 +1,26 @@
-"""What is known about operators that are slow: ``operators.toml``, which anyone can extend."""
+"""What is known about operators that are slow: ``operators.json``, which anyone can extend."""
 
 import re
-import tomllib
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the table."""
+    """One entry of the table; the first that fits is told."""
 
-    operators: tuple[str, ...] = ()  # regular expressions
-    kernels: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()  # regular expressions, found in the operator's name
+    kernels: tuple[str, ...] = ()  # the same for its longest kernel; where both are given, both fit
     over_one_dimension: bool = True  # it is meant for convolutions over one dimension as well
     across_layouts: bool = False  # it is meant only where operands lie in memory in two orders
     on_cpu: bool = False  # it holds on a CPU as well
     avoidable: bool  # the same result can be had at the machine's limit
     always: bool = False  # the reason holds wherever it runs: told without knowing its limit
-    why: str
-    instead: str
-    example: tuple[str, str]  # an operator and a kernel, as recorded
-    source: str
+    why: str  # after "because"
+    instead: str  # an imperative
+    example: tuple[str, str]  # an operator and a kernel that it is meant for, as recorded
+    source: str  # where that is written
 
     def fits(self, operator: str, kernel: str) -> bool:
         """Whether an operator, or the kernel that takes most of its time, is meant."""
@@ -32,30 +31,34 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
     """What no name tells: the rule that looks for it, or why a recording does not tell."""
 
-    what: str
+    what: str  # how it looks to whoever wrote the program
     rule: str | None = None
     why_not: str | None = None
     source: str
+
+
+class _File(msgspec.Struct, frozen=True):
+    operator: tuple[Known, ...]
+    elsewhere: tuple[Elsewhere, ...]
 
 
 def _any(patterns: tuple[str, ...], name: str) -> bool:
     return any(re.search(pattern, name) for pattern in patterns)
 
 
-@cache
 def table() -> tuple[Known, ...]:
     """All entries, in the order of the file."""
-    return tuple(msgspec.convert(entry, Known) for entry in _file()["operator"])
+    return _file().operator
 
 
 def elsewhere() -> tuple[Elsewhere, ...]:
     """What other slow work is known, and who finds it."""
-    return tuple(msgspec.convert(entry, Elsewhere) for entry in _file()["elsewhere"])
+    return _file().elsewhere
 
 
-def _file() -> dict[str, list[object]]:
-    text = files("pinchpoint.diagnosis.evidence").joinpath("operators.toml").read_text("utf-8")
-    return tomllib.loads(text)
+@cache
+def _file() -> _File:
+    return msgspec.json.decode(Path(__file__).with_suffix(".json").read_bytes(), type=_File)
 
 
 def known(

@@ -11,7 +11,6 @@ from pinchpoint.analysis.host.frames import Owner, owners
 from pinchpoint.analysis.host.input_arguments import parsed
 from pinchpoint.analysis.replay import Change, DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step, rows_in_steps
-from pinchpoint.analysis.tables.transfers import blocked_ns
 from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, Trace
@@ -75,6 +74,8 @@ def round_trip(trace: Trace) -> Iterator[Found]:
     going[down] = True
     out = device_work(trace, going, "to the host")
     moved = per_step(trace, int(ops["bytes"][down].astype(np.int64).sum()))
+    from pinchpoint.analysis.tables.transfers import blocked_ns
+
     waited = round(per_step(trace, int(blocked_ns(trace)[copies.rows].sum())))
     what = "Saved tensors go" if _in_backward(trace, up) else "Tensors go"
     yield Found(

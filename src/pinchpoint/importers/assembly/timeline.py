@@ -22,6 +22,7 @@ from pinchpoint.importers.assembly.soundness import (
     who,
 )
 from pinchpoint.importers.health import Fact, health_table
+from pinchpoint.regex import regex
 from pinchpoint.trace import (
     TABLES,
     Device,
@@ -39,7 +40,7 @@ from pinchpoint.trace.arrays import Ints
 from pinchpoint.trace.intervals import NO_ROW, nest, nesting_order
 from pinchpoint.trace.kinds import api_kind, collective_kind, without_version
 
-_STEP = re.compile(r"^(?:ProfilerStep#|train_step_?#?|step[_ #]?)(\d{1,9})$", re.IGNORECASE)
+_STEP = regex(r"^(?:ProfilerStep#|train_step_?#?|step[_ #]?)(\d{1,9})$", re.IGNORECASE)
 _TIMES = ("start_ns", "duration_ns")
 _MOST = 1 << 61  # nanoseconds; no clock counts further
 UNKNOWN = -(1 << 63)  # in a column of 64 bits that may be null

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.errors import MissingExtra, UnreadableFile, install_hint
+from pinchpoint.regex import regex
 from pinchpoint.replacing import scratch_folder
 
-_URL = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-_FOLDED = re.compile(r"^([a-z][a-z0-9+.-]+):/+(?=[^/])", re.IGNORECASE)
+_URL = regex(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_FOLDED = regex(r"^([a-z][a-z0-9+.-]+):/+(?=[^/])", re.IGNORECASE)
 
 
 def is_url(place: str) -> bool:

@@ -5,8 +5,10 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-_LFS = re.compile(rb"^version https://(?:git-lfs|hawser)\.github\.com/spec/v1\b")
-_LFS_SIZE = re.compile(rb"^size (\d{1,15})$", re.MULTILINE)
+from pinchpoint.regex import regex
+
+_LFS = regex(rb"^version https://(?:git-lfs|hawser)\.github\.com/spec/v1\b")
+_LFS_SIZE = regex(rb"^size (\d{1,15})$", re.MULTILINE)
 _UNFINISHED = (
     ".part",
     ".crdownload",
@@ -16,34 +18,34 @@ _UNFINISHED = (
     ".aria2",
     ".filepart",
 )
-_XPROF_PAGE = re.compile(
+_XPROF_PAGE = regex(
     r"(overview_page|input_pipeline|op_profile|memory_viewer|pod_viewer|kernel_stats"
     r"|hlo_stats|memory_profile)\b[^/]*\.(pb|json|csv)(\.gz)?$"
 )
 _LEAST_OF_TEXT = 9  # a tab; no text has bytes below it
 _LOST_RATIO = 0.1  # of the bytes: half of those of a packed number are no text
 # Messages behind their lengths; the first has the version of the schema.
-_CHAKRA = re.compile(rb".{1,8}schema.{1,4}\d+\.\d+\.\d+-chakra", re.DOTALL)
+_CHAKRA = regex(rb".{1,8}schema.{1,4}\d+\.\d+\.\d+-chakra", re.DOTALL)
 _AGAIN = "fetch it again: curl -fLO URL (-f: no error page is kept as the file)"
 _RECORD = "record what the device does too: pinchpoint run python train.py"
 # Profilers of the host alone, by what their files begin with or say first.
 _HOST_PROFILES = (
-    (re.compile(rb"\{[\s\S]*speedscope\.app/file-format-schema"), "a speedscope profile"),
-    (re.compile(rb'\{\s*"meta":\s*\{[\s\S]*"processType"'), "a Firefox profile (samply)"),
-    (re.compile(rb'\{\s*"nodes":\s*\[\s*\{\s*"id":\s*\d+,\s*"callFrame"'), "a profile of V8"),
-    (re.compile(rb'\{\s*"alloc_samples"'), "a profile of Scalene"),
-    (re.compile(rb"PERFILE2"), "a recording of Linux perf"),
-    (re.compile(rb"memray\x00"), "a recording of memray"),
+    (regex(rb"\{[\s\S]*speedscope\.app/file-format-schema"), "a speedscope profile"),
+    (regex(rb'\{\s*"meta":\s*\{[\s\S]*"processType"'), "a Firefox profile (samply)"),
+    (regex(rb'\{\s*"nodes":\s*\[\s*\{\s*"id":\s*\d+,\s*"callFrame"'), "a profile of V8"),
+    (regex(rb'\{\s*"alloc_samples"'), "a profile of Scalene"),
+    (regex(rb"PERFILE2"), "a recording of Linux perf"),
+    (regex(rb"memray\x00"), "a recording of memray"),
     # marshal: a dict (fb with, { without a reference) of tuples of three (a9 or 29, length)
-    (re.compile(rb"[\xfb{][\xa9)]\x03"), "statistics of Python's cProfile"),
+    (regex(rb"[\xfb{][\xa9)]\x03"), "statistics of Python's cProfile"),
 )
 # What torch_npu writes beside its traces: how it was set up, and sums of communication.
-_BESIDE_ASCEND = re.compile(
+_BESIDE_ASCEND = regex(
     rb'\{\s*"(config"\s*:\s*\{\s*"(common|experimental)_config"|ENV_VARIABLES"|distributed_args"'
     rb'|parallel_group_info"|step\d*"\s*:\s*\{\s*"(p2p|collective)")'
 )
 # Records behind length and checksum; the first has the version: field 3 behind the time, field 1.
-_TENSORBOARD = re.compile(rb"[\x01-\xff]\x00{7}.{4}\x09.{8}\x1a.brain\.Event:", re.DOTALL)
+_TENSORBOARD = regex(rb"[\x01-\xff]\x00{7}.{4}\x09.{8}\x1a.brain\.Event:", re.DOTALL)
 
 Answer = tuple[str, str]  # what it is, and the next step
 
@@ -120,6 +122,8 @@ def _page(path: Path, head: bytes) -> Answer | None:
             "the page about a file, not the file",
             "fetch its raw form: curl -fLO https://github.com/OWNER/REPO/raw/BRANCH/PATH",
         )
+    if b"trace" in start:
+        return "an HTML page about a trace, such as its viewer", "give the trace that it shows"
     return "an HTML page (a download that failed, or a login page)", _AGAIN
 
 

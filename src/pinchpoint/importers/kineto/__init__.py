@@ -4,7 +4,6 @@
 columns, ``assemble`` makes tables of them.
 """
 
-import re
 from pathlib import Path
 
 from pinchpoint.errors import HostileFile, UnreadableFile
@@ -24,6 +23,7 @@ from pinchpoint.importers.kineto.reading.scanner import (
 )
 from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.importers.open import Progress
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 
 __all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read", "read_arguments"]
@@ -51,11 +51,11 @@ _SIGNS = (
     b'"trace_id"',
     b'"ph"',
 )
-_OUR_OWN = re.compile(rb'"schema"\s*:\s*"pinchpoint')
+_OUR_OWN = regex(rb'"schema"\s*:\s*"pinchpoint')
 # rocprof 1 begins its list of events with an empty one, then names processes; rocpd reads it.
-_ROCPROF = re.compile(rb'^\{ ?"traceEvents":\[\{\}\s*,\{"args":\{"name":"[^"]{1,40}"\},"ph":"M"')
+_ROCPROF = regex(rb'^\{ ?"traceEvents":\[\{\}\s*,\{"args":\{"name":"[^"]{1,40}"\},"ph":"M"')
 # JSON of which something else is known: rocprofv3, load tests, lists of numbers, execution traces.
-_OTHERS = re.compile(
+_OTHERS = regex(
     rb'"rocprofiler-sdk-tool"|"request_throughput"|"request_rate"|"mean_ttft_ms"|"streaming_metrics"|"output_lens"|^\[\s*\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
 )
 _NAMES = (".json", ".json.gz", ".trace", ".trace.gz", ".json.tmp")

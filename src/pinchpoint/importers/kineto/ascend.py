@@ -15,6 +15,7 @@ from pinchpoint.importers.assembly.links import innermost_operator, innermost_ro
 from pinchpoint.importers.assembly.soundness import clocks, orphans, stream_order
 from pinchpoint.importers.health import health_table
 from pinchpoint.importers.kineto.reading.rare import Rare
+from pinchpoint.regex import regex
 from pinchpoint.trace import (
     ApiKind,
     Device,
@@ -33,18 +34,18 @@ from pinchpoint.trace.window import only
 DEVICE = "Ascend Hardware"
 _CALLS, _COLLECTIVES = "CANN", ("Communication", "HCCL")
 _DERIVED = ("Overlap Analysis", "AI Core Freq", "NPU MEM", "Overlap")
-_GROUP = re.compile(r"hcom|^(all|reduce|broadcast|send|recv)", re.IGNORECASE)
+_GROUP = regex(r"hcom|^(all|reduce|broadcast|send|recv)", re.IGNORECASE)
 # Tasks of a stream that wait for others or tell them something: no work.
-NO_WORK = re.compile(
+NO_WORK = regex(
     r"(EVENT|NOTIFY|STREAM)_?(WAIT|RECORD)|^Notify|WAIT_VALUE|^PROFILING_(EN|DIS)ABLE",
     re.IGNORECASE,
 )
-_COPY = re.compile(r"MEMCPY|SDMA|^Memcpy", re.IGNORECASE)
+_COPY = regex(r"MEMCPY|SDMA|^Memcpy", re.IGNORECASE)
 _SYNC = (
-    (re.compile(r"SynchronizeDevice|DeviceSynchronize"), ApiKind.SYNC_DEVICE),
-    (re.compile(r"SynchronizeStream|StreamSynchronize"), ApiKind.SYNC_STREAM),
-    (re.compile(r"SynchronizeEvent|EventSynchronize"), ApiKind.SYNC_EVENT),
-    (re.compile(r"Memcpy", re.IGNORECASE), ApiKind.COPY),
+    (regex(r"SynchronizeDevice|DeviceSynchronize"), ApiKind.SYNC_DEVICE),
+    (regex(r"SynchronizeStream|StreamSynchronize"), ApiKind.SYNC_STREAM),
+    (regex(r"SynchronizeEvent|EventSynchronize"), ApiKind.SYNC_EVENT),
+    (regex(r"Memcpy", re.IGNORECASE), ApiKind.COPY),
 )
 _ANSWERED = ("device-unread", "cpu-only", "no-device-activity", "no-device-properties")
 

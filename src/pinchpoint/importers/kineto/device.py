@@ -1,6 +1,5 @@
 """The tables of the device side: operations, annotations seen there, and their launches."""
 
-import re
 from typing import Any
 
 import msgspec
@@ -26,6 +25,7 @@ from pinchpoint.importers.kineto.reading.fields import ABSENT, ARGUMENTS, NULL, 
 from pinchpoint.importers.kineto.reading.rare import device_in
 from pinchpoint.importers.kineto.reading.scan import Place
 from pinchpoint.importers.kineto.threads import device_number, place_text
+from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, Names, Table, table
 from pinchpoint.trace.arrays import Array
 from pinchpoint.trace.kinds import collective_verb
@@ -195,7 +195,7 @@ def _put_collectives(cells: _Cells, of: Any, kind: Array, put: Any) -> None:
 
 
 # What the host calls a collective around its launch: PyTorch's annotation, or its operator.
-_ASKED = re.compile(r"(?:nccl:|c10d::)\w")
+_ASKED = regex(r"(?:nccl:|c10d::)\w")
 _UNNAMED = "other"
 
 

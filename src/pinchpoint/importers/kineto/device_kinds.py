@@ -2,6 +2,7 @@
 
 import re
 
+from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, MemoryKind
 from pinchpoint.trace.kinds import collective_kind
 
@@ -11,12 +12,10 @@ _COLLECTIVE_CATEGORIES = ("collective_comm",)
 MTIA_CATEGORY = "mtia_ccp_events"
 ANNOTATION_CATEGORY = "gpu_user_annotation"
 
-_ARROW = re.compile(r"\((\w+) -> (\w+)\)")
-_SHORT = re.compile(
-    r"\b([HDAPMS])to([HDAPMS])\b|\(([HDMS])2([HDMS])\)|\bMemcpy([HDAP])(?:to|2)([HDAP])"
-)
-_XLA_COPY = re.compile(r"Mem(cpy|set)")  # MemcpyH2D, MemcpyD2D, Memset; without a category
-_LONG = re.compile(r"(host|device)[_ ]?to[_ ]?(host|device)", re.IGNORECASE)
+_ARROW = regex(r"\((\w+) -> (\w+)\)")
+_SHORT = regex(r"\b([HDAPMS])to([HDAPMS])\b|\(([HDMS])2([HDMS])\)|\bMemcpy([HDAP])(?:to|2)([HDAP])")
+_XLA_COPY = regex(r"Mem(cpy|set)")  # MemcpyH2D, MemcpyD2D, Memset; without a category
+_LONG = regex(r"(host|device)[_ ]?to[_ ]?(host|device)", re.IGNORECASE)
 _WORDS = {
     "Pageable": MemoryKind.PAGEABLE,
     "Pinned": MemoryKind.PINNED,

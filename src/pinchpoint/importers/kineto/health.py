@@ -1,6 +1,5 @@
 """What the file itself shows to be wrong or missing."""
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,6 +24,7 @@ from pinchpoint.importers.kineto.reading.document import DocumentFrame
 from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.importers.kineto.reading.scan import Scanned
 from pinchpoint.importers.kineto.recorder import DEVICE_PROCESSES
+from pinchpoint.regex import regex
 from pinchpoint.trace import Device, HostKind, Names, Table, Thread
 from pinchpoint.trace.arrays import Array
 
@@ -36,8 +36,8 @@ AFTER_WINDOW_NS = 10**9  # buffers are flushed and kernels end within a second
 LONGEST_RATIO = 2  # of the recording: no operation lasts longer than it was recorded
 QUEUE_FULL = "Command Buffer Full"  # a full launch queue: not the profiler's work
 
-_OUT_OF_RANGE = re.compile(r"Out-of-range = (\d{1,12})")
-_STOPPED_EARLY = re.compile(r"CUPTI stopped early\? = [1-9]")
+_OUT_OF_RANGE = regex(r"Out-of-range = (\d{1,12})")
+_STOPPED_EARLY = regex(r"CUPTI stopped early\? = [1-9]")
 
 
 @dataclass

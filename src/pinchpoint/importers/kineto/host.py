@@ -1,6 +1,5 @@
 """The tables of the host side: operators, steps, runtime calls."""
 
-import re
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.importers.kineto.reading.scanner import ScannerName, nest
 from pinchpoint.importers.kineto.recorder import sign_of_torch
 from pinchpoint.importers.kineto.threads import Threads
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Names, Table, empty_table, table
 from pinchpoint.trace.arrays import Array
 from pinchpoint.trace.engine_steps import engine_step
@@ -23,14 +23,14 @@ from pinchpoint.trace.kinds import api_kind, without_version
 # What a host event is, from its category and name.
 
 
-STEP = re.compile(r"ProfilerStep#(\d+)")
+STEP = regex(r"ProfilerStep#(\d+)")
 
 _MODULE_PREFIX = "nn.Module: "
 # torch wraps each phase of compilation in a record_function of this form.
 _TIMED_COMPILATION = "(dynamo_timed)"
 # Ranges that torch writes with the category of an operator: before 2022 all of them, and still
 # those around code that dynamo compiled, which is execution.
-_ANNOTATION = re.compile(
+_ANNOTATION = regex(
     r"ProfilerStep#|enumerate\(|Optimizer\.\w+#|#+ |Torch-Compiled Region|Pregraph bytecode"
     r"|TorchDynamo Cache Lookup|DistributedDataParallel\.|FullyShardedDataParallel\."
 )

@@ -1,10 +1,10 @@
 """Who wrote a Chrome trace, by what its frame, its processes and its events show."""
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from pinchpoint.importers.kineto.reading.rare import Rare
+from pinchpoint.regex import regex
 
 # Only positive signs count; a file without one has no known recorder.
 #
@@ -34,9 +34,9 @@ _HEADER = frozenset(
     }
 )
 _NAMES = {
-    "cpu_op": re.compile(r"(?:aten|autograd|c10d?|inductor|prims?|torch)::|ProfilerStep#\d"),
-    "user_annotation": re.compile(r"ProfilerStep#\d|Optimizer\.\w+#"),
-    "python_function": re.compile(r"nn\.Module: |<built-in |.*\(\d+\): "),
+    "cpu_op": regex(r"(?:aten|autograd|c10d?|inductor|prims?|torch)::|ProfilerStep#\d"),
+    "user_annotation": regex(r"ProfilerStep#\d|Optimizer\.\w+#"),
+    "python_function": regex(r"nn\.Module: |<built-in |.*\(\d+\): "),
 }
 _NAMES["Operator"] = _NAMES["cpu_op"]  # as it was called in 2021
 

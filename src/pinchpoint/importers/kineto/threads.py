@@ -1,7 +1,5 @@
 """Host threads: pairs of process and thread ids become positions in ``Trace.threads``."""
 
-import re
-
 import numpy as np
 
 from pinchpoint.importers.kineto.columns import Columns, used_in_order
@@ -9,6 +7,7 @@ from pinchpoint.importers.kineto.reading.fields import Lane
 from pinchpoint.importers.kineto.reading.lenient import value_text
 from pinchpoint.importers.kineto.reading.rare import Rare, device_in, thread_label
 from pinchpoint.importers.kineto.reading.scan import Place
+from pinchpoint.regex import regex
 from pinchpoint.trace import Thread
 from pinchpoint.trace.arrays import Array
 
@@ -63,7 +62,7 @@ def place_text(place: Place) -> tuple[str, str]:
 
 OF_A_TPU = "XLA Ops"  # a line of a device without streams
 _STREAM = "Stream"
-_DEVICE = re.compile(r"/device:\w+:(\d{1,5})$")
+_DEVICE = regex(r"/device:\w+:(\d{1,5})$")
 
 
 def device_number(process_name: str | None) -> int | None:

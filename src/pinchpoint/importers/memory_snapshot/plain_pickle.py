@@ -23,11 +23,12 @@ from pinchpoint.importers.memory_snapshot.pickle_state import (
     Reducer,
     Truncated,
 )
+from pinchpoint.regex import regex
 
 MAX_OPEN = 64  # real snapshots nest 7 deep
 
-_RUN = re.compile(rb"(?:h.|j.{4})+e", re.DOTALL)  # references to earlier values, then APPENDS
-_REFERENCE = re.compile(rb"h(.)|j(.{4})", re.DOTALL)
+_RUN = regex(rb"(?:h.|j.{4})+e", re.DOTALL)  # references to earlier values, then APPENDS
+_REFERENCE = regex(rb"h(.)|j(.{4})", re.DOTALL)
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, struct.error)
 
 

@@ -17,6 +17,7 @@ from pinchpoint.importers.ncu.launch import (
     number,
     triple,
 )
+from pinchpoint.regex import regex
 
 _SOL = "GPU Speed Of Light Throughput"
 _COMPUTE = "Compute Workload Analysis"
@@ -137,14 +138,14 @@ def metric_of(section: str, name: str) -> str:
 
 # "  name (2, 66, 1)x(384, 1, 1), Context 1, Stream 7, Device 0, CC 9.0"; before 2022 the sizes
 # were left out: "  name, 2022-Jan-01 12:00:00, Context 1, Stream 7"
-_TEXT_LAUNCH = re.compile(
+_TEXT_LAUNCH = regex(
     r"^  (?P<name>\S.*?)(?: (?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\)))?"
     r"(?:, \d{4}-\w+-\d+ [\d:]+)?, Context (?P<context>\d+), Stream (?P<stream>\d+)"
     r"(?:, Device (?P<device>\d+), CC (?P<major>\d+)\.(?P<minor>\d+))?\s*$"
 )
-_SECTION = re.compile(r"^    Section: (.+?)\s*$")
-_RULE = re.compile(r"^    (OPT|INF|WRN|ERR)\s+(?:Est\. (Local )?Speedup: ([\d.,]+)%\s*)?(.*?)\s*$")
-_DASHES = re.compile(r"^    (-+) (-+) (-+)\s*$")
+_SECTION = regex(r"^    Section: (.+?)\s*$")
+_RULE = regex(r"^    (OPT|INF|WRN|ERR)\s+(?:Est\. (Local )?Speedup: ([\d.,]+)%\s*)?(.*?)\s*$")
+_DASHES = regex(r"^    (-+) (-+) (-+)\s*$")
 _LONGEST_LINE = 65536  # characters; ncu wraps at some hundred
 
 

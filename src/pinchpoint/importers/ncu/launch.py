@@ -1,10 +1,10 @@
 """What every form of an ncu report is read into: launches with metrics and rule results."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import field
 
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Launches:
 _NOTHING = {"", "nan", "-nan", "no data", "n/a", "(!) n/a", "(!) nan", "inf", "-inf"}
 _NO_MEASUREMENT = 1e30  # a launch of a day that moved 1e18 bytes/s stays far below, in any unit
 _GROUPS = "\u00a0\u202f '’"  # how locales group digits besides comma and point
-_PLAIN = re.compile(r"^-?[\d.,\u00a0\u202f '’]*\d(?:[eE][+-]?\d+)?$")
-_TRIPLE = re.compile(r"^\(? *(\d+)[,x ] *(\d+)[,x ] *(\d+) *\)?$")
+_PLAIN = regex(r"^-?[\d.,\u00a0\u202f '’]*\d(?:[eE][+-]?\d+)?$")
+_TRIPLE = regex(r"^\(? *(\d+)[,x ] *(\d+)[,x ] *(\d+) *\)?$")
 
 # Marks of a decimal sign: something that a group separator never does.
-_POINT = re.compile(r"\d,\d{3}\.\d|^-?\d+\.(\d{1,2}|\d{4,})$|^-?0\.\d+$|^-?\d{4,}\.\d+$")
-_COMMA = re.compile(r"\d\.\d{3},\d|^-?\d+,(\d{1,2}|\d{4,})$|^-?0,\d+$|^-?\d{4,},\d+$")
+_POINT = regex(r"\d,\d{3}\.\d|^-?\d+\.(\d{1,2}|\d{4,})$|^-?0\.\d+$|^-?\d{4,}\.\d+$")
+_COMMA = regex(r"\d\.\d{3},\d|^-?\d+,(\d{1,2}|\d{4,})$|^-?0,\d+$|^-?\d{4,},\d+$")
 
 
 def decimal_sign(values: Iterable[str]) -> str:

@@ -1,7 +1,6 @@
 """From the tables of an export to a Trace: one clock, one numbering, every row linked."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -30,6 +29,7 @@ from pinchpoint.importers.nsys.host import (
 from pinchpoint.importers.nsys.host_table import ProcessKeys, ThreadIndex, pid_of
 from pinchpoint.importers.nsys.nvtx import Ranges, find_steps, read_payloads, read_ranges
 from pinchpoint.importers.nsys.session import NsysSession, read_session, thread_labels
+from pinchpoint.regex import regex
 from pinchpoint.trace import Device, FlowKind, Names, Source, Table, Thread, Trace, table
 from pinchpoint.trace.arrays import Ints, distinct_rows
 
@@ -146,7 +146,7 @@ def _records(database: Database, process: ProcessKeys, waits: dict[str, Ints], c
 
 
 _MOST_NAMED, _LONGEST_NAME = 5, 60  # of what is passed over: enough to know the file by
-_NEWER_FORM = re.compile(r"(CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS)_V\d+")
+_NEWER_FORM = regex(r"(CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS)_V\d+")
 
 
 def unread_tables(database: Database) -> Iterator[Fact]:
@@ -185,7 +185,7 @@ def _is_empty(database: Database, table: str) -> bool:
 
 
 # nsys warns of each kind of event that was asked for and did not occur: graphics, mostly
-_IRRELEVANT = re.compile(r"^No (?!CUDA|NVTX).* events collected")
+_IRRELEVANT = regex(r"^No (?!CUDA|NVTX).* events collected")
 
 
 def build(database: Database, bytes_on_disk: int) -> Trace:

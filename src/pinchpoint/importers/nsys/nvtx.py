@@ -11,6 +11,7 @@ import numpy as np
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.files.database import Database
 from pinchpoint.importers.nsys.database import Strings
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Names
 from pinchpoint.trace.arrays import Codes, Ints, Mask, NameIds
 from pinchpoint.trace.engine_steps import engine_step
@@ -20,7 +21,7 @@ NO_NAME = -1  # no position of a name
 NO_TIME = -(2**62)  # below all times; differences fit into 64 bits
 
 # PyTorch's emit_nvtx writes "aten::mm, seq = 12, op_id = 9, sizes = [[4, 4], [4, 4]], ..."
-_OPERATOR = re.compile(
+_OPERATOR = regex(
     r"^(?P<name>.*?)(?:, seq = (?P<seq>\d+))?(?:, op_id = \d+)?"
     r"(?:, sizes = (?P<sizes>[\[\]\d, ]*?))?(?:, input_op_ids = .*)?$",
     re.DOTALL,
@@ -120,11 +121,11 @@ def _understand(text: object, names: Names) -> _Meaning:
 
 # The words by which loops call their rounds, the most telling first.
 _STEP_WORDS = (
-    re.compile(r"^ProfilerStep\s*#?\s*(\d+)$"),
-    re.compile(r"^(?:train(?:ing)?|global|optim(?:izer)?|eval|inference|decode)?[\s_:-]*step[\s_:#=-]*(\d*)$",
+    regex(r"^ProfilerStep\s*#?\s*(\d+)$"),
+    regex(r"^(?:train(?:ing)?|global|optim(?:izer)?|eval|inference|decode)?[\s_:-]*step[\s_:#=-]*(\d*)$",
                re.IGNORECASE),
-    re.compile(r"^(?:train(?:ing)?)?[\s_:-]*iter(?:ation)?[\s_:#=-]*(\d*)$", re.IGNORECASE),
-    re.compile(r"^(?:train(?:ing)?|mini)?[\s_:-]*batch[\s_:#=-]*(\d*)$", re.IGNORECASE),
+    regex(r"^(?:train(?:ing)?)?[\s_:-]*iter(?:ation)?[\s_:#=-]*(\d*)$", re.IGNORECASE),
+    regex(r"^(?:train(?:ing)?|mini)?[\s_:-]*batch[\s_:#=-]*(\d*)$", re.IGNORECASE),
 )  # fmt: skip
 _LEAST_MARKERS = 2  # one range says nothing about a repetition
 

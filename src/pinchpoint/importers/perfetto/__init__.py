@@ -28,6 +28,7 @@ from pinchpoint.importers.perfetto.packets import (
     read_slices,
 )
 from pinchpoint.importers.perfetto.sequences import Track
+from pinchpoint.regex import regex
 from pinchpoint.trace import Device, DeviceKind, HostKind, Source, Trace
 from pinchpoint.trace.arrays import Array, Ints, Rows
 from pinchpoint.trace.kinds import api_kind, without_version
@@ -50,8 +51,8 @@ _ON_DEVICE = frozenset(
     )
 )
 _RANGES = frozenset(["marker_api", "rocm_roctx", "user", "user_annotation"])
-_QUEUE = re.compile(r"\b(?:AGENT|GPU|DEVICE)\b.*\b(?:QUEUE|STREAM)\b|^stream \d+", re.IGNORECASE)
-_NUMBERED = re.compile(r"\b(AGENT|GPU|DEVICE|QUEUE|STREAM)\b\s*\[?#?(\d{1,6})", re.IGNORECASE)
+_QUEUE = regex(r"\b(?:AGENT|GPU|DEVICE)\b.*\b(?:QUEUE|STREAM)\b|^stream \d+", re.IGNORECASE)
+_NUMBERED = regex(r"\b(AGENT|GPU|DEVICE|QUEUE|STREAM)\b\s*\[?#?(\d{1,6})", re.IGNORECASE)
 _MOST_BYTES = 2 << 30  # read at once
 _LONGEST_LENGTH = 4  # bytes of the length of a packet
 # Of a TracePacket: clocks, time, writer, events, interned names, flags, configuration, descriptors.

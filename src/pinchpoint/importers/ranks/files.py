@@ -34,11 +34,12 @@ from pinchpoint.importers.ranks.names import (
     unless_all_alike,
 )
 from pinchpoint.importers.ranks.places import listed, looks_like_a_recording, others_in
+from pinchpoint.regex import regex
 
 MOST_BESIDE = 20_000  # files that are looked at for the other ranks of one
 # Servers record the capture of their graphs beside the rounds that replay them:
 # capture_traces/graph_capture_rank_0.json.gz.
-_CAPTURE = re.compile(r"(?<![a-z])(graph_capture|capture_(traces|graph))(?![a-z])", re.IGNORECASE)
+_CAPTURE = regex(r"(?<![a-z])(graph_capture|capture_(traces|graph))(?![a-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

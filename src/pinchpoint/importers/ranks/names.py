@@ -7,23 +7,22 @@ from string import digits
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.ranks.places import head_text
+from pinchpoint.regex import regex
 
 # A rank has at most seven digits: a longer number names something else. Digits are ASCII.
-_OURS = re.compile(r"(?:^|/)rank([0-9]{1,7})of([0-9]{1,7})\.")
-_RANK = re.compile(r"(?<![a-z])rank[-_ =]?([0-9]{1,7})(?!\d)", re.IGNORECASE)
-_WORKER = re.compile(r"(?<![a-z])(?:worker|process|proc)[-_ =]?([0-9]{1,7})(?!\d)", re.IGNORECASE)
-_AXIS = re.compile(
-    r"(?<![a-z])(dcp|etp|tp|dp|pp|ep|cp|sp)[-_]?([0-9]{1,7})(?![\da-z])", re.IGNORECASE
-)
-_NUMBER = re.compile(r"(?<![\d.])([0-9]{1,6})(?![\d])")
-_TIME = re.compile(r"(?<!\d)([0-9]{10,19})(?!\d)")  # seconds to nanoseconds since 1970
-_HEAD_RANK = re.compile(r'\\?"rank\\?"\s*:\s*([0-9]{1,7})\b')
-_HEAD_WORLD = re.compile(r'\\?"world_size\\?"\s*:\s*([0-9]{1,7})\b')
-_HEAD_BASE_NS = re.compile(r'"baseTimeNanoseconds"\s*:\s*([0-9]{1,19})\b')
-_HEAD_TS_US = re.compile(r'"ts"\s*:\s*"?([0-9]{1,19}(?:\.[0-9]+)?)')
+_OURS = regex(r"(?:^|/)rank([0-9]{1,7})of([0-9]{1,7})\.")
+_RANK = regex(r"(?<![a-z])rank[-_ =]?([0-9]{1,7})(?!\d)", re.IGNORECASE)
+_WORKER = regex(r"(?<![a-z])(?:worker|process|proc)[-_ =]?([0-9]{1,7})(?!\d)", re.IGNORECASE)
+_AXIS = regex(r"(?<![a-z])(dcp|etp|tp|dp|pp|ep|cp|sp)[-_]?([0-9]{1,7})(?![\da-z])", re.IGNORECASE)
+_NUMBER = regex(r"(?<![\d.])([0-9]{1,6})(?![\d])")
+_TIME = regex(r"(?<!\d)([0-9]{10,19})(?!\d)")  # seconds to nanoseconds since 1970
+_HEAD_RANK = regex(r'\\?"rank\\?"\s*:\s*([0-9]{1,7})\b')
+_HEAD_WORLD = regex(r'\\?"world_size\\?"\s*:\s*([0-9]{1,7})\b')
+_HEAD_BASE_NS = regex(r'"baseTimeNanoseconds"\s*:\s*([0-9]{1,19})\b')
+_HEAD_TS_US = regex(r'"ts"\s*:\s*"?([0-9]{1,19}(?:\.[0-9]+)?)')
 _DISTRIBUTED = "distributedInfo"
 _MOST_COMPARED = 16  # files of one rank
-_PIECES = re.compile(r"[0-9]{1,4000}|[^0-9]+")  # longer numbers are none to Python either
+_PIECES = regex(r"[0-9]{1,4000}|[^0-9]+")  # longer numbers are none to Python either
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import glob
 import os
-import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers.files.remote import file_system, is_url
 from pinchpoint.importers.open import format_of, read_head
+from pinchpoint.regex import regex
 from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_FILE, RUN_FILE, TRACES
 
 _PLAIN = (".json", ".sqlite", ".xplane.pb")
@@ -21,7 +21,7 @@ _NOT_RECORDINGS = (RUN_FILE, METRICS_FILE, ENVIRONMENT_FILE, "provenance.json", 
 _BENCH_SESSION, _BENCH_PROFILE = "session.json", "profile"  # see bench_folder.py
 _HEAD_BYTES = 1 << 16  # eight devices are described before what says the rank
 # Beside the recordings of a job, by the same program: what its operators were given, its memory.
-_BESIDE = re.compile(r"(^|[._-])(et|execution_trace|chakra|memory_timeline|memory)([._-]|$)")
+_BESIDE = regex(r"(^|[._-])(et|execution_trace|chakra|memory_timeline|memory)([._-]|$)")
 _BESIDE_SIGNS = (b'"schema"', b"[[")
 _LONGEST_LIST_BYTES = 16 << 20  # a document of a run folder takes kilobytes
 _MOST_BELOW = 1_000_000  # ten files of each of 100,000 ranks; listed in some seconds

@@ -16,14 +16,13 @@ import numpy as np
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.open import load
-from pinchpoint.importers.run_folder.course import run_course
+from pinchpoint.importers.run_folder.facts import device_record, run_facts
 from pinchpoint.importers.run_folder.samples import run_samples
 from pinchpoint.importers.run_folder.values import run_values
 from pinchpoint.importers.telemetry._samples import health_table
 from pinchpoint.importers.telemetry.log import collect
 from pinchpoint.run_folder.documents import (
     EnvironmentDocument,
-    GpuRecord,
     ProcessDocument,
     ReadDocument,
     RecordingNote,
@@ -46,10 +45,8 @@ from pinchpoint.run_folder.layout import (
     TELEMETRY_FILE,
     TRACES,
 )
-from pinchpoint.run_folder.metrics import MetricsDocument, cores_taken
+from pinchpoint.run_folder.metrics import MetricsDocument
 from pinchpoint.trace import (
-    DeviceSetting,
-    LoaderWorker,
     Names,
     RunFacts,
     Source,
@@ -57,85 +54,6 @@ from pinchpoint.trace import (
     Trace,
     table,
 )
-
-# ------------------------------------------------------------------------------------------------
-# From the documents of a run folder to the facts that analyses read.
-
-
-def run_facts(
-    run: RunDocument,
-    process: ProcessDocument,
-    environment: EnvironmentDocument,
-    workers: Sequence[WorkerDocument],
-    metrics: MetricsDocument,
-) -> RunFacts:
-    """The facts of the process that was recorded, and of its machine."""
-    return RunFacts(
-        unprofiled_step_ns=process.steps.unprofiled_ns,
-        data_wait_ns=process.steps.wait_ns,
-        command=run.command,
-        working_directory=run.working_directory,
-        # as the program itself had them, else as it was started
-        variables=MappingProxyType(environment.variables.values | process.variables),
-        cores_allowed=_cores_allowed(process.cores_allowed, environment.host.cgroup_cpu_max),
-        cores_there=environment.host.cpus_logical,
-        cpu_nodes=process.cpu_nodes,
-        torch_threads=process.switches.torch_num_threads,
-        onednn=process.switches.onednn,
-        cpu_features=environment.host.cpu_features,
-        page_faults_per_step=process.steps.page_faults_per_step,
-        kernel_ns_per_step=process.steps.kernel_ns_per_step,
-        loader_workers=tuple(
-            LoaderWorker(w.workers, w.busy_ns, w.alive_ns, w.torch_threads) for w in workers
-        ),
-        course=run_course(run, process),
-        device=_setting(device_record(process, environment)),
-        devices=environment.gpu.count,
-        processes=len(metrics.ranks) or None,
-    )
-
-
-def was_contended(recording: str) -> bool:
-    """Whether others took the cores while this file of a run folder's traces was recorded."""
-    folder = Path(recording).parent
-    if folder.name != TRACES:
-        return False
-    try:
-        metrics = read_if_there(folder.parent / METRICS_FILE, MetricsDocument).document
-    except UnreadableFile:
-        return False
-    return cores_taken(metrics.others.cpu)
-
-
-def device_record(process: ProcessDocument, environment: EnvironmentDocument) -> GpuRecord | None:
-    """What is recorded of the device that the process used: by its uuid, or the only one."""
-    devices = environment.gpu.devices or ()
-    uuid = None if process.device is None else process.device.uuid
-    mine = [d for d in devices if uuid is not None and d.uuid == uuid]
-    mine = mine or (list(devices) if len(devices) == 1 else [])
-    return mine[0] if mine else None
-
-
-def _setting(record: GpuRecord | None) -> DeviceSetting | None:
-    if record is None:
-        return None
-    return DeviceSetting(record.power_limit_default_w, record.numa_node)
-
-
-def _cores_allowed(affinity: int | None, cpu_max: str | None) -> float | None:
-    """Affinity, cut by the control group's quota; None where neither is known."""
-    quota = _quota(cpu_max)
-    known = [float(cores) for cores in (affinity, quota) if cores is not None]
-    return min(known) if known else None
-
-
-def _quota(text: str | None) -> float | None:
-    """``cpu.max`` of a control group: ``200000 100000`` is two cores, ``max 100000`` none."""
-    parts = (text or "").split()
-    if len(parts) != 2 or not all(p.isascii() and p.isdecimal() and len(p) < 16 for p in parts):
-        return None
-    return int(parts[0]) / max(int(parts[1]), 1)
-
 
 # ------------------------------------------------------------------------------------------------
 # A folder that ``pinchpoint run`` wrote: its recording, with everything else the run knows.

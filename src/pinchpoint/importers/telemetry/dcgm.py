@@ -5,10 +5,10 @@ and changed units with some: a name then ends in its unit. Blank values are huge
 and unknown here. Series of a MIG slice are kept apart from those of the whole device.
 """
 
-import re
 from pathlib import Path
 
 from pinchpoint.importers.telemetry._samples import Samples, lines, number, small_number
+from pinchpoint.regex import regex
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "DCGM exporter text"
@@ -71,8 +71,8 @@ _RATES: dict[str, tuple[str, float]] = {
 # dcgm_structs.h: each type has four blanks, for no value, not found, not supported, not permitted.
 _BLANKS = {base + kind for base in (2.0**47, 2.0**31 - 16) for kind in range(4)}
 _BLANK_INT64 = 2.0**63 - 2048  # 64-bit blanks, as far as a float tells them apart
-_LINE = re.compile(r"(DCGM_FI_\w+)\{(.*)\}\s+(\S+)(?:\s+(\d{1,15}))?\s*$")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LINE = regex(r"(DCGM_FI_\w+)\{(.*)\}\s+(\S+)(?:\s+(\d{1,15}))?\s*$")
+_LABEL = regex(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def claims(path: Path, head: bytes) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.telemetry._samples import Samples, lines, number, small_number
+from pinchpoint.regex import regex
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "nvidia-smi dmon"
@@ -45,7 +46,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
     "nvlrx": ("nvlink_rx_bytes_per_s", _MIB),
     "nvltx": ("nvlink_tx_bytes_per_s", _MIB),
 }
-_HEADER = re.compile(r"#\s*(?:date[,\s]+)?(?:time[,\s]+)?gpu[,\s]", re.I)
+_HEADER = regex(r"#\s*(?:date[,\s]+)?(?:time[,\s]+)?gpu[,\s]", re.I)
 
 
 def claims(path: Path, head: bytes) -> bool:

@@ -1,10 +1,10 @@
 """Our own ``telemetry.csv``, as ``pinchpoint run`` and ``pinchpoint monitor --log`` write it."""
 
-import re
 from pathlib import Path
 
 from pinchpoint.importers.telemetry._samples import Samples, lines, number, small_number
 from pinchpoint.monitor.sample import METRICS
+from pinchpoint.regex import regex
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "pinchpoint telemetry"
@@ -12,7 +12,7 @@ FILES = (".csv", "pinchpoint run, pinchpoint monitor --log")
 READS: tuple[str, ...] = ("counters",)
 NOT_READ = ""
 
-_TIME = re.compile(r"[0-9]{1,18}|[0-8][0-9]{18}")  # fits in 63 bits
+_TIME = regex(r"[0-9]{1,18}|[0-8][0-9]{18}")  # fits in 63 bits
 _START = b"unix_ns,device,"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.telemetry._samples import Samples, lines, number, small_number
+from pinchpoint.regex import regex
 from pinchpoint.trace import Device, Trace
 
 FORMAT = "nvidia-smi CSV"
@@ -49,7 +50,7 @@ _FIELDS: dict[str, tuple[str, float]] = {
 _IDENTITY = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial")
 _NOT_VALUES = {*_IDENTITY, "timestamp", "name", "gpu_name", "driver_version", "count", "pstate"}
 _TIMES = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S")
-_TITLE = re.compile(r"\s*([a-z_0-9.]+)\s*(?:\[.*\])?\s*$", re.I)
+_TITLE = regex(r"\s*([a-z_0-9.]+)\s*(?:\[.*\])?\s*$", re.I)
 
 
 def claims(path: Path, head: bytes) -> bool:

@@ -4,7 +4,6 @@ Times are those of the file, from the start of the profile. A line of a device t
 (modules, steps, framework operations) repeats what its streams or ``XLA Ops`` say, and is left out.
 """
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from pinchpoint.importers.xplane.host import HostRows, linked_tables
 from pinchpoint.importers.xplane.operations import Row, compiled_row, table_of_rows
 from pinchpoint.importers.xplane.programs import with_programs
 from pinchpoint.importers.xplane.space import Event, Line, Plane, device_of, device_row
+from pinchpoint.regex import regex
 from pinchpoint.trace import Names, Source, Table, Thread, Trace
 
 # ------------------------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ from pinchpoint.trace import Names, Source, Table, Thread, Trace
 
 
 _SIGN = {"MemoryAllocation": 1, "MemoryDeallocation": -1}
-_DEVICE = re.compile(r"(?:GPU|TPU)_(\d{1,5})_")  # GPU_0_bfc
+_DEVICE = regex(r"(?:GPU|TPU)_(\d{1,5})_")  # GPU_0_bfc
 _MOST_BYTES = 1 << 62  # sums of two fit into 64 bits
 
 
@@ -66,7 +66,7 @@ def _whole(event: Event, stat: str) -> int | None:
 
 FORMAT = "xplane"
 
-_DEVICE_PLANE = re.compile(r"/device:(\w+):(\d{1,5})$")
+_DEVICE_PLANE = regex(r"/device:(\w+):(\d{1,5})$")
 _NOT_THREADS = ("/host:metadata", "/host:__ScopeRangeCallStack__")
 _SURELY_A_DATE_NS = 10**17  # three years; no profile is that long
 _LONGEST_STEP = 10  # digits
@@ -252,7 +252,7 @@ def _named_as_xla_does(placed: _Placed) -> _Placed:
 # Host memory is space 5 of XLA's layouts: ``f32[8]{0:S(5)} copy-done(...)``. What a copy writes is
 # its result, or the first of a tuple: ``(f32[8]{0}, f32[8]{0:S(5)}, u32[]) copy-start(...)``.
 _OF_HOST = "S(5)"
-_COPYING = re.compile(
+_COPYING = regex(
     r" = \(?(?P<to>\w+\[[^\]]*\](?:\{[^}]*\})?).*?"
     r"\s(?P<how>copy|copy-start|copy-done|dynamic-(?:update-)?slice(?:-start|-done)?)\("
 )

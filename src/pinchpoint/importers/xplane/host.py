@@ -3,7 +3,6 @@
 The same for both formats: JAX's Chrome trace writes the statistics of an event as its arguments.
 """
 
-import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,12 +11,13 @@ import numpy as np
 from pinchpoint.importers.assembly.timeline import Rows
 from pinchpoint.importers.xplane.operations import Row, table_of_rows
 from pinchpoint.importers.xplane.space import Event
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Names, Table, table
 from pinchpoint.trace.intervals import NO_ROW, innermost, nest, nesting_order
 from pinchpoint.trace.kinds import api_kind
 
-_CALL = re.compile(r"(?:cu|cuda|hip)[A-Z]\w*")
-_FRAME = re.compile(r"\$(?P<file>[^\n]+):(?P<line>\d{1,9}) (?P<function>[^\n]*)")
+_CALL = regex(r"(?:cu|cuda|hip)[A-Z]\w*")
+_FRAME = regex(r"\$(?P<file>[^\n]+):(?P<line>\d{1,9}) (?P<function>[^\n]*)")
 
 
 def rows_of(event: Event) -> dict[str, Row]:

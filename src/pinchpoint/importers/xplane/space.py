@@ -13,6 +13,7 @@ from typing import Any
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.files.wire import BYTES, FIXED64, VARINT, Field, MalformedMessage, fields
+from pinchpoint.regex import regex
 from pinchpoint.trace import Device, DeviceKind, MemoryKind
 from pinchpoint.trace.kinds import collective_kind
 
@@ -212,8 +213,8 @@ def _signed(number: int) -> int:
 # What a device's plane says: the device itself, and one operation on it.
 
 
-_PAIRS = re.compile(r"(\w+):(\S+)")  # regs:32 grid:8192,1,1, and kind_src:device size:4
-_COPY = re.compile(r"Memcpy(?P<from>[HD])2(?P<to>[HD])", re.IGNORECASE)
+_PAIRS = regex(r"(\w+):(\S+)")  # regs:32 grid:8192,1,1, and kind_src:device size:4
+_COPY = regex(r"Memcpy(?P<from>[HD])2(?P<to>[HD])", re.IGNORECASE)
 _MEMORY = {
     "device": MemoryKind.DEVICE,
     "pinned": MemoryKind.PINNED,

@@ -1,11 +1,8 @@
 """What the rules said, as parts of the document."""
 
 from collections.abc import Iterable
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, Leak, growth
-from pinchpoint.analysis.memory.history import recorded_histories
-from pinchpoint.analysis.memory.shortage import place, pressure, size
 from pinchpoint.analysis.replay import DropSyncs, RemoveHostTime, ScaleHostSpans
 from pinchpoint.diagnosis.commands import Program, in_its_words, program_of, spelt
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
@@ -22,10 +19,14 @@ from pinchpoint.diagnosis.registry import ask, rules
 from pinchpoint.diagnosis.rule import About, Outcome
 from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
-from pinchpoint.report.documents.memory import MemoryFinding
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.timeline.occurrences import occurrences
 from pinchpoint.trace import Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.memory.growth import Leak
+    from pinchpoint.report.documents.memory import MemoryFinding
+
 
 MOST_HIDES_RATIO = 0.6  # a gain below this part of its cost wants a reason
 MOST_ROWS = 20  # named one by one in the document; the timeline of the report has all of them
@@ -117,11 +118,14 @@ def finding_item(ranked: Ranked, program: Program = NOT_KNOWN) -> Finding:
 def _hidden_ns(ranked: Ranked) -> int | None:
     """Host time that the cause takes and that its fix does not win, where that is much of it.
 
-    The device works through it, or the host would wait for the device in its place.
+    The device works through it, or the host would wait for the device in its place. Of what a fix
+    only makes quicker the rest is not hidden.
     """
     finding, saving = ranked.finding, ranked.saving_ns
     of_the_host = (DropSyncs, RemoveHostTime, ScaleHostSpans)
     if ranked.given or not all(isinstance(change, of_the_host) for change in finding.changes):
+        return None
+    if any(isinstance(one, ScaleHostSpans) and one.factor > 0 for one in finding.changes):
         return None
     cost = finding.cost_ns_per_step or 0
     return cost - saving if finding.changes and 0 < saving < MOST_HIDES_RATIO * cost else None
@@ -138,7 +142,7 @@ MAJOR_RATIO = 0.1  # of the peak: such a finding is of high severity
 class Said:
     """The answers of the memory rules."""
 
-    findings: tuple[MemoryFinding, ...]
+    findings: "tuple[MemoryFinding, ...]"
     not_checked: tuple[Unanswered, ...]
     clear: tuple[str, ...]
     crashed: tuple[Unanswered, ...]
@@ -149,8 +153,12 @@ def findings(trace: Trace) -> Said:
     asked = [known for known in rules().values() if known.rule.about is About.MEMORY]
     program = program_of(trace)
     outcomes = [ask(known, trace) for known in asked]
+    from pinchpoint.analysis.memory.history import recorded_histories
+
     histories = recorded_histories(trace)
     major = MAJOR_RATIO * max((h.replay.peak("requested").bytes for h in histories), default=0)
+    from pinchpoint.report.documents.memory import MemoryFinding
+
     found = [
         MemoryFinding(
             **shared(in_its_words(f, program)) | {"id": o.id},
@@ -159,6 +167,8 @@ def findings(trace: Trace) -> Said:
         for o in outcomes
         for f in o.findings
     ]
+    from pinchpoint.analysis.memory.shortage import pressure
+
     failed = any(pressure(trace, h).failure is not None for h in histories)
     first = {k.id for k in asked if failed and k.rule.explains_full_memory}
     found.sort(key=lambda f: (f.id not in first, -(f.saving_bytes or 0)))
@@ -170,9 +180,12 @@ def findings(trace: Trace) -> Said:
     )
 
 
-def _negligible(trace: Trace) -> list[MemoryFinding]:
+def _negligible(trace: Trace) -> "list[MemoryFinding]":
     """Leaks too small to matter: said, so that nobody looks for them."""
     named_by = {known.rule.leak: id_ for id_, known in rules().items()}
+    from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
+    from pinchpoint.analysis.memory.history import recorded_histories
+
     return [
         _small_leak(named_by[leak.kind], leak)
         for history in recorded_histories(trace)
@@ -181,8 +194,11 @@ def _negligible(trace: Trace) -> list[MemoryFinding]:
     ]
 
 
-def _small_leak(id_: str, leak: Leak) -> MemoryFinding:
+def _small_leak(id_: str, leak: "Leak") -> "MemoryFinding":
     spot = leak.place
+    from pinchpoint.analysis.memory.shortage import place, size
+    from pinchpoint.report.documents.memory import MemoryFinding
+
     return MemoryFinding(
         id=id_,
         summary=(

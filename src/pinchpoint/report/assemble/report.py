@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -12,7 +12,6 @@ from pinchpoint.analysis.limits.roofs import spec_of
 from pinchpoint.analysis.mean.base_parts import OUTSIDE, base_parts
 from pinchpoint.analysis.mean.what_if import why_not_closer
 from pinchpoint.analysis.mean.whole_run import only_samples
-from pinchpoint.analysis.ranks.accounting import one_of_many
 from pinchpoint.analysis.replay.binding import too_few_operations
 from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
@@ -20,7 +19,6 @@ from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
-from pinchpoint.analysis.time.queue_over_time import queue_over_time
 from pinchpoint.analysis.work.kv_cache import kv_cache
 from pinchpoint.analysis.work.serving import serving
 from pinchpoint.diagnosis import windows
@@ -28,7 +26,6 @@ from pinchpoint.diagnosis.commands import program_of
 from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
-from pinchpoint.importers.ranks.files import command_for_all_ranks
 from pinchpoint.json_text import said
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
@@ -67,12 +64,14 @@ from pinchpoint.report.documents.report import (
     StepsInfo,
     TableColumn,
 )
-from pinchpoint.report.documents.roofline import RooflineDocument, roofline_document
-from pinchpoint.report.tables.build import tables
 from pinchpoint.report.words.report import CANNOT_CONCLUDE
 from pinchpoint.report.words.steps import NOT_CORRECTED
 from pinchpoint.trace import DeviceKind, Severity, Trace
 from pinchpoint.trace.processes import ProcessPart, processes
+
+if TYPE_CHECKING:
+    from pinchpoint.report.documents.roofline import RooflineDocument
+
 
 _RECORD_AGAIN = "export after the profiler has stopped"
 
@@ -130,15 +129,21 @@ def _of_samples(trace: Trace, health: Health, detailed: bool) -> Report:
 
 
 def _queue(trace: Trace) -> QueueInfo | None:
+    from pinchpoint.analysis.time.queue_over_time import queue_over_time
+
     found = queue_over_time(trace)
     return None if found is None else QueueInfo(**asdict(found))
 
 
 def _all_ranks(trace: Trace) -> str | None:
     """What to ask next about one rank in which nothing is found; None where there are no others."""
+    from pinchpoint.analysis.ranks.accounting import one_of_many
+
     if one_of_many(trace) is None:
         return None
     path = Path(trace.source.path)
+    from pinchpoint.importers.ranks.files import command_for_all_ranks
+
     return command_for_all_ranks(path) if trace.source.path and path.exists() else None
 
 
@@ -152,11 +157,17 @@ def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> 
         processes=tuple(_process(part) for part in processes(trace)),
         serving=_serving(trace),
         kv_cache=_kv_cache(trace),
-        tables=_sums(trace) | (tables(windows.names_of(trace)) | tables(trace) if detailed else {}),
+        tables=_sums(trace) | (_tables(trace) if detailed else {}),
         roofline=_roofline(trace) if detailed else None,
         run=run_info(trace),
         **conclusions,
     )
+
+
+def _tables(trace: Trace) -> dict[str, ResultTable]:
+    from pinchpoint.report.tables.build import tables
+
+    return tables(windows.names_of(trace)) | tables(trace)
 
 
 def _sums(trace: Trace) -> dict[str, ResultTable]:
@@ -215,8 +226,10 @@ def _process(part: ProcessPart) -> ProcessInfo:
     )
 
 
-def _roofline(trace: Trace) -> RooflineDocument | None:
+def _roofline(trace: Trace) -> "RooflineDocument | None":
     """None where nothing ran whose FLOPs or bytes are known."""
+    from pinchpoint.report.documents.roofline import roofline_document
+
     document = roofline_document(trace, _MOST_POINTS)
     known = any(point.bound is not None for point in document.points)
     return document if known or document.utilisation is not None else None
@@ -224,6 +237,8 @@ def _roofline(trace: Trace) -> RooflineDocument | None:
 
 def _source(trace: Trace) -> SourceInfo:
     tables = (trace.host_ops, trace.api_calls, trace.device_ops)
+    from pinchpoint.analysis.ranks.accounting import one_of_many
+
     return SourceInfo(
         path=_text(trace.source.path),
         format=trace.source.format,

@@ -1,14 +1,12 @@
 """The parts of the document that come from looks at the whole run."""
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from pinchpoint.analysis.mean.crew import Crew, crew
-from pinchpoint.analysis.mean.outside import Phase, phases
 from pinchpoint.analysis.mean.ways import Way
 from pinchpoint.analysis.mean.whole_run import RunAccount, RunPlace, only_samples, run_account
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.diagnosis.commands import program_of, spelt
-from pinchpoint.diagnosis.evidence.run_places import account_of, in_run, location_of
 from pinchpoint.report.documents.report import (
     Health,
     HealthFact,
@@ -21,6 +19,11 @@ from pinchpoint.report.documents.run import PhaseInfo, RunInfo, RunPlaceInfo, Wa
 from pinchpoint.report.words.report import CANNOT_CONCLUDE
 from pinchpoint.trace import RunSamples, Trace
 
+if TYPE_CHECKING:
+    from pinchpoint.analysis.mean.crew import Crew
+    from pinchpoint.analysis.mean.outside import Phase
+
+
 MOST_PLACES = 20  # in the document; the table has as many
 FEWEST_LOOKS = 20  # of fewer, a half may be a quarter or three quarters
 FEW_LOOKS = 100  # of fewer, shares are uncertain by ten points and more
@@ -32,8 +35,12 @@ def run_info(trace: Trace) -> RunInfo | None:
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     if samples is None or account is None:
         return None
+    from pinchpoint.analysis.mean.crew import crew
+
     team, usage = crew(trace), samples.usage
     known = usage is not None and usage.user_ns is not None
+    from pinchpoint.analysis.mean.outside import phases
+
     return RunInfo(
         alone=only_samples(trace),
         total_ns=account.total_ns,
@@ -70,7 +77,7 @@ def _cpu_ns(samples: RunSamples) -> int:
     return own + max(usage.children_ns or 0, looked_at)
 
 
-def _phase(phase: Phase) -> PhaseInfo:
+def _phase(phase: "Phase") -> PhaseInfo:
     return PhaseInfo(
         phase=phase.id,
         ns=phase.ns,
@@ -80,6 +87,8 @@ def _phase(phase: Phase) -> PhaseInfo:
 
 
 def _places(places: Iterable[RunPlace]) -> tuple[RunPlaceInfo, ...]:
+    from pinchpoint.diagnosis.evidence.run_places import location_of
+
     return tuple(
         RunPlaceInfo(
             location=location_of(place),
@@ -105,6 +114,8 @@ def _ways(ways: Mapping[Way, int]) -> tuple[WayInfo, ...]:
 
 def run_health(trace: Trace, health: Health) -> Health:
     """Whether there are enough looks to conclude from."""
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     looks = account_of(trace).looks
     if looks >= FEW_LOOKS or health.verdict == CANNOT_CONCLUDE:
         return health
@@ -126,6 +137,8 @@ _UNSURE = "shares are uncertain by ten points and more; a longer run is surer"
 
 def run_steps(trace: Trace) -> StepsInfo:
     """The whole run as one step."""
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     return StepsInfo(
         how="none",
         typical_ns=account_of(trace).total_ns or None,
@@ -134,6 +147,8 @@ def run_steps(trace: Trace) -> StepsInfo:
 
 def run_breakdown(trace: Trace) -> tuple[PartOfStep, ...]:
     """What the main thread did; adds up to the run."""
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     return tuple(
         PartOfStep(
             part=way.value,
@@ -147,6 +162,9 @@ def run_breakdown(trace: Trace) -> tuple[PartOfStep, ...]:
 
 def run_tables(trace: Trace) -> dict[str, ResultTable]:
     """Where the main thread was, function by function."""
+    from pinchpoint.analysis.mean.crew import crew
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     account, team = account_of(trace), crew(trace)
     found = {"run-places": _table("run-places", "Where the main thread was", account)}
     if team is not None:
@@ -155,7 +173,7 @@ def run_tables(trace: Trace) -> dict[str, ResultTable]:
     return found
 
 
-def _table(id_: str, title: str, of: RunAccount | Crew) -> ResultTable:
+def _table(id_: str, title: str, of: "RunAccount | Crew") -> ResultTable:
     columns = (
         TableColumn(id="function", label="function"),
         TableColumn(id="line", label="at"),
@@ -190,6 +208,9 @@ def _table(id_: str, title: str, of: RunAccount | Crew) -> ResultTable:
 
 def run_verdict(trace: Trace) -> str:
     """What the main thread mostly did, and where; empty without looks."""
+    from pinchpoint.analysis.mean.crew import crew
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     account, team = account_of(trace), crew(trace)
     known = [(way, ns) for way, ns in account.ways.items() if way not in _NOT_DOING]
     if not known:
@@ -238,4 +259,6 @@ def _mostly(places: tuple[RunPlace, ...], way: Way | None, total_ns: int) -> str
         return ""
     what = place.inside if place.inside_ratio >= MOSTLY_RATIO else ""
     what = what or (place.call if place.call_ratio >= MOSTLY_RATIO else "")
+    from pinchpoint.diagnosis.evidence.run_places import in_run, location_of
+
     return f", {in_run(ns, total_ns)} of it in {location_of(place)}{f' at {what}' if what else ''}"

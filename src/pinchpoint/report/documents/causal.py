@@ -1,20 +1,17 @@
 """From a trace to the document of its causal profile: the step without each of its pieces."""
 
-import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from pinchpoint.analysis.causal.of_job import OfJob
-from pinchpoint.analysis.causal.path_of_step import path_of_step
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Causal, Piece, operators_of_a_step, profile
+from pinchpoint.analysis.causal.profile import Causal, Piece, off_path, profile
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
 from pinchpoint.analysis.host.source_lines import places
-from pinchpoint.analysis.limits.on_cpu import CpuPiece, cpu_pieces
 from pinchpoint.analysis.mean.mean_step import (
     mean_differs,
     mean_without_profiler_ns,
@@ -27,13 +24,19 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.operators import known, known_on_cpu
 from pinchpoint.json_text import indented, said
+from pinchpoint.regex import regex
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace, once_per_trace
 
+if TYPE_CHECKING:
+    from pinchpoint.analysis.causal.of_job import OfJob
+    from pinchpoint.analysis.limits.on_cpu import CpuPiece
+
+
 SCHEMA = "pinchpoint.causal/1"
 CUTS = tuple(str(cut.value) for cut in Cut)  # ways to cut a step
-_TAKEN = re.compile(r"enumerate\((Data\w+)\)#.*__next__")
-_BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
+_TAKEN = regex(r"enumerate\((Data\w+)\)#.*__next__")
+_BUILTIN = regex(r"<built-in (?:method|function) (\w+)")
 
 
 class PieceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,10 +89,11 @@ class CausalDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
-    """The document of one recording, of one cut or all."""
+    """The document of one recording, of one cut or all; of a run, of its window with names."""
+    path, trace = trace.source.path, trace.with_names
     found = profile(trace, tuple(Cut) if by is None else (Cut(by),))
     return CausalDocument(
-        path=said(str(trace.source.path)),
+        path=said(str(path)),
         base_ns=found.base_ns,
         base=_base(trace),
         pieces=tuple(_info(trace, piece) for piece in found.pieces),
@@ -100,6 +104,8 @@ def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
 
 def critical_path_info(trace: Trace) -> CriticalPathInfo | None:
     """None where the trace cannot be replayed."""
+    from pinchpoint.analysis.causal.path_of_step import path_of_step
+
     found = path_of_step(trace) if len(steps(trace)) else None
     if found is None:
         return None
@@ -151,7 +157,7 @@ class CausalJobDocument(msgspec.Struct, frozen=True, kw_only=True):
     why_not: str | None = None  # why there are none
 
 
-def causal_job_document(path: str, ranks: Sequence[int], found: OfJob) -> CausalJobDocument:
+def causal_job_document(path: str, ranks: Sequence[int], found: "OfJob") -> CausalJobDocument:
     """The document of the ranks of one job, by their position."""
     return CausalJobDocument(
         path=said(path),
@@ -243,7 +249,7 @@ WORTH_SAYING_RATIO = 0.05  # of the step, at the limit; less is the error of a l
 
 def furthest(trace: Trace) -> PieceInfo | None:
     """The operator far from its limit that the step would gain most by; None without one."""
-    found: Causal = operators_of_a_step(trace)
+    found: Causal = off_path(trace, Cut.OPERATOR)
     far = [
         piece
         for piece in found.of(Cut.OPERATOR)
@@ -269,7 +275,7 @@ def without_limit(trace: Trace) -> PieceInfo | None:
         return _without_limit_on_cpu(trace)
     open_ = [
         piece
-        for piece in operators_of_a_step(trace).of(Cut.OPERATOR)
+        for piece in off_path(trace, Cut.OPERATOR).pieces
         if piece.limit_ns is None
         and piece.in_kernels
         and piece.device_ns
@@ -291,28 +297,37 @@ def heaviest_line(trace: Trace, named: Trace) -> PieceInfo | None:
     that the host computes longest.
     """
     if computes_on_cpu(trace):
+        from pinchpoint.analysis.limits.on_cpu import cpu_pieces
+
         longest = next(iter(cpu_pieces(trace)), None)
         return None if longest is None else _on_cpu(trace, longest, named)
     heavy = [
         piece
-        for piece in profile(named, (Cut.LINE,)).of(Cut.LINE)
+        for piece in off_path(named, Cut.LINE).pieces
         if piece.base_ns - piece.step_if_free_ns >= DOMINATES_RATIO * piece.base_ns
         and piece.device_ns >= DOMINATES_RATIO * piece.base_ns
     ]
     most = max(heavy, key=lambda piece: piece.device_ns, default=None)
-    return None if most is None else _info(named, most)
+    if most is None:
+        return None
+    on_path = profile(named, (Cut.LINE,)).pieces
+    return _info(named, next(piece for piece in on_path if piece.name == most.name))
 
 
 def _without_limit_on_cpu(trace: Trace) -> PieceInfo | None:
+    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
+
     most = next((piece for piece in cpu_pieces(trace) if piece.limit_ns is None), None)
     return None if most is None else _on_cpu(trace, most, trace)
 
 
-def _on_cpu(trace: Trace, most: CpuPiece, named: Trace) -> PieceInfo | None:
+def _on_cpu(trace: Trace, most: "CpuPiece", named: Trace) -> PieceInfo | None:
     """What a report says of it; None where it does not dominate the step."""
     base_ns = steps(trace).typical_ns
     if not base_ns or most.ns_per_step < DOMINATES_RATIO * base_ns:
         return None
+    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
+
     there = next((piece for piece in cpu_pieces(named) if piece.name == most.name), None)
     rows = most.rows[:0] if there is None else there.rows
     own_ns = cpu_operators(named).own_ns if len(rows) else np.zeros(0, np.int64)
@@ -343,8 +358,9 @@ _SHOWN = (Cut.OPERATOR, Cut.LINE, Cut.WAIT, Cut.COLLECTIVE, Cut.COPY)
 
 @once_per_trace
 def shown_pieces(trace: Trace) -> tuple[PieceInfo, ...]:
-    """Those that a report shows, largest gain first."""
-    return tuple(_info(trace, piece) for piece in profile(trace, _SHOWN).pieces)
+    """Those that a report shows, largest gain first; of a run, of its window with names."""
+    named = trace.with_names
+    return tuple(_info(named, piece) for piece in profile(named, _SHOWN).pieces)
 
 
 MOST_RUNGS, _OF_A_CUT = 8, 3  # rows on a screen; each way of cutting gets some

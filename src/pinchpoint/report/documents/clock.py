@@ -4,15 +4,18 @@ A document has both. ``as_recorded`` turns it to the recorded times: the parts o
 file has them, gains and what pieces are worth as the same share of the recorded step.
 """
 
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from msgspec.structs import replace
 
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report.documents.causal import CriticalPathInfo, PieceInfo
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
-from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report, ResultTable
+
+if TYPE_CHECKING:
+    from pinchpoint.report.documents.ranks import RanksReport
+
 
 Clock = Literal["unprofiled", "recorded"]
 AS_RECORDED, WITHOUT_PROFILER = "as recorded", "without the profiler"  # of the times of a table
@@ -61,12 +64,12 @@ def as_recorded(report: Report) -> Report:
     )
 
 
-def job_on_clock(report: RanksReport, clock: Clock) -> RanksReport:
+def job_on_clock(report: "RanksReport", clock: Clock) -> "RanksReport":
     """The report about a job with all times on one clock."""
     return job_as_recorded(report) if clock == "recorded" else report
 
 
-def job_as_recorded(report: RanksReport) -> RanksReport:
+def job_as_recorded(report: "RanksReport") -> "RanksReport":
     """The report about a job with recorded times; as it is where no other times are known."""
     steps, ladder = report.steps, report.fix_ladder
     base, recorded = steps.unprofiled_ns_predicted, steps.typical_ns

@@ -1,15 +1,19 @@
 """From a trace to the document of its roofline."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from pinchpoint.analysis.device.short_names import short_kernel_name
-from pinchpoint.analysis.host.input_arguments import tensor_shapes
-from pinchpoint.analysis.limits.roofline import Point, Roofline, roofline
-from pinchpoint.analysis.limits.roofs import Roof, Roofs
-from pinchpoint.analysis.replay.utilisation import Utilisation, utilisation
 from pinchpoint.json_text import indented, said
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.limits.roofline import Point, Roofline
+    from pinchpoint.analysis.limits.roofs import Roof, Roofs
+    from pinchpoint.analysis.replay.utilisation import Utilisation
+
 
 # ------------------------------------------------------------------------------------------------
 # The roofline as one document: roofs, points, and how much of the peak a step uses.
@@ -126,7 +130,11 @@ _MOST_SHAPES = 6  # of one operator, in one cell
 
 def roofline_document(trace: Trace, most: int = MOST_POINTS) -> RooflineDocument:
     """The document of one recording, with at most so many points."""
+    from pinchpoint.analysis.limits.roofline import roofline
+
     found = roofline(trace)
+    from pinchpoint.analysis.replay.utilisation import utilisation
+
     used = utilisation(trace) if trace.device_ops is not None else None
     points = found.points
     operators = not points or points[0].kind == "operator"
@@ -144,7 +152,7 @@ def roofline_document(trace: Trace, most: int = MOST_POINTS) -> RooflineDocument
     )
 
 
-def _roofs(known: Roofs | None) -> tuple[RoofInfo, ...]:
+def _roofs(known: "Roofs | None") -> tuple[RoofInfo, ...]:
     if known is None:
         return ()
     found = [] if known.memory is None else [_roof(None, known.memory, "bytes/s", None)]
@@ -153,14 +161,14 @@ def _roofs(known: Roofs | None) -> tuple[RoofInfo, ...]:
     return tuple(found)
 
 
-def _roof(dtype: str | None, roof: Roof, unit: str, balance: float | None) -> RoofInfo:
+def _roof(dtype: str | None, roof: "Roof", unit: str, balance: float | None) -> RoofInfo:
     return RoofInfo(
         dtype=dtype, per_s=roof.per_s, unit=unit, source=roof.source, measured=roof.measured,
         balance=balance,
     )  # fmt: skip
 
 
-def _point(point: Point) -> PointInfo:
+def _point(point: "Point") -> PointInfo:
     return PointInfo(
         name=plain(short_kernel_name(point.name) if point.kind == "launch" else point.name),
         kind=point.kind,
@@ -195,13 +203,15 @@ def _point(point: Point) -> PointInfo:
 
 def _sizes(shapes: str) -> str | None:
     """``[[8192,768],[768,50257],[]]`` as ``8192x768 768x50257``."""
+    from pinchpoint.analysis.host.input_arguments import tensor_shapes
+
     tensors = tensor_shapes(shapes)
     words = ["x".join(map(str, shape)) for shape in tensors[:_MOST_SHAPES]]
     more = " …" if len(tensors) > _MOST_SHAPES else ""
     return plain(" ".join(words) + more) if words else None
 
 
-def _utilisation(used: Utilisation) -> UtilisationInfo:
+def _utilisation(used: "Utilisation") -> UtilisationInfo:
     items = used.throughput
     return UtilisationInfo(
         step_ns=used.step_ns,
@@ -232,7 +242,7 @@ def _utilisation(used: Utilisation) -> UtilisationInfo:
 _WORTH_A_NOTE = 0.1  # of the time without a place on the roofline
 
 
-def _notes(trace: Trace, found: Roofline, used: Utilisation | None) -> list[str]:
+def _notes(trace: Trace, found: "Roofline", used: "Utilisation | None") -> list[str]:
     notes = []
     if found.roofs is None:
         notes.append("no data sheet for this device: FLOPs are counted, roofs are not known")
@@ -247,7 +257,7 @@ def _notes(trace: Trace, found: Roofline, used: Utilisation | None) -> list[str]
     return notes
 
 
-def _why_not_placed(trace: Trace, found: Roofline) -> str:
+def _why_not_placed(trace: Trace, found: "Roofline") -> str:
     share = f"{(found.not_placed_ratio or 0) * 100:.0f} % of the time has no place here"
     host = trace.host_ops
     if found.points and found.points[0].kind == "launch":

@@ -14,7 +14,6 @@ from pinchpoint.report.documents.causal import (
 from pinchpoint.report.documents.report import QueueInfo
 from pinchpoint.report.plain import middle_cut
 from pinchpoint.report.quantity import duration, number
-from pinchpoint.report.svg.causal import PATH_KINDS, ladder_svg, path_svg
 
 _ROWS = 8  # of each cut, for a terminal
 _TITLES = {
@@ -47,6 +46,8 @@ def _head(document: CausalDocument) -> Iterator[Block]:
 def _pictures(document: CausalDocument) -> Iterator[Block]:
     """The ladder, and the path below it."""
     base = document.base_ns or 0
+    from pinchpoint.report.svg.causal import PATH_KINDS, ladder_svg, path_svg
+
     if rungs := ladder(document.pieces):
         yield Gap()
         yield Figure(
@@ -99,6 +100,8 @@ def path_sentence(path: CriticalPathInfo) -> str:
     """What the path of a step is made of, most first."""
     whole = sum(path.ns_per_step.values()) or 1
     parts = sorted(path.ns_per_step.items(), key=lambda part: -part[1])
+    from pinchpoint.report.svg.causal import PATH_KINDS
+
     said = (
         f"{PATH_KINDS[kind][1]} {100 * ns / whole:.0f} %"
         for kind, ns in parts

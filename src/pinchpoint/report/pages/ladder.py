@@ -1,8 +1,9 @@
 """The ladder of fixes as a block: bars from today's step to the step after each change."""
 
+from typing import TYPE_CHECKING
+
 from pinchpoint.report.blocks import Ladder, Rung
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
-from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report, finding_key
 from pinchpoint.report.quantity import in_unit, span, time_unit
 from pinchpoint.report.words.ladder import (
@@ -14,8 +15,11 @@ from pinchpoint.report.words.ladder import (
     why_this_order,
 )
 
+if TYPE_CHECKING:
+    from pinchpoint.report.documents.ranks import RanksReport
 
-def ladder_block(report: Report | RanksReport) -> Ladder | None:
+
+def ladder_block(report: "Report | RanksReport") -> Ladder | None:
     """The block; None where no gain in time is known."""
     ladder = report.fix_ladder
     if ladder is None or not ladder.base_ns:
@@ -44,7 +48,7 @@ def ladder_block(report: Report | RanksReport) -> Ladder | None:
     )
 
 
-def _rung(report: Report | RanksReport, rung: RungInfo, unit: str, number: int | None) -> Rung:
+def _rung(report: "Report | RanksReport", rung: RungInfo, unit: str, number: int | None) -> Rung:
     (low, high), ids = rung.range_ns, [finding.id for finding in report.findings]
     ladder = report.fix_ladder or LadderInfo(base_ns=rung.base_ns)
     base_ns = ladder.base_ns

@@ -25,10 +25,8 @@ from pinchpoint.report.blocks import (
 from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.documents.clock import Clock, on_clock
 from pinchpoint.report.documents.report import Report, ResultTable, finding_key
-from pinchpoint.report.pages.causal import queue_sentence
 from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.quantity import in_unit, quantity, time_unit
-from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value, titled
 from pinchpoint.report.words import breakdown as breakdown_words
 from pinchpoint.report.words import report as wording
 from pinchpoint.report.words import steps as steps_words
@@ -122,9 +120,13 @@ def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
             yield Text(f"{dropped.id}: {dropped.why}", label="Found, not shown")
         if report.clear:
             yield Text(", ".join(report.clear), label="Clear")
+    from pinchpoint.report.pages.causal import queue_sentence
+
     if verbose and (sentence := queue_sentence(report.queue)):
         yield Text(sentence, label="Queue")
     if verbose and report.tables:
+        from pinchpoint.report.tables.columns import titled
+
         for table in report.tables.values():
             yield Details(titled(table), (result_table(table),))
     if report.next_command and concludes:
@@ -217,6 +219,8 @@ def fix_facts(finding: Finding) -> tuple[Fact, ...]:
 
 def result_table(table: ResultTable) -> Table:
     """A table of the document as texts; what first names are short for is left to the document."""
+    from pinchpoint.report.tables.columns import FULL_NAME, numeric, shown_value
+
     kept = [i for i, column in enumerate(table.columns) if column.id != FULL_NAME]
     of_numbers = numeric(table)
     return Table(

@@ -22,7 +22,6 @@ from pinchpoint.analysis.replay.changes import (
 )
 from pinchpoint.analysis.steps.in_steps import window_of
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.tables.modules import MODULE_PREFIX
 from pinchpoint.diagnosis import kinds, windows
 from pinchpoint.diagnosis.finding import Evidence, Finding, Found, Location
 from pinchpoint.diagnosis.ladder import in_order
@@ -194,6 +193,8 @@ def _by_location(trace: Trace, at: Location | None) -> Occurrences:
     if at is None or trace.host_ops is None:
         return Occurrences()
     names, kind = trace.host_ops["name"], trace.host_ops["kind"]
+    from pinchpoint.analysis.tables.modules import MODULE_PREFIX
+
     asked: tuple[tuple[HostKind | None, Callable[[str], bool]], ...] = (
         (None, lambda name: name == at.operator),
         (HostKind.MODULE, lambda name: name.removeprefix(MODULE_PREFIX) == at.module),

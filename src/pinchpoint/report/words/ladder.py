@@ -1,11 +1,15 @@
 """The sentences about the ladder of fixes: what to change first, why, and what it takes."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
-from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.quantity import duration, in_unit, time_unit
+
+if TYPE_CHECKING:
+    from pinchpoint.report.documents.ranks import RanksReport
+
 
 EFFORT = {  # least first, as the order of the ladder weighs them
     "setting": "a setting",
@@ -17,7 +21,7 @@ _WEIGHTS = tuple(EFFORT)
 MOST_RUNGS = 6  # of findings, on a first screen; the cards below have all
 
 
-def clock_words(report: Report | RanksReport) -> str:
+def clock_words(report: "Report | RanksReport") -> str:
     """What the times of a page are: ``without the profiler`` or ``as recorded``."""
     known = report.steps.unprofiled_ns_predicted is not None
     return "without the profiler" if known else "as recorded"
@@ -48,7 +52,7 @@ _OF_PIECES = (
 
 def title(ladder: LadderInfo, clock: str) -> str:
     """What the bars are."""
-    pieces = bool(ladder.rungs) and all(rung.free for rung in ladder.rungs)
+    pieces = bool(ladder.rungs) and all(rung.kind == "piece" for rung in ladder.rungs)
     return f"The step {'without each of its pieces' if pieces else 'after each change'}, {clock}"
 
 

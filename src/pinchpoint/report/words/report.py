@@ -1,6 +1,5 @@
 """What was read, what fixing a finding gives and where it is, what was not checked."""
 
-import re
 from collections import Counter
 
 import msgspec
@@ -8,12 +7,13 @@ import msgspec
 from pinchpoint.diagnosis.commands import CHANGED, UNKNOWN
 from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
 from pinchpoint.diagnosis.record import Need
+from pinchpoint.regex import regex
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.quantity import duration, in_unit, size, span, time_unit
 from pinchpoint.report.words.steps import base_ns, steps_found
 
 CANNOT_CONCLUDE = "cannot conclude"
-_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z(])")  # where one ends and the next begins
+_SENTENCES = regex(r"(?<=\.) (?=[A-Z(])")  # where one ends and the next begins
 _HEADLINE = 120  # characters: two lines of a laptop's screen in large letters
 _SHORT = 60  # characters of a gain, that stands on one line beside the name of its finding
 

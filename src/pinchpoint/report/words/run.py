@@ -2,7 +2,6 @@
 
 from math import sqrt
 
-from pinchpoint.diagnosis.evidence.run_places import SURE_RATIO, in_run, run_unit
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.documents.run import PhaseInfo, RunInfo, RunPlaceInfo
 from pinchpoint.report.quantity import duration, in_unit, number
@@ -19,6 +18,8 @@ def run_sentence(run: RunInfo) -> str:
     if run.cpu_ns is not None and run.cores:
         cores = f" on {number(run.cpu_ns / max(run.total_ns, 1))} of {run.cores:g} cores"
     points = 100 * HALF_DEVIATE / sqrt(max(run.looks, 1))
+    from pinchpoint.diagnosis.evidence.run_places import in_run
+
     took = in_run(run.total_ns, run.total_ns)
     return (
         f"The run took {took}{cores}; {run.looks:,} looks at its main thread say where, each part"
@@ -35,6 +36,8 @@ def steps_of_run(run: RunInfo) -> str | None:
 
 def closing_of_run(report: Report, run: RunInfo) -> str:
     """What it means that there are no further findings."""
+    from pinchpoint.diagnosis.evidence.run_places import SURE_RATIO
+
     share = f"{100 * SURE_RATIO:.0f} % of the run"
     if not report.findings:
         said = f"No wait, lock, import, want of cores or collection of garbage takes {share}"
@@ -53,6 +56,8 @@ def _heaviest(report: Report, run: RunInfo) -> str:
     place = max(places, key=lambda p: p.ns, default=None)
     if place is None or place.ns < LEAST_PLACE_RATIO * run.total_ns:
         return ""
+    from pinchpoint.diagnosis.evidence.run_places import run_unit
+
     unit = run_unit(run.total_ns)
     least, most = (in_unit(ns, unit) for ns in place.range_ns)
     much = "Most" if 2 * place.ns > run.total_ns else "Much"
@@ -83,6 +88,8 @@ def outside_sentence(report: Report) -> str | None:
     outside = sum(phase.ns for phase in run.phases)
     if outside < LEAST_OUTSIDE_RATIO * run.total_ns:
         return None
+    from pinchpoint.diagnosis.evidence.run_places import in_run, run_unit
+
     unit = run_unit(run.total_ns)
     said = "; ".join(_phase(phase, unit) for phase in run.phases if phase.ns >= 0.05 * run.total_ns)
     steps = in_unit(run.total_ns - outside, unit)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import Frame, Stacks
 from pinchpoint.trace.arrays import Mask
 
@@ -39,19 +40,19 @@ class Sign(IntFlag):
 
 OPERATOR_FILE = "operator"  # stands for the file in frames that are operators of a trace
 
-_TORCH = re.compile(
+_TORCH = regex(
     r"(?:^|/)torch/(?:__init__|_[a-z]\w*|amp|ao|autograd|compiler|cuda|distributed|fx|func|functional|jit"
     r"|library|masked|nested|nn|onnx|ops|optim|overrides|profiler|random|serialization|storage"
     r"|utils|xpu)(?:/|\.py$)"
 )
-_STANDARD = re.compile(
+_STANDARD = regex(
     r"(?:^|/)lib(?:64)?/python3\.\d+/(?!site-packages|dist-packages)|^<frozen |(?:^|/)runpy\.py$"
 )
-_WORKSPACE = re.compile(r"[Ww]orkspace|getCurrentCUDABlasHandle|getCurrentCuDNNHandle")
-_ENGINE = re.compile(r"torch::autograd::(?:python::Python)?Engine\b")
-_BACKWARD_NODE = re.compile(r"Backward\d*$|AccumulateGrad")
-_LOSSES = re.compile(r"cross_entropy|nll_loss|kl_div|_loss$|loss_with_logits|^log_softmax")
-_PYTHON_FILE = re.compile(r"\.pyx?$|^<|^\[|^/.*/[^.]*$")
+_WORKSPACE = regex(r"[Ww]orkspace|getCurrentCUDABlasHandle|getCurrentCuDNNHandle")
+_ENGINE = regex(r"torch::autograd::(?:python::Python)?Engine\b")
+_BACKWARD_NODE = regex(r"Backward\d*$|AccumulateGrad")
+_LOSSES = regex(r"cross_entropy|nll_loss|kl_div|_loss$|loss_with_logits|^log_softmax")
+_PYTHON_FILE = regex(r"\.pyx?$|^<|^\[|^/.*/[^.]*$")
 
 
 def _sign(frame: Frame) -> Sign:

@@ -1,6 +1,5 @@
 """``pinchpoint bench ab``."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -12,6 +11,7 @@ from cyclopts import Parameter
 from pinchpoint.cli.output import note, wrote
 from pinchpoint.cli.programs.bench.options import Measuring, Showing, Switch, present
 from pinchpoint.errors import UsageError
+from pinchpoint.regex import regex
 
 if TYPE_CHECKING:
     from pinchpoint.bench.ab.result import AbResult
@@ -226,7 +226,7 @@ def measure_arms(
     return run_ab(plan, session.session, note, warnings=session.warnings)
 
 
-_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
+_TIME = regex(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 

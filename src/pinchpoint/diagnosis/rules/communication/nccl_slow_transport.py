@@ -21,12 +21,11 @@ Between nodes that have no faster network.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pinchpoint.analysis.device.collectives import collectives
-from pinchpoint.analysis.ranks.communication import KindOfCall
-from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
@@ -34,6 +33,11 @@ from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
 from pinchpoint.hardware.specs import find_spec
 from pinchpoint.trace import Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.ranks.communication import KindOfCall
+    from pinchpoint.analysis.ranks.job import Job
+
 
 RULE = Rule(
     needs=("device_ops",),
@@ -100,7 +104,7 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
-def check_job(job: Job) -> Iterator[Found]:
+def check_job(job: "Job") -> Iterator[Found]:
     """Large collectives whose transfer alone, waiting left out, is far below the link."""
     device = next((r.device for r in job.facts.ranks if r.device), None)
     slow: list[tuple[KindOfCall, float]] = []
@@ -135,7 +139,7 @@ def check_job(job: Job) -> Iterator[Found]:
     )
 
 
-def _won(job: Job, slow: list[tuple[KindOfCall, float]], times: float) -> int:
+def _won(job: "Job", slow: "list[tuple[KindOfCall, float]]", times: float) -> int:
     """What the step wins if the slow kinds take ``times`` what the expected rate makes them."""
     factors = {n: min(times * ratio, 1.0) for kind, ratio in slow for n in kind.numbers}
     if job.replay is not None:

@@ -27,7 +27,6 @@ import numpy as np
 
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.evidence.alone import alone_ns
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
@@ -52,6 +51,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if steps(trace).how == "none":
         raise NotChecked("no steps were found")
     mine &= judged_steps(trace).step_of(ops["start_ns"]) >= 0
+    from pinchpoint.diagnosis.evidence.alone import alone_ns
+
     took = {
         d: per_step(trace, alone_ns(ops, mine, d)) for d in np.unique(ops["device"][mine]).tolist()
     }

@@ -17,23 +17,18 @@ At rare steps.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pinchpoint.analysis.device.collectives import collectives
-from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import ALL_RANKS
 from pinchpoint.diagnosis.rule import NotChecked, Rule
-from pinchpoint.diagnosis.rules.communication._rank_delays import (
-    by_the_host,
-    doing_of,
-    evidence_of,
-    place_of,
-    saving,
-    since_in_words,
-    waiting_of_others,
-)
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.ranks.job import Job
+
 
 RULE = Rule(
     needs=("device_ops",),
@@ -52,13 +47,23 @@ def check(trace: Trace) -> Iterator[Found]:
     yield from ()
 
 
-def check_job(job: Job) -> Iterator[Found]:
+def check_job(job: "Job") -> Iterator[Found]:
     """Rank 0 as the only straggler, with a reason on its host."""
     if int((job.over.peer_of >= 0).sum()) < _FEWEST_RANKS:
         raise NotChecked("no collectives that could be matched between ranks")
     named = job.late.stragglers
     if len(named) != 1 or job.facts.ranks[named[0].rank].rank != 0:
         return
+    from pinchpoint.diagnosis.rules.communication._rank_delays import (
+        by_the_host,
+        doing_of,
+        evidence_of,
+        place_of,
+        saving,
+        since_in_words,
+        waiting_of_others,
+    )
+
     doing = doing_of(job, named[0].rank)
     if not by_the_host(doing):
         return

@@ -23,29 +23,20 @@ Lateness that changes from rank to rank and averages out.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pinchpoint.analysis.device.collectives import collectives
-from pinchpoint.analysis.ranks.job import Job
-from pinchpoint.analysis.ranks.own_places import OwnPlace, beyond_peers
-from pinchpoint.analysis.ranks.stragglers import LEAST_EXCESS_RATIO
 from pinchpoint.analysis.statistics import mean, median_of_ranks
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import ALL_RANKS, Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
-from pinchpoint.diagnosis.rules.communication._rank_delays import (
-    MOST_NAMED,
-    doing_of,
-    evidence_of,
-    fix_for,
-    place_of,
-    ranks_in_words,
-    reasons_in_words,
-    saving,
-    since_in_words,
-    waiting_of_others,
-)
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.ranks.job import Job
+    from pinchpoint.analysis.ranks.own_places import OwnPlace
+
 
 RULE = Rule(
     needs=("device_ops",),
@@ -64,7 +55,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield from ()
 
 
-def check_job(job: Job) -> Iterator[Found]:
+def check_job(job: "Job") -> Iterator[Found]:
     """The ranks that hold up the others again and again, or the steps that somebody held up."""
     if int((job.over.peer_of >= 0).sum()) < _FEWEST_RANKS:
         raise NotChecked("no collectives that could be matched between ranks")
@@ -82,16 +73,22 @@ def check_job(job: Job) -> Iterator[Found]:
         )
 
 
-def _by_looks(job: Job) -> OwnPlace | None:
+def _by_looks(job: "Job") -> "OwnPlace | None":
     """What a rank surely does beyond its peers, where recorded times cannot tell."""
     step_ns = mean(median_of_ranks(job.facts.window_ns))
+    from pinchpoint.analysis.ranks.stragglers import LEAST_EXCESS_RATIO
+
     enough = LEAST_EXCESS_RATIO * step_ns
+    from pinchpoint.analysis.ranks.own_places import beyond_peers
+
     return next((p for p in beyond_peers(job.facts.places) if p.sure_ns >= enough), None)
 
 
-def _doing_more(job: Job, more: OwnPlace) -> Found:
+def _doing_more(job: "Job", more: "OwnPlace") -> Found:
     place, number = more.place, job.facts.ranks[more.rank].rank
     where = Location(place.file, place.line, place.function)
+    from pinchpoint.diagnosis.rules.communication._rank_delays import waiting_of_others
+
     others = waiting_of_others(job, [more.rank])
     cost = min(more.more_ns, int(others.value)) or more.more_ns
     at = f" at {place.doing}" if place.doing else ""
@@ -114,9 +111,22 @@ def _doing_more(job: Job, more: OwnPlace) -> Found:
     )
 
 
-def _always(job: Job) -> Found:
+def _always(job: "Job") -> Found:
     named = job.late.stragglers
     ranks = [s.rank for s in named]
+    from pinchpoint.diagnosis.rules.communication._rank_delays import (
+        MOST_NAMED,
+        doing_of,
+        evidence_of,
+        fix_for,
+        place_of,
+        ranks_in_words,
+        reasons_in_words,
+        saving,
+        since_in_words,
+        waiting_of_others,
+    )
+
     doing = doing_of(job, ranks[0])
     who = ranks_in_words(job, ranks)
     holds = "hold" if len(ranks) > 1 else "holds"
@@ -137,8 +147,15 @@ def _always(job: Job) -> Found:
     )
 
 
-def _now_and_then(job: Job) -> Found:
+def _now_and_then(job: "Job") -> Found:
     worst = job.late.incidents
+    from pinchpoint.diagnosis.rules.communication._rank_delays import (
+        doing_of,
+        evidence_of,
+        fix_for,
+        place_of,
+    )
+
     doing = doing_of(job, worst[0].rank)
     numbers = job.facts.step_numbers
     steps = [

@@ -35,12 +35,6 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.compute._scattered_adds import (
-    BY_ATOMICS,
-    adds_ns,
-    adds_of,
-    dense_source,
-)
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import counted, duration
@@ -55,6 +49,8 @@ QUEUED_RATIO = 3.0
 def check(trace: Trace) -> Iterator[Found]:
     """Kernels that add by atomics, far slower than their additions."""
     host = trace.host_ops
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, adds_ns
+
     if host is None or not named(trace, lambda name: name in BY_ATOMICS).any():
         return
     if not host.known("shapes").any():
@@ -93,6 +89,8 @@ def check(trace: Trace) -> Iterator[Found]:
 def _queued(trace: Trace, well: Attainable) -> Mask:
     ops, calls = trace.device_ops, launched_calls(trace)
     assert ops is not None
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, adds_ns, dense_source
+
     mine = calls.where(lambda of: of.call.name in BY_ATOMICS and dense_source(of))
     took = np.bincount(calls.operator, ops["duration_ns"] * mine)[calls.operator]
     alone = calls.numbers(partial(adds_ns, well))
@@ -101,5 +99,7 @@ def _queued(trace: Trace, well: Attainable) -> Mask:
 
 
 def _count(of: LaunchedCall) -> float | None:
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import adds_of
+
     adds = adds_of(of)
     return None if adds is None else float(adds.count)

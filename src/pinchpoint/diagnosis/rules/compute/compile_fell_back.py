@@ -21,7 +21,6 @@ dynamic, or compile the block of layers as one. `TORCH_LOGS=recompiles` names th
 Layers that are left out of compiling on purpose.
 """
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -36,6 +35,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_AND_MODULES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
@@ -52,7 +52,7 @@ FEWEST_EAGER_KERNELS = (
     3  # elementwise ones a module; compiled code leaves one or two here and there
 )
 
-_MODULE = re.compile(r"nn\.Module: (\w+?)_\d+$")
+_MODULE = regex(r"nn\.Module: (\w+?)_\d+$")
 _WRAPPER = "OptimizedModule"  # what torch.compile puts around a module of whatever class
 _FUSED = ("triton_poi", "triton_red", "triton_per")
 

@@ -22,6 +22,7 @@ Where weight decay or momentum has to act on rows that were not read.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,12 +32,6 @@ from pinchpoint.analysis.replay import AddHostTime, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.evidence.device_work import device_work
-from pinchpoint.diagnosis.evidence.embedding_tables import (
-    ROWS_ARGUMENT,
-    Table,
-    share_of,
-    sparsely_read,
-)
 from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
@@ -44,6 +39,10 @@ from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Rows
 from pinchpoint.trace.durations import duration
+
+if TYPE_CHECKING:
+    from pinchpoint.diagnosis.evidence.embedding_tables import Table
+
 
 RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_OF_INPUTS, advice=NO_HINT)
 
@@ -59,6 +58,8 @@ _PASSES = (Category.ELEMENTWISE, Category.OPTIMIZER, Category.REDUCTION, Categor
 def check(trace: Trace) -> Iterator[Found]:
     """Passes over whole tables for few rows."""
     host = trace.host_ops
+    from pinchpoint.diagnosis.evidence.embedding_tables import ROWS_ARGUMENT, sparsely_read
+
     if host is None or not named(trace, lambda name: name in ROWS_ARGUMENT).any():
         return
     if not host.known("shapes").any():
@@ -67,7 +68,9 @@ def check(trace: Trace) -> Iterator[Found]:
         yield from _found(trace, table)
 
 
-def _found(trace: Trace, table: Table) -> Iterator[Found]:
+def _found(trace: Trace, table: "Table") -> Iterator[Found]:
+    from pinchpoint.diagnosis.evidence.embedding_tables import share_of
+
     share = launched_calls(trace).numbers(lambda of: share_of(of.call, table.shape))
     passes = np.isin(category_of_device_ops(trace), _PASSES)
     passes |= launched_calls(trace).where(lambda of: of.call.name in _ZEROS)

@@ -34,7 +34,6 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.rules.compute._scattered_adds import SORTED, adds_ns
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
@@ -82,6 +81,8 @@ def _inside(trace: Trace) -> Mask:
     chain = parents(host)
     outer = named(trace, lambda name: name in _ATOMIC_OTHERWISE)
     around = np.append(nearest(chain, outer), len(host))
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import SORTED
+
     sorting = around[np.flatnonzero(named(trace, lambda name: name in SORTED))]
     sorts = np.zeros(len(host) + 1, np.bool_)
     sorts[sorting] = True
@@ -95,6 +96,8 @@ def _by_atomics(trace: Trace, rows: Rows) -> Iterator[Change]:
     ops, calls, well = trace.device_ops, launched_calls(trace), attainable(trace)
     if well is None or ops is None:
         return
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import adds_ns
+
     wanted = calls.numbers(partial(adds_ns, well))[rows]
     order = np.lexsort((-ops["duration_ns"][rows], calls.operator[rows]))
     first = np.append(True, np.diff(calls.operator[rows][order]) != 0)

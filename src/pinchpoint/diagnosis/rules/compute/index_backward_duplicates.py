@@ -35,7 +35,6 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, SORTED, adds_ns
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Mask
 from pinchpoint.trace.durations import counted, duration
@@ -52,6 +51,8 @@ SPLIT_RUNS_RATIO = 1 / 37
 def check(trace: Trace) -> Iterator[Found]:
     """Kernels that walk through runs of equal indices."""
     host, ops = trace.host_ops, trace.device_ops
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import SORTED
+
     if host is None or ops is None or not named(trace, lambda name: name in SORTED).any():
         return
     if not host.known("shapes").any():
@@ -86,6 +87,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _as_atomics_ns(trace: Trace, well: Attainable) -> Floats:
     """Infinite where the call tells no number of additions."""
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import adds_ns
+
     found: Floats = np.nan_to_num(
         launched_calls(trace).numbers(lambda of: adds_ns(well, of)), nan=np.inf
     )
@@ -97,6 +100,8 @@ def _walks(trace: Trace) -> Mask:
     host, ops = trace.host_ops, trace.device_ops
     assert host is not None
     assert ops is not None
+    from pinchpoint.diagnosis.rules.compute._scattered_adds import BY_ATOMICS, SORTED
+
     otherwise = within(parents(host), named(trace, lambda name: name in BY_ATOMICS))[:-1]
     put = launched_calls(trace).where(lambda of: of.call.name in SORTED)
     elsewhere = np.append(otherwise, False)[ops.filled("host_op", len(host))]

@@ -32,6 +32,7 @@ from pinchpoint.diagnosis.evidence.host_spans import outermost
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
@@ -61,7 +62,7 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _is_call_of(model: str) -> Callable[[str], bool]:
-    pattern = re.compile(rf"nn\.Module: {re.escape(model)}_\d+$")
+    pattern = regex(rf"nn\.Module: {re.escape(model)}_\d+$")
     return lambda name: pattern.match(name) is not None
 
 

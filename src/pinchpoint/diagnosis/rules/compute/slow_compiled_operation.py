@@ -32,6 +32,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.hardware import find_spec
+from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, Table, Trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
@@ -42,8 +43,8 @@ FAR_RATIO = 3.0  # as of slow-operator: limits are right within a factor of two
 PASSES = 6  # of bfloat16 that XLA takes at most for one product of float32
 LEAST_GAIN_RATIO = 0.15  # of the step: no other way is known, only much is worth the search
 MOST_TOLD = 3  # as of slow-operator: the others wait for the next look
-_PLACE = re.compile(r"(?P<file>[^,\n]+):(?P<line>\d{1,7})(,|$)")
-_WAITING = re.compile(r"^(infeed|outfeed|recv|send|copy-(start|done)|async-)", re.IGNORECASE)
+_PLACE = regex(r"(?P<file>[^,\n]+):(?P<line>\d{1,7})(,|$)")
+_WAITING = regex(r"^(infeed|outfeed|recv|send|copy-(start|done)|async-)", re.IGNORECASE)
 
 
 def check(trace: Trace) -> Iterator[Found]:

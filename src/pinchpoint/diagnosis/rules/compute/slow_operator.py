@@ -18,7 +18,7 @@ The device is busy, so that the step looks as if nothing could be won, while an 
 atomic additions to one row, reads across a transposed layout or factors matrices one by one.
 
 ## How to fix it
-As the finding says for the operator; the table is `diagnosis/evidence/operators.toml`.
+As the finding says for the operator; the table is `diagnosis/evidence/operators.json`.
 
 ## When to ignore it
 Where the operator's work is not what its shapes say: indices that have to be far apart, say.
@@ -30,7 +30,7 @@ import numpy as np
 
 from pinchpoint.analysis.causal.limits import KERNEL_START_NS, MEMORY_REACHED, needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
+from pinchpoint.analysis.causal.profile import Piece, off_path
 from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.device.kernel_precision import Precision, precision_of_device_ops
 from pinchpoint.analysis.device.short_names import short_kernel_name
@@ -79,7 +79,7 @@ MOST_TOLD = 3  # the engine drops those that other findings explain
 
 def check(trace: Trace) -> Iterator[Found]:
     """Operators far from their limits, most gain first."""
-    found = operators_of_a_step(trace)
+    found = off_path(trace, Cut.OPERATOR)
     if found.why_not is not None:
         raise NotChecked(found.why_not)
     told = 0

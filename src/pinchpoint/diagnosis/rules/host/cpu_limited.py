@@ -42,7 +42,6 @@ from pinchpoint.diagnosis.evidence.loading import most_won_ns
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import Rule
-from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -125,6 +124,8 @@ def _by_stalls(trace: Trace) -> Iterator[Found]:
     longest = int(np.argmax(held.excess_ns))
     row = int(held.rows[longest])
     loads = host_spans(trace, named(trace, lambda name: name.startswith("enumerate(Data")), "wait")
+    from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
+
     yield Found(
         summary=(
             f"The launching thread stands still for {duration(total)} of the mean step:"

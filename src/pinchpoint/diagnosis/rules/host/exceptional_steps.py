@@ -44,7 +44,6 @@ from pinchpoint.diagnosis.evidence.exceptions import (
 )
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.rare import found_of, rare_found
-from pinchpoint.diagnosis.evidence.run_places import account_of, in_the_run
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import MORE_STEPS, Record
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, NotChecked, Rule
@@ -103,6 +102,8 @@ LEAST_RUN_RATIO = 0.05  # of a run that was not recorded: less is within what tw
 
 def check_run(trace: Trace) -> Iterator[Found]:
     """Far steps of a run whose steps were timed and not recorded."""
+    from pinchpoint.diagnosis.evidence.run_places import account_of, in_the_run
+
     samples, total_ns = trace.run.samples if trace.run else None, account_of(trace).total_ns
     if samples is None or not samples.count:
         raise NotChecked("no steps of the run were told from each other: pinchpoint.step() does")

@@ -46,11 +46,9 @@ from pinchpoint.analysis.time.stalls import (
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.rivals import Rival, sampled_rivals
-from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
 from pinchpoint.diagnosis.rule import NotChecked, Rule
-from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.run_samples import SampledThread
@@ -87,6 +85,8 @@ def check(trace: Trace) -> Iterator[Found]:
     host = trace.host_ops
     assert host is not None
     row = int(held.rows[longest])
+    from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
+
     yield Found(
         summary=(
             f"The launching thread stands still {100 * (min(total / length, 1)):.0f} % of the time"
@@ -140,6 +140,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
         return
     beside = next(w for w in wanting if not w.main)
     where = f" in {beside.location}" if beside.location else ""
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     long = of_run(most_ns, account.total_ns)
     yield Found(
         summary=f"{len(wanting)} threads take turns at Python's lock, one of them{where}: together"

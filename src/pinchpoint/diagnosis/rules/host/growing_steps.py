@@ -23,7 +23,6 @@ Where steps are meant to grow, as with sequences that become longer, up to a len
 from collections.abc import Iterator
 
 from pinchpoint.analysis.mean.growth import FEWEST_PARTS, Growth, growth
-from pinchpoint.diagnosis.evidence.run_places import in_the_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
@@ -63,6 +62,8 @@ def check(trace: Trace) -> Iterator[Found]:
 def check_run(trace: Trace) -> Iterator[Found]:
     """The same of a run whose steps were timed and not recorded."""
     found = growth(trace)
+    from pinchpoint.diagnosis.evidence.run_places import in_the_run
+
     for one in check(trace):
         assert found is not None
         yield in_the_run(trace, one, (found.mean_ns - found.early_ns) * found.steps)

@@ -25,7 +25,6 @@ Do it on the device as operators on whole tensors, once before the loop, or in a
 Where the work is wanted and can be nowhere else.
 """
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -50,6 +49,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule, shows_torch
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.durations import duration
@@ -65,7 +65,7 @@ PYTHON_ON_HOST = GapKind.PYTHON.id.replace("idle-", "host-")  # of the accountin
 MEMORY_FREE_RATIO = 0.5  # of the device's, for what moves there: the rest is the program's
 AGAIN = 2  # steps: loading code, compiling or allocating once is a cold start
 MOST_TOLD = 2  # the engine drops those that other findings explain
-_BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
+_BUILTIN = regex(r"<built-in (?:method|function) (\w+)")
 
 
 @dataclass(frozen=True, eq=False)

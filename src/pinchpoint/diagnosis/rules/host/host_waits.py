@@ -37,7 +37,6 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
-from pinchpoint.diagnosis.evidence.awaited import Sends, awaited, cores_free
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.whole_run import waits_at, waits_for_others
@@ -265,6 +264,8 @@ _OUTSIDE_CALLS = ("select", "poll", "recv")
 
 def _awaited(trace: Trace) -> _What | None:
     """What the other threads were seen doing."""
+    from pinchpoint.diagnosis.evidence.awaited import Sends, awaited, cores_free
+
     found = awaited(trace)
     if isinstance(found, Sends):
         return _What(

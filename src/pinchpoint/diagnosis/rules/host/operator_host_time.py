@@ -23,14 +23,13 @@ the device.
 Where the operator is called with new shapes on purpose, and prepares for each.
 """
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from pinchpoint.analysis.causal.computing import DISPATCH_NS
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Piece, operators_of_a_step
+from pinchpoint.analysis.causal.profile import Piece, off_path
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.cpu_operators import computed_on_host
 from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, RemoveHostTime, ScaleHostSpans
@@ -41,6 +40,7 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, MORE_STEPS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Trace
 from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
@@ -58,12 +58,12 @@ LAUNCH_NS = 20_000  # the most of a launch and what prepares it; many in a call 
 AGAIN = 2  # steps
 MOSTLY_NEW_RATIO = 0.5  # of calls: one length in a few that comes again is no growing sequence
 MANY_CALLS = 64  # a step: a batch and a state have a handful of tensors, buckets are a few dozen
-_LIBRARY = re.compile(r"^(?!autograd::|torch::|c10d::|nccl::|inductor)\w+::\w+$")
+_LIBRARY = regex(r"^(?!autograd::|torch::|c10d::|nccl::|inductor)\w+::\w+$")
 
 
 def check(trace: Trace) -> Iterator[Found]:
     """The operator whose own host time makes the step longest."""
-    found = operators_of_a_step(trace)
+    found = off_path(trace, Cut.OPERATOR)
     if found.why_not is not None:
         raise NotChecked(found.why_not)
     if len(judged_steps(trace)) < AGAIN:

@@ -28,7 +28,6 @@ from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, named
 from pinchpoint.diagnosis.evidence.rare import found_of, material
-from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
@@ -88,6 +87,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
     called = 2 * garbage.called_ns >= garbage.ns
     at = own_frame(garbage.called_at) if called else None
     where = None if at is None else Location(at.file, at.line, at.function)
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     long = of_run(garbage.ns, account.total_ns)
     yield Found(
         summary=f"Garbage is collected {garbage.collections:,} times, for {long}"

@@ -22,13 +22,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.mean.crew import crew
 from pinchpoint.analysis.mean.ways import Way
 from pinchpoint.analysis.mean.whole_run import run_account
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.run import data_wait_ns, host_looks, run_facts, workers_at_once
 from pinchpoint.diagnosis.evidence.loading import most_won_ns
-from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Framework, NotChecked, Rule
@@ -68,6 +66,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
     cores = cores or (usage.cores_allowed if usage else None) or run_facts(trace).cores_there
     if samples is None or account is None or usage is None or not cores:
         raise NotChecked("the cores of the whole run are not recorded")
+    from pinchpoint.analysis.mean.crew import crew
+
     team = crew(trace)
     lacking_ns = account.ways.get(Way.NO_CORE, 0)
     if team is not None and team.processes:
@@ -82,6 +82,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
     threads = sum(u.threads or 1 for u in each)
     if threads < TOO_MANY_RATIO * cores:
         return
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     long = of_run(lacking_ns, account.total_ns)
     yield Found(
         summary=f"{len(each)} process{'es' if len(each) > 1 else ''} with {threads} threads share"

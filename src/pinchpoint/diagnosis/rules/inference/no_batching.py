@@ -19,7 +19,6 @@ batching).
 Where requests are rare, and latency of one is what counts.
 """
 
-import re
 from collections.abc import Iterator
 
 from pinchpoint.analysis.replay import MergeDeviceOps, ScaleHostSpans
@@ -31,6 +30,7 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES, Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -43,7 +43,7 @@ RULE = Rule(
 
 # In one step; two or three are parts of one model, or models that check each other.
 FEWEST_PASSES = 4
-_CELLS = re.compile(r"aten::(_thnn_fused_)?(lstm|gru|rnn_tanh|rnn_relu)_cell")
+_CELLS = regex(r"aten::(_thnn_fused_)?(lstm|gru|rnn_tanh|rnn_relu)_cell")
 
 
 def check(trace: Trace) -> Iterator[Found]:

@@ -21,7 +21,6 @@ computes them once for all that runs inside it.
 Where parameters change between the calls after all.
 """
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -35,6 +34,7 @@ from pinchpoint.diagnosis.evidence.host_spans import outermost
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS_AND_MODULES
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.names import rows_named
@@ -42,7 +42,7 @@ from pinchpoint.trace.names import rows_named
 RULE = Rule(needs=("host_ops", "device_ops"), record=STACKS_AND_MODULES, advice=NO_HINT)
 
 # The module and the property of PyTorch's parametrisations, and the operator of weight norm.
-_COMPUTES_A_WEIGHT = re.compile(
+_COMPUTES_A_WEIGHT = regex(
     r"nn\.Module: ParametrizationList_\d+$"
     r"|torch/nn/utils/parametrize\.py\(\d+\): get_(parametrized|cached_parametrization)$"
     r"|aten::_weight_norm(_interface)?$"

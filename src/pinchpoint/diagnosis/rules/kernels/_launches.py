@@ -8,12 +8,11 @@ kernels of the step that the launches stand for, and replayed.
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pinchpoint.analysis.device.short_names import short_kernel_name
-from pinchpoint.analysis.limits.counter_issues import Examined, Issue, IssueKind, examined_launches
-from pinchpoint.analysis.limits.counters import comparable_name, launch_of_device_ops
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.diagnosis.evidence.device_work import location_of
@@ -23,6 +22,10 @@ from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.limits.counter_issues import Examined, Issue, IssueKind
+
 
 KERNEL_RULE = Rule(needs=("kernel_counters",), record=COUNTERS, about=About.KERNEL)
 TORCH_HINT_RULE = replace(KERNEL_RULE, advice=NO_HINT)  # whose hint is PyTorch code
@@ -44,8 +47,10 @@ class Words:
     nvidia: tuple[str, ...] = ()  # NVIDIA's rules that speak of the same
 
 
-def kernel_findings(trace: Trace, kind: IssueKind, words: Words) -> Iterator[Found]:
+def kernel_findings(trace: Trace, kind: "IssueKind", words: Words) -> Iterator[Found]:
     """One finding about all launches that have the issue, the most costly first; or none."""
+    from pinchpoint.analysis.limits.counter_issues import examined_launches
+
     affected = [
         (examined, issue)
         for examined in examined_launches(trace)
@@ -92,17 +97,19 @@ def _us(ns: float) -> str:
     return f"{ns / 1e3:.1f}" if ns < _WHOLE_MICROSECONDS_NS else f"{ns / 1e3:,.0f}"
 
 
-def _won_ratio(examined: Examined, issue: Issue) -> float:
+def _won_ratio(examined: "Examined", issue: "Issue") -> float:
     if issue.won_ratio is not None:
         return max(min(issue.won_ratio, 1.0), 0.0)
     reached = examined.point.roof_ratio
     return 0.0 if reached is None else HALF_WAY * max(1 - reached, 0.0)
 
 
-def _changes(trace: Trace, affected: list[tuple[Examined, Issue]]) -> list[ScaleDeviceOps]:
+def _changes(trace: Trace, affected: "list[tuple[Examined, Issue]]") -> list[ScaleDeviceOps]:
     """The kernels of the steps that the launches stand for, without the share that is lost."""
     if trace.device_ops is None or not len(trace.device_ops):
         return []
+    from pinchpoint.analysis.limits.counters import launch_of_device_ops
+
     launch, inside = launch_of_device_ops(trace), device_ops_in_steps(trace)
     changes: list[ScaleDeviceOps] = []
     for examined, issue in affected:
@@ -113,7 +120,7 @@ def _changes(trace: Trace, affected: list[tuple[Examined, Issue]]) -> list[Scale
     return changes
 
 
-def _evidence(affected: list[tuple[Examined, Issue]], words: Words) -> Iterator[Evidence]:
+def _evidence(affected: "list[tuple[Examined, Issue]]", words: Words) -> Iterator[Evidence]:
     for examined, issue in affected[:_MOST_LAUNCHES_SHOWN]:
         yield Evidence(
             f"launch {examined.launch.number}, {duration(examined.facts.duration_ns or 0)}",
@@ -136,4 +143,6 @@ def _pattern(name: str) -> str:
 
 
 def _without_templates(name: str) -> str:
+    from pinchpoint.analysis.limits.counters import comparable_name
+
     return comparable_name(name).split("<")[0]

@@ -19,9 +19,8 @@ A kernel at 80 % of a unit stalls too: it waits for that unit.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.limits.counter_issues import STALLS, IssueKind, examined_launches
 from pinchpoint.diagnosis.finding import Found
-from pinchpoint.diagnosis.rules.kernels._launches import KERNEL_RULE, Words, kernel_findings
+from pinchpoint.diagnosis.rules.kernels._launches import KERNEL_RULE
 from pinchpoint.trace import Trace
 
 RULE = KERNEL_RULE
@@ -29,6 +28,8 @@ RULE = KERNEL_RULE
 
 def check(trace: Trace) -> Iterator[Found]:
     """Launches whose warps wait mostly for one reason; the fix is that of the costliest."""
+    from pinchpoint.analysis.limits.counter_issues import STALLS, IssueKind, examined_launches
+
     stalled = [
         (examined.facts.duration_ns or 0.0, issue.reason)
         for examined in examined_launches(trace)
@@ -38,6 +39,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if not stalled:
         return
     reason = max(stalled)[1]
+    from pinchpoint.diagnosis.rules.kernels._launches import Words, kernel_findings
+
     words = Words(
         what=f"waits mostly for one thing ({reason.replace('_', ' ')})",
         fix=STALLS.get(reason, "Look up the reason in the guide of Nsight Compute"),

@@ -25,9 +25,10 @@ Where the batch is small on purpose (latency) and the step is fast enough.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pinchpoint.analysis.host.frames import frame_of
-from pinchpoint.analysis.work.loops import Loop, Varies, loops
+from pinchpoint.analysis.work.loops import Varies
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_KNOB, Rule
@@ -35,6 +36,10 @@ from pinchpoint.diagnosis.rules.launches._late_launches import late_launches
 from pinchpoint.diagnosis.rules.launches._many_launches import many_launches
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.work.loops import Loop
+
 
 RULE = Rule(
     needs=("api_calls", "device_ops"),
@@ -83,7 +88,7 @@ _LOOPS = (Varies.NOTHING, Varies.LENGTH, Varies.SIZES)
 class _InALoop:
     """A loop with many of the launches."""
 
-    longest: Loop
+    longest: "Loop"
     ratio: float  # of the step's launches
 
     @property
@@ -108,6 +113,8 @@ class _InALoop:
 
 def _loop(trace: Trace, launches: float, place: Location | None) -> _InALoop | None:
     """The loop at the place where the device waits for launches, if it holds many of them."""
+    from pinchpoint.analysis.work.loops import loops
+
     mine = [
         loop
         for loop in loops(trace)
@@ -123,11 +130,11 @@ def _loop(trace: Trace, launches: float, place: Location | None) -> _InALoop | N
     return _InALoop(longest, _launches(mine) / launches)
 
 
-def _is_at(trace: Trace, loop: Loop, place: Location) -> bool:
+def _is_at(trace: Trace, loop: "Loop", place: Location) -> bool:
     found = None if loop.frame is None else frame_of(trace.names[loop.frame])
     there = place.file, place.line, place.function
     return found is not None and (found.file, found.line, found.function) == there
 
 
-def _launches(some: list[Loop]) -> int:
+def _launches(some: "list[Loop]") -> int:
     return sum(loop.times * loop.iterations * loop.operations for loop in some)

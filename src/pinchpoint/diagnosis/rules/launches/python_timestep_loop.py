@@ -27,7 +27,6 @@ from pinchpoint.diagnosis.record import STACKS_AND_MODULES
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.diagnosis.rules.launches._late_launches import late_launches
 from pinchpoint.diagnosis.rules.launches._many_launches import many_launches
-from pinchpoint.diagnosis.rules.launches._module_loop import module_loop
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -42,6 +41,8 @@ def check(trace: Trace) -> Iterator[Found]:
     host, launches = trace.host_ops, many_launches(trace)
     if host is None or launches is None or workload(trace).decodes or not late_launches(trace):
         return
+    from pinchpoint.diagnosis.rules.launches._module_loop import module_loop
+
     loop = module_loop(trace)
     if loop is None:
         return

@@ -37,7 +37,6 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.diagnosis.rules.launches._many_launches import ManyLaunches, many_launches
-from pinchpoint.diagnosis.rules.launches._module_loop import module_loop
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -65,6 +64,8 @@ def check(trace: Trace) -> Iterator[Found]:
     items, step = work.leading_dims[0], corrected_step_ns(trace)
     if items > FEW_ITEMS or step is None:
         return
+    from pinchpoint.diagnosis.rules.launches._module_loop import module_loop
+
     if module_loop(trace) is not None and not work.accumulates:
         return
     filled = _filled_ratio(trace, launches)

@@ -28,7 +28,6 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import InputWork, parents, within
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans
 from pinchpoint.diagnosis.evidence.loading import Loads, loads, work_in_loader
-from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
@@ -58,6 +57,8 @@ def check(trace: Trace) -> Iterator[Found]:
         yield from _row_by_row(found)
         return
     large = found.sample_bytes is not None and found.sample_bytes > TINY_ROW_BYTES
+    from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
+
     if found.in_workers and not large and (seen := workers_do(trace)) is not None:
         yield from found_in_workers(found, seen, InputWork.COLLATE, "collating", _FIX, _HINT)
         return

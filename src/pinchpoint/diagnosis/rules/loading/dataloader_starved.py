@@ -24,6 +24,7 @@ Where the wait falls into time in which the device is busy anyway.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
@@ -41,12 +42,15 @@ from pinchpoint.diagnosis.evidence.loading import (
 )
 from pinchpoint.diagnosis.evidence.rare import rare_found
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
-from pinchpoint.diagnosis.evidence.workers import WorkersDo, loader_does, workers_do
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Need, Record
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+
+if TYPE_CHECKING:
+    from pinchpoint.diagnosis.evidence.workers import WorkersDo
+
 
 RULE = Rule(
     needs=("host_ops",),
@@ -71,6 +75,8 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     pinned = " pin_memory=True," if trace.device_ops is not None else ""  # for copies to a device
     doing = "waits for worker processes" if found.in_workers else "prepares the batch itself"
+    from pinchpoint.diagnosis.evidence.workers import loader_does, workers_do
+
     seen = workers_do(trace) if found.in_workers else loader_does(trace)
     yield Found(
         summary=(
@@ -91,6 +97,8 @@ def _of_the_run(trace: Trace) -> Iterator[Found]:
     waits = waits_for_loader(trace)
     if waits is None or waits.ratio < LEAST_RUN_RATIO:
         return
+    from pinchpoint.diagnosis.evidence.workers import workers_do
+
     done = workers_do(trace)
     said = f", mostly in {done.said}" if done and done.said else ""
     percent = f"{100 * waits.ratio:.0f} %"
@@ -114,7 +122,7 @@ def _of_the_run(trace: Trace) -> Iterator[Found]:
     )
 
 
-def _fix(found: Loads, seen: WorkersDo | None) -> str:
+def _fix(found: Loads, seen: "WorkersDo | None") -> str:
     if not found.in_workers:
         return "Give the loader worker processes"
     return _SEEN if seen else _WITH_WORKERS

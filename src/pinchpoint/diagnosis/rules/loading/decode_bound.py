@@ -21,7 +21,6 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.host.ancestry import InputWork
 from pinchpoint.diagnosis.evidence.loading import loads, work_in_loader
-from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
@@ -44,6 +43,8 @@ def check(trace: Trace) -> Iterator[Found]:
     found = loads(trace)
     if found is None or not found.starving:
         return
+    from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
+
     if found.in_workers and (seen := workers_do(trace)) is not None:
         yield from found_in_workers(found, seen, InputWork.DECODE, "decoding", _FIX, _HINT)
         return

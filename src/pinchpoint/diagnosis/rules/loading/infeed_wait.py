@@ -29,6 +29,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.regex import regex
 from pinchpoint.trace import Table, Trace
 from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Mask
@@ -36,8 +37,8 @@ from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("device_ops",), record=CPU_AND_DEVICE, advice=NO_HINT)
 
-_IN = re.compile(r"^(infeed|recv(-done)?)[.\d]*$")
-_OUT = re.compile(r"^(outfeed|send-done)[.\d]*$")
+_IN = regex(r"^(infeed|recv(-done)?)[.\d]*$")
+_OUT = regex(r"^(outfeed|send-done)[.\d]*$")
 # fitted to nothing: what is there is taken in some microseconds, and how much of a wait a fix wins
 # depends on the host, which a TPU's recording does not show.
 LEAST_WON_RATIO = 0.5

@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from pinchpoint.analysis.host.ancestry import InputWork
 from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.diagnosis.evidence.loading import loads
-from pinchpoint.diagnosis.evidence.workers import workers_do
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
@@ -52,6 +51,8 @@ def check(trace: Trace) -> Iterator[Found]:
     found = loads(trace)
     if found is None or not found.starving or not found.in_workers:
         return
+    from pinchpoint.diagnosis.evidence.workers import workers_do
+
     per_sample, seen = found.ns_per_sample, workers_do(trace)
     if seen is not None and any(seen.mostly(kind) for kind in _OTHER_CAUSES):
         return

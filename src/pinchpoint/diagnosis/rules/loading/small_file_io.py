@@ -20,7 +20,6 @@ of an `.npz` inflates a whole array each time that it is asked for one.
 Where the device is busy while the next batch is read.
 """
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,10 +27,10 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import InputWork, parents, subtree_sums
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, named
 from pinchpoint.diagnosis.evidence.loading import MOST_OF_IT_RATIO, loads, work_in_loader
-from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -49,6 +48,8 @@ def check(trace: Trace) -> Iterator[Found]:
     found = loads(trace)
     if found is None or not found.starving:
         return
+    from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
+
     if found.in_workers and (seen := workers_do(trace)) is not None:
         yield from found_in_workers(
             found, seen, InputWork.FILES, "opening and reading files", _FIX, _HINT
@@ -76,7 +77,7 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
-_INFLATES = re.compile(r"<built-in method decompress of |<built-in (method|function) decompress>")
+_INFLATES = regex(r"<built-in method decompress of |<built-in (method|function) decompress>")
 
 
 def _inflates(trace: Trace, reading: HostSpans) -> bool:

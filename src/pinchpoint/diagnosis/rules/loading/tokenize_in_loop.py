@@ -19,7 +19,6 @@ processes; or use a compiled tokeniser on whole batches.
 Short prompts in inference.
 """
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -32,6 +31,7 @@ from pinchpoint.diagnosis.evidence.writers import writing
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
@@ -46,7 +46,7 @@ RULE = Rule(
 
 # Calls of string functions in one call of a function: a batch of text takes hundreds, a name few.
 FEWEST_SPLITS = 16
-_SPLITS = re.compile(
+_SPLITS = regex(
     r"<built-in method (r?split|splitlines|lower|r?find|finditer|findall|match|fullmatch|sub"
     r"|r?partition|encode|translate) of (str|bytes|re\.Pattern) object"
 )
@@ -74,7 +74,7 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 # Modules of Python's library that do with a string what their caller asked for.
-_FOR_THEIR_CALLER = re.compile(r"^(?:\S*/)?(?:re(?:/__init__)?|string|textwrap|shlex)\.py\(")
+_FOR_THEIR_CALLER = regex(r"^(?:\S*/)?(?:re(?:/__init__)?|string|textwrap|shlex)\.py\(")
 
 
 def _takes_text_apart(trace: Trace) -> Mask:

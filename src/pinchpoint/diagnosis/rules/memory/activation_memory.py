@@ -18,17 +18,17 @@ Where memory is not short: activations are what training memory is for.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from pinchpoint.analysis.memory.checkpointing import checkpointing
-from pinchpoint.analysis.memory.composition import largest_category
-from pinchpoint.analysis.memory.history import History
-from pinchpoint.analysis.memory.owners.owners import MemoryCategory
-from pinchpoint.analysis.memory.shortage import describe, place, pressure, size
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
-from pinchpoint.diagnosis.rules.memory._histories import judged, owners_known
 from pinchpoint.trace import Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.memory.history import History
+    from pinchpoint.analysis.memory.owners.owners import MemoryCategory
+
 
 RULE = Rule(
     needs=("allocations",),
@@ -44,6 +44,11 @@ RULE = Rule(
 
 def check(trace: Trace) -> Iterator[Found]:
     """Activations where memory is short."""
+    from pinchpoint.analysis.memory.composition import largest_category
+    from pinchpoint.analysis.memory.owners.owners import MemoryCategory
+    from pinchpoint.analysis.memory.shortage import describe, pressure
+    from pinchpoint.diagnosis.rules.memory._histories import judged, owners_known
+
     for history in judged(trace):
         signs = pressure(trace, history)
         failure = signs.failure
@@ -59,9 +64,13 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _finding(
-    history: History, event: int, held: dict[MemoryCategory, int], shortage: tuple[str, str]
+    history: "History", event: int, held: "dict[MemoryCategory, int]", shortage: tuple[str, str]
 ) -> Found:
+    from pinchpoint.analysis.memory.owners.owners import MemoryCategory
+
     live, activations = sum(held.values()), held[MemoryCategory.ACTIVATION]
+    from pinchpoint.analysis.memory.checkpointing import checkpointing
+
     found = checkpointing(history)
     evidence = [
         Evidence("activations", activations, "bytes"),
@@ -69,6 +78,8 @@ def _finding(
     ]
     if found:
         evidence.append(Evidence("saved by checkpointing", found.saved_bytes, "bytes"))
+    from pinchpoint.analysis.memory.shortage import place, size
+
     summary = f"{shortage[0]}: {100 * activations / live:.0f} % of {size(live)} are activations"
     if found:
         summary += f", most of them of the {len(found.layers)} layers called at {place(found.line)}"

@@ -17,13 +17,10 @@ Where all results are needed together on the device and are known to fit.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.allocations import driver_growth, runs_backward, unused_nodes
-from pinchpoint.analysis.memory.shortage import place, size
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_FIVE_STEPS
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule
-from pinchpoint.diagnosis.rules.memory._histories import bought, leaks, left_behind
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -43,6 +40,9 @@ def check(trace: Trace) -> Iterator[Found]:
     if trace.allocations is None or not len(trace.allocations):
         yield from _by_driver_calls(trace)
         return
+    from pinchpoint.analysis.memory.shortage import place, size
+    from pinchpoint.diagnosis.rules.memory._histories import leaks, left_behind
+
     for _, leak in leaks(trace, RULE):
         yield left_behind(
             leak,
@@ -59,10 +59,14 @@ def _by_driver_calls(trace: Trace) -> Iterator[Found]:
     """Without memory events: memory is bought in every step although no graph is recorded."""
     if trace.api_calls is None:
         raise NotChecked("the recording has no memory events")
+    from pinchpoint.analysis.memory.allocations import driver_growth, runs_backward, unused_nodes
+
     grown = driver_growth(trace)
     if grown is None or unused_nodes(trace) is not None or runs_backward(trace):
         raise NotChecked("the recording has no memory events")
     parent = trace.api_calls.value("host_op", int(grown.calls[-1]))
+    from pinchpoint.diagnosis.rules.memory._histories import bought
+
     yield bought(
         grown,
         summary=(

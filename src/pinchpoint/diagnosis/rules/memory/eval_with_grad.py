@@ -18,18 +18,10 @@ Where gradients with respect to the input are taken later.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.allocations import driver_growth, unused_graphs, unused_nodes
-from pinchpoint.analysis.memory.shortage import (
-    MATERIAL_DEVICE_RATIO,
-    MATERIAL_PEAK_RATIO,
-    place,
-    size,
-)
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_EVALUATION
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
-from pinchpoint.diagnosis.rules.memory._histories import judged
 from pinchpoint.trace import Trace
 
 RULE = Rule(needs=(), record=SNAPSHOT_OF_EVALUATION, about=About.MEMORY, advice=NO_HINT)
@@ -40,6 +32,10 @@ def check(trace: Trace) -> Iterator[Found]:
     if trace.allocations is None or not len(trace.allocations):
         yield from _by_nodes(trace)
         return
+    from pinchpoint.analysis.memory.allocations import unused_graphs
+    from pinchpoint.analysis.memory.shortage import MATERIAL_PEAK_RATIO, place, size
+    from pinchpoint.diagnosis.rules.memory._histories import judged
+
     for history in judged(trace):
         found = unused_graphs(history)
         peak = history.replay.peak("requested").bytes
@@ -68,6 +64,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _by_nodes(trace: Trace) -> Iterator[Found]:
     """Without memory events: recorded nodes, none of which is run backward."""
+    from pinchpoint.analysis.memory.allocations import driver_growth, unused_nodes
+
     found = unused_nodes(trace)
     if trace.host_ops is None or not len(trace.host_ops):
         raise NotChecked("the recording has no operators")
@@ -76,6 +74,8 @@ def _by_nodes(trace: Trace) -> Iterator[Found]:
     if found.at_most_bytes is None:
         raise NotChecked("graphs are recorded and not used; how large they are is not known")
     capacity = max((d.memory_bytes or 0 for d in trace.devices), default=0)
+    from pinchpoint.analysis.memory.shortage import MATERIAL_DEVICE_RATIO, size
+
     if not capacity or found.at_most_bytes < MATERIAL_DEVICE_RATIO * capacity:
         return
     yield Found(

@@ -18,12 +18,9 @@ reads them after the step.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.shortage import MATERIAL_PEAK_RATIO, size
-from pinchpoint.analysis.memory.what_if import what_ifs
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_TRAINING
 from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
-from pinchpoint.diagnosis.rules.memory._histories import judged
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -37,6 +34,10 @@ RULE = Rule(
 
 def check(trace: Trace) -> Iterator[Found]:
     """Gradients that are live at the peak without need."""
+    from pinchpoint.analysis.memory.shortage import MATERIAL_PEAK_RATIO, size
+    from pinchpoint.analysis.memory.what_if import what_ifs
+    from pinchpoint.diagnosis.rules.memory._histories import judged
+
     for history in judged(trace):
         answer = next((a for a in what_ifs(history) if a.id == "set-to-none"), None)
         peak = history.replay.peak("requested").bytes

@@ -20,13 +20,10 @@ Where the loss of a few bytes a step is all that stays: it would take years to m
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.allocations import driver_growth, unused_nodes
-from pinchpoint.analysis.memory.shortage import place, size
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_FIVE_STEPS
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
-from pinchpoint.diagnosis.rules.memory._histories import bought, leaks, left_behind
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -47,6 +44,9 @@ def check(trace: Trace) -> Iterator[Found]:
     if trace.allocations is None or not len(trace.allocations):
         yield from _by_driver_calls(trace)
         return
+    from pinchpoint.analysis.memory.shortage import place, size
+    from pinchpoint.diagnosis.rules.memory._histories import leaks, left_behind
+
     for found, leak in leaks(trace, RULE):
         yield left_behind(
             leak,
@@ -64,9 +64,13 @@ def _by_driver_calls(trace: Trace) -> Iterator[Found]:
     """Without memory events: memory is bought in every step, and nodes are never run backward."""
     if trace.api_calls is None:
         raise NotChecked("the recording has no memory events")
+    from pinchpoint.analysis.memory.allocations import driver_growth, unused_nodes
+
     grown, nodes = driver_growth(trace), unused_nodes(trace)
     if grown is None or nodes is None:
         raise NotChecked("the recording has no memory events")
+    from pinchpoint.diagnosis.rules.memory._histories import bought
+
     yield bought(
         grown,
         Evidence("nodes recorded", round(nodes.nodes_per_step, 1), "per step"),

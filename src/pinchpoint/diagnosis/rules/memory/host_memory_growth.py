@@ -19,10 +19,6 @@ Where the growth ends by design, as in a cache that fills.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
-from pinchpoint.analysis.memory.history import histories
-from pinchpoint.analysis.memory.shortage import place, size
-from pinchpoint.analysis.memory.traced import HOST
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import MORE_STEPS, Need, Record
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule
@@ -44,12 +40,19 @@ RULE = Rule(
 
 def check(trace: Trace) -> Iterator[Found]:
     """Host tensors that every step leaves behind."""
+    from pinchpoint.analysis.memory.history import histories
+    from pinchpoint.analysis.memory.traced import HOST
+
     host = next((h for h in histories(trace) if h.device == HOST), None)
     if host is None:
         raise NotChecked("the recording has no memory of the host to speak of", _OF_WORKERS)
+    from pinchpoint.analysis.memory.growth import MATERIAL_BYTES_PER_STEP, growth
+
     found = growth(host)
     if found.why_not:
         raise NotChecked(found.why_not, MORE_STEPS if found.too_short else RULE.record)
+    from pinchpoint.analysis.memory.shortage import place, size
+
     for leak in found.leaks:
         if leak.bytes_per_step < MATERIAL_BYTES_PER_STEP:
             continue

@@ -17,12 +17,9 @@ Where the peak is elsewhere or nothing else needs the memory.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.composition import loss_blocks
-from pinchpoint.analysis.memory.shortage import place, pressure, size
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_TWO_STEPS
 from pinchpoint.diagnosis.rule import About, Rule
-from pinchpoint.diagnosis.rules.memory._histories import judged
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -39,6 +36,10 @@ SHORT_RATIO = 0.35  # where memory is short: more than any other part usually is
 
 def check(trace: Trace) -> Iterator[Found]:
     """Loss tensors that dominate the peak."""
+    from pinchpoint.analysis.memory.composition import loss_blocks
+    from pinchpoint.analysis.memory.shortage import place, pressure, size
+    from pinchpoint.diagnosis.rules.memory._histories import judged
+
     for history in judged(trace):
         signs = pressure(trace, history)
         if signs.failure is not None and signs.failure.fragmented:

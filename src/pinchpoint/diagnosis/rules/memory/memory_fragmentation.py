@@ -19,24 +19,20 @@ Where nothing else wants the memory and no request fails.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pinchpoint.analysis.memory.allocations import driver_retries
-from pinchpoint.analysis.memory.failures import failures
-from pinchpoint.analysis.memory.history import History
 from pinchpoint.analysis.memory.shortage import pressure, size
-from pinchpoint.analysis.memory.waste import (
-    OVERHEAD_RATIO,
-    THOUGH_CACHED_RATIO,
-    VARYING_RATIO,
-    Waste,
-    waste,
-)
 from pinchpoint.analysis.replay import DropSyncs
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
-from pinchpoint.diagnosis.rules.memory._histories import judged
 from pinchpoint.trace import Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.memory.history import History
+    from pinchpoint.analysis.memory.waste import Waste
+
 
 RULE = Rule(
     needs=(),
@@ -58,6 +54,10 @@ def check(trace: Trace) -> Iterator[Found]:
     if trace.allocations is None or not len(trace.allocations):
         yield from _by_driver_calls(trace)
         return
+    from pinchpoint.analysis.memory.failures import failures
+    from pinchpoint.analysis.memory.waste import waste
+    from pinchpoint.diagnosis.rules.memory._histories import judged
+
     for history in judged(trace):
         if not history.has_layout:
             continue
@@ -114,12 +114,14 @@ def _by_driver_calls(trace: Trace) -> Iterator[Found]:
     )
 
 
-def _only_retries(trace: Trace, history: History) -> bool:
+def _only_retries(trace: Trace, history: "History") -> bool:
     signs = pressure(trace, history)
     return signs.failure is None and signs.retries > 0
 
 
-def _by_varying_sizes(found: Waste) -> bool:
+def _by_varying_sizes(found: "Waste") -> bool:
+    from pinchpoint.analysis.memory.waste import OVERHEAD_RATIO, THOUGH_CACHED_RATIO, VARYING_RATIO
+
     return (
         found.varying >= VARYING_RATIO
         and found.overhead_bytes >= OVERHEAD_RATIO * found.active_peak_bytes
@@ -127,7 +129,7 @@ def _by_varying_sizes(found: Waste) -> bool:
     )
 
 
-def _finding(history: History, summary: str, found: Waste, at_stake: int) -> Found:
+def _finding(history: "History", summary: str, found: "Waste", at_stake: int) -> Found:
     expandable = bool(history.snapshot.settings.get("expandable_segments"))
     return Found(
         summary=summary,

@@ -19,11 +19,9 @@ Where the growth ends by design, such as a replay buffer that fills up.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.shortage import place, size
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_FIVE_STEPS
 from pinchpoint.diagnosis.rule import About, Rule
-from pinchpoint.diagnosis.rules.memory._histories import leaks, left_behind
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -37,6 +35,9 @@ RULE = Rule(
 
 def check(trace: Trace) -> Iterator[Found]:
     """Other blocks that every step leaves behind."""
+    from pinchpoint.analysis.memory.shortage import place, size
+    from pinchpoint.diagnosis.rules.memory._histories import leaks, left_behind
+
     for _, leak in leaks(trace, RULE):
         yield left_behind(
             leak,

@@ -19,14 +19,9 @@ Where everything fits and no larger batch is wanted.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.memory.composition import largest_category
-from pinchpoint.analysis.memory.owners.owners import MemoryCategory
-from pinchpoint.analysis.memory.shortage import describe, pressure, size
-from pinchpoint.analysis.memory.what_if import what_ifs
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import About, Rule
-from pinchpoint.diagnosis.rules.memory._histories import judged, owners_known
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -42,6 +37,12 @@ MAJOR_RATIO = 0.5  # of the peak: more than parameters, gradients and activation
 
 def check(trace: Trace) -> Iterator[Found]:
     """State that dominates."""
+    from pinchpoint.analysis.memory.composition import largest_category
+    from pinchpoint.analysis.memory.owners.owners import MemoryCategory
+    from pinchpoint.analysis.memory.shortage import describe, pressure, size
+    from pinchpoint.analysis.memory.what_if import what_ifs
+    from pinchpoint.diagnosis.rules.memory._histories import judged, owners_known
+
     for history in judged(trace):
         signs = pressure(trace, history)
         fragmented = signs.failure is not None and signs.failure.fragmented

@@ -21,6 +21,7 @@ Where weight decay or momentum has to act on rows that were not read.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,12 +32,6 @@ from pinchpoint.analysis.replay import Change, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.work.operator_work import NOT_KNOWN, call_of
-from pinchpoint.diagnosis.evidence.embedding_tables import (
-    ROWS_ARGUMENT,
-    Table,
-    share_of,
-    sparsely_read,
-)
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
@@ -45,6 +40,10 @@ from pinchpoint.diagnosis.rules.on_cpu._shared import inside, is_material, judge
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Mask, Rows, distinct_rows
 from pinchpoint.trace.durations import duration
+
+if TYPE_CHECKING:
+    from pinchpoint.diagnosis.evidence.embedding_tables import Table
+
 
 RULE = Rule(needs=("host_ops",), record=SHAPES_OF_INPUTS, advice=NO_HINT)
 
@@ -61,6 +60,12 @@ def check(trace: Trace) -> Iterator[Found]:
     mine = judged(trace)
     if mine is None or trace.host_ops is None:
         return
+    from pinchpoint.diagnosis.evidence.embedding_tables import (
+        ROWS_ARGUMENT,
+        share_of,
+        sparsely_read,
+    )
+
     backward = mine & named(trace, *ROWS_ARGUMENT)
     if not backward.any():
         return
@@ -82,7 +87,7 @@ def _calls(trace: Trace, rows: Rows) -> tuple[list[OperatorCall | None], Rows]:
     return [call_of(trace.names, *one) for one in distinct.tolist()], which
 
 
-def _found(trace: Trace, table: Table, rows: Rows, share: Floats) -> Iterator[Found]:
+def _found(trace: Trace, table: "Table", rows: Rows, share: Floats) -> Iterator[Found]:
     host = trace.host_ops
     assert host is not None
     passes = np.zeros(len(host), np.float64)
@@ -127,6 +132,8 @@ def _not_decided(trace: Trace, mine: Mask) -> None:
     assert host is not None
     assert step_ns is not None
     operators = cpu_operators(trace)
+    from pinchpoint.diagnosis.evidence.embedding_tables import ROWS_ARGUMENT
+
     passes = named(trace, *_ZEROS) & _below(trace, named(trace, *ROWS_ARGUMENT))
     passes |= inside(trace, OPTIMIZER)
     took = per_step(trace, int(operators.own_ns[mine & passes & operators.operator].sum()))

@@ -25,7 +25,6 @@ from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, run_accou
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
@@ -104,6 +103,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
         return
     at = shared[0].at
     where = None if at is None else Location(at.file, at.line, at.function)
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     long = of_run(most_ns, account.total_ns)
     yield Found(
         summary=f"One thread on {cores:g} cores computes products of matrices for"

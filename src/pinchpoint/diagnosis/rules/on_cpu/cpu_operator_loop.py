@@ -21,7 +21,6 @@ for the sequence. A chain of elementwise operators fuses under `torch.compile`.
 Where each turn needs the result of the one before it and cannot be written otherwise.
 """
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -45,6 +44,7 @@ from pinchpoint.diagnosis.rules.on_cpu._shared import (
     is_material,
     judged,
 )
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.durations import duration
@@ -60,7 +60,7 @@ LEAST_LEFT_RATIO = 0.1
 MOSTLY_RATIO, LEAST_SHARE_RATIO = 0.8, 0.25
 _PASSES = (Category.ELEMENTWISE, Category.DATA_MOVEMENT, Category.MEMSET)
 _PASS = 1  # of by_distinct: any number but 0
-_MACHINERY = re.compile(r"(_wrapped_call_impl|_call_impl)$|^<built-in ")
+_MACHINERY = regex(r"(_wrapped_call_impl|_call_impl)$|^<built-in ")
 
 
 def check(trace: Trace) -> Iterator[Found]:

@@ -23,7 +23,6 @@ from pinchpoint.analysis.mean.ways import Way
 from pinchpoint.analysis.mean.whole_run import run_account
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.evidence.run_places import of_run
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
@@ -94,6 +93,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
     outside = [p for p in account.places if p.ways.get(Way.OUTSIDE, 0) and p.at is not None]
     at = max(outside, key=lambda p: p.ways[Way.OUTSIDE]).at if outside else None
     where = None if at is None else Location(at.file, at.line, at.function)
+    from pinchpoint.diagnosis.evidence.run_places import of_run
+
     long = of_run(most, account.total_ns)
     yield Found(
         summary=f"The kernel hands out new memory {usage.page_faults:,} times, for up to {long}:"

@@ -14,18 +14,18 @@ one number at a time, in a type that the processor has no instructions for, or o
 few rows change.
 
 ## How to fix it
-As the finding says for the operator; the table is `diagnosis/evidence/operators.toml`.
+As the finding says for the operator; the table is `diagnosis/evidence/operators.json`.
 
 ## When to ignore it
 Where the operator's work is not what its shapes say: a sort, say, passes over its input often.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pinchpoint.analysis.costs import fourier
-from pinchpoint.analysis.limits.on_cpu import CpuPiece, cpu_pieces
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.steps.steps import steps
@@ -37,6 +37,10 @@ from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.limits.on_cpu import CpuPiece
+
 
 RULE = Rule(needs=("host_ops",), record=SHAPES_AND_TYPES, residual=True, advice=NO_HINT)
 
@@ -54,6 +58,8 @@ def check(trace: Trace) -> Iterator[Found]:
     """Operators far from what a slow machine needs, most time first."""
     if judged(trace) is None:
         return
+    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
+
     pieces = cpu_pieces(trace)
     always = [one for piece in pieces if (one := _without_limit(trace, piece)) is not None]
     if always:
@@ -66,7 +72,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield from told[:MOST_TOLD]
 
 
-def _told(trace: Trace, piece: CpuPiece) -> Found | None:
+def _told(trace: Trace, piece: "CpuPiece") -> Found | None:
     limit_ns, step_ns = piece.limit_ns, steps(trace).typical_ns
     if limit_ns is None or not step_ns or piece.ns_per_step < FAR_RATIO * limit_ns:
         return None
@@ -78,7 +84,7 @@ def _told(trace: Trace, piece: CpuPiece) -> Found | None:
     return None if spans is None else _finding(trace, piece, spans, entry)
 
 
-def _without_limit(trace: Trace, piece: CpuPiece) -> Found | None:
+def _without_limit(trace: Trace, piece: "CpuPiece") -> Found | None:
     entry, step_ns = known_on_cpu(piece.name), steps(trace).typical_ns
     if piece.limit_ns is not None or entry is None or not entry.always or not step_ns:
         return None
@@ -98,7 +104,7 @@ def _without_limit(trace: Trace, piece: CpuPiece) -> Found | None:
     )
 
 
-def _spans(trace: Trace, piece: CpuPiece) -> HostSpans | None:
+def _spans(trace: Trace, piece: "CpuPiece") -> HostSpans | None:
     host = trace.host_ops
     assert host is not None
     wanted = np.zeros(len(host), np.bool_)
@@ -107,7 +113,7 @@ def _spans(trace: Trace, piece: CpuPiece) -> HostSpans | None:
     return spans if spans is not None and is_material(trace, spans) else None
 
 
-def _finding(trace: Trace, piece: CpuPiece, spans: HostSpans, entry: Known | None) -> Found:
+def _finding(trace: Trace, piece: "CpuPiece", spans: HostSpans, entry: Known | None) -> Found:
     limit_ns, host = piece.limit_ns, trace.host_ops
     assert limit_ns is not None
     assert host is not None

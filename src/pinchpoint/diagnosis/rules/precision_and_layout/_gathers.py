@@ -1,7 +1,5 @@
 """Lookups of rows that do not lie side by side: what they move, and what they would take."""
 
-import re
-
 import numpy as np
 
 from pinchpoint.analysis.host.input_arguments import elements
@@ -9,6 +7,7 @@ from pinchpoint.analysis.tables.kernels import blocks_of_device_ops
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.evidence.attainable import Attainable
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Rows
 from pinchpoint.trace.names import rows_named
@@ -21,7 +20,7 @@ PIECE_BYTES = 32
 
 _LOOKUPS = ("aten::index", "aten::index_select", "aten::embedding")
 # Threads of a block and elements of each thread: with the grid, how many elements it looks up.
-_SIZE = re.compile(r"index_elementwise_kernel<(\d{1,9}), (\d{1,9})")
+_SIZE = regex(r"index_elementwise_kernel<(\d{1,9}), (\d{1,9})")
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,6 @@ from pinchpoint.diagnosis.evidence.device_work import waiting
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -50,6 +49,8 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     if reads.count < LEAST_OF_PARAMETERS * parameters:
         return
+    from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
+
     loop = small_loop(trace, reads)
     yield Found(
         summary=(

@@ -37,7 +37,6 @@ from pinchpoint.diagnosis.evidence.device_work import waiting
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
 from pinchpoint.trace import Trace
 
 RULE = Rule(needs=("api_calls", "device_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)
@@ -74,6 +73,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if reads is None:
         return
     called = _called(trace)
+    from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
+
     loop = None if called else small_loop(trace, reads)
     inside = f", inside {called.function} of {_module(called)}" if called else ""
     times = f"{reads.count:,.0f}" if reads.count >= MANY else f"{reads.count:.3g}"

@@ -26,7 +26,6 @@ import numpy as np
 
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.evidence.alone import alone_ns
 from pinchpoint.diagnosis.evidence.round_trips import copies_between
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
@@ -52,6 +51,8 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     if steps(trace).how == "none":
         raise NotChecked("no steps were found")
+    from pinchpoint.diagnosis.evidence.alone import alone_ns
+
     device = max(
         np.unique(ops["device"][down | up]).tolist(), key=lambda d: alone_ns(ops, down | up, d)
     )

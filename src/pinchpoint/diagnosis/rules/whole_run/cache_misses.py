@@ -20,7 +20,6 @@ Where inputs hardly ever come again: then leave the cache out.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.host.frames import Owner, owner_of
-from pinchpoint.diagnosis.evidence.run_places import SURE_RATIO, account_of, found_at, of_the_run
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
@@ -42,6 +41,13 @@ def check(trace: Trace) -> Iterator[Found]:
     samples = trace.run.samples if trace.run else None
     if samples is None:
         return
+    from pinchpoint.diagnosis.evidence.run_places import (
+        SURE_RATIO,
+        account_of,
+        found_at,
+        of_the_run,
+    )
+
     places = {(p.at.file, p.at.function): p for p in account_of(trace).places if p.at}
     for cache in samples.caches:
         place = places.get((cache.file, cache.function))

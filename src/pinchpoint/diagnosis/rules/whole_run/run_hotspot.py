@@ -23,10 +23,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pinchpoint.analysis.mean.crew import crew
 from pinchpoint.analysis.mean.ways import Way
 from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace
-from pinchpoint.diagnosis.evidence.run_places import account_of, found_at, location_of, of_the_run
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
@@ -46,7 +44,11 @@ NAMED_RATIO = 1 / 3  # a named cause goes first if it wins a third as much, as i
 
 def check(trace: Trace) -> Iterator[Found]:
     """The functions that hold the interpreter most, one of which there may be two."""
+    from pinchpoint.analysis.mean.crew import crew
+
     team = crew(trace)
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     places = account_of(trace).places if team is None else team.places
     who = "" if team is None else f" in {team.name}"
     for place in places:
@@ -56,6 +58,13 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _found(trace: Trace, place: RunPlace, who: str) -> Found:
+    from pinchpoint.diagnosis.evidence.run_places import (
+        account_of,
+        found_at,
+        location_of,
+        of_the_run,
+    )
+
     account = account_of(trace)
     at, share = location_of(place), place.share
     how, fix, hint = _how(place)

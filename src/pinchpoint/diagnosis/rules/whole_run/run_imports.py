@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
 from pinchpoint.analysis.mean.ways import imports
 from pinchpoint.analysis.mean.whole_run import NS_PER_US, main_spent, share
-from pinchpoint.diagnosis.evidence.run_places import account_of, at_most, of_the_run, share_evidence
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
@@ -55,6 +54,13 @@ def check(trace: Trace) -> Iterator[Found]:
             at[own[0]] += one.us
     place, place_us = next(iter(at.most_common(1)), (None, 0))
     where = None if place is None else Location(place.file, place.line, place.function)
+    from pinchpoint.diagnosis.evidence.run_places import (
+        account_of,
+        at_most,
+        of_the_run,
+        share_evidence,
+    )
+
     total_ns = account_of(trace).total_ns
     yield Found(
         summary=f"{of_the_run(took.ns, total_ns)} goes into importing modules"

@@ -19,21 +19,19 @@ A short trial of a program that otherwise trains for days.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from pinchpoint.analysis.mean.outside import Phase, phases
 from pinchpoint.analysis.mean.whole_run import RunPlace
-from pinchpoint.diagnosis.evidence.run_places import (
-    account_of,
-    found_at,
-    location_of,
-    of_run,
-)
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.mean.outside import Phase
+
 
 RULE = Rule(
     needs=(),
@@ -47,6 +45,9 @@ FIRST_RATIO = 0.5  # of the run, outside of the steps: then that is what to look
 
 def check(trace: Trace) -> Iterator[Found]:
     """Places outside of the steps, most time first."""
+    from pinchpoint.analysis.mean.outside import phases
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     outside, account = phases(trace), account_of(trace)
     if not outside or not account.total_ns:
         raise NotChecked("the run outside of its steps was not looked at")
@@ -57,7 +58,9 @@ def check(trace: Trace) -> Iterator[Found]:
                 yield _found(trace, phase, place, first=first)
 
 
-def _found(trace: Trace, phase: Phase, place: RunPlace, *, first: bool) -> Found:
+def _found(trace: Trace, phase: "Phase", place: RunPlace, *, first: bool) -> Found:
+    from pinchpoint.diagnosis.evidence.run_places import account_of, found_at, location_of, of_run
+
     total_ns = account_of(trace).total_ns
     when = "before its third step" if phase.id == "before" else "after its last step"
     what = place.inside if place.inside and place.inside_ratio >= 0.5 else place.call

@@ -18,22 +18,19 @@ Where there is one task more than workers, and nothing to divide.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from pinchpoint.analysis.mean.crew import Crew, crew
 from pinchpoint.analysis.mean.whole_run import NS_PER_US
-from pinchpoint.diagnosis.evidence.run_places import (
-    SURE_RATIO,
-    account_of,
-    in_run,
-    location_of,
-    of_run,
-)
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import RunSamples, Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.run_samples import Spent
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.mean.crew import Crew
+
 
 RULE = Rule(
     needs=(),
@@ -54,17 +51,21 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     yield from _moving(trace, samples)
     yield from _restarted(trace, samples)
+    from pinchpoint.analysis.mean.crew import crew
+
     team = crew(trace)
     if team is not None and team.processes:
         yield from _uneven(trace, team)
 
 
-def _uneven(trace: Trace, team: Crew) -> Iterator[Found]:
+def _uneven(trace: Trace, team: "Crew") -> Iterator[Found]:
     busiest, mean_ns = team.members[0], team.on_core_ns / len(team.members)
     uneven = busiest.on_core_ns >= UNEVEN_RATIO * mean_ns
     if not uneven or busiest.busy_ns < BUSIEST_RATIO * team.wait_ns:
         return
     most_ns = round(team.wait_ns * (1 - mean_ns / busiest.on_core_ns))
+    from pinchpoint.diagnosis.evidence.run_places import account_of, in_run, location_of
+
     at, total_ns = location_of(team.places[0]) if team.places else None, account_of(trace).total_ns
     yield _found(
         trace,
@@ -89,6 +90,8 @@ def _moving(trace: Trace, samples: RunSamples) -> Iterator[Found]:
     own = sum(o.us for t in samples.threads for o in t.spent if o.on_core_us and _moves(o))
     if moving < MOVING_RATIO * whole:
         return
+    from pinchpoint.diagnosis.evidence.run_places import account_of, location_of
+
     yield _found(
         trace,
         NS_PER_US * own,
@@ -111,6 +114,8 @@ def _restarted(trace: Trace, samples: RunSamples) -> Iterator[Found]:
         return
     lived = sum(c.seconds for c in short) / len(short)
     worked_ns = sum((c.usage.user_ns or 0) + (c.usage.kernel_ns or 0) for c in short)
+    from pinchpoint.diagnosis.evidence.run_places import account_of, location_of
+
     yield _found(
         trace,
         max(account_of(trace).total_ns - round(worked_ns / cores), 0),
@@ -142,6 +147,8 @@ def _found(
     hint: str,
     *evidence: Evidence,
 ) -> Found:
+    from pinchpoint.diagnosis.evidence.run_places import SURE_RATIO, account_of, of_run
+
     total_ns = account_of(trace).total_ns
     return Found(
         summary=summary,

@@ -19,16 +19,8 @@ Where the pace is set by somebody else, as of a service that waits for requests.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.mean.crew import crew
 from pinchpoint.analysis.mean.ways import WAITS, Way
 from pinchpoint.analysis.mean.whole_run import RunPlace, share_of_way
-from pinchpoint.diagnosis.evidence.run_places import (
-    SURE_RATIO,
-    account_of,
-    found_at,
-    location_of,
-    of_the_run,
-)
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
@@ -64,7 +56,11 @@ _FIX = {
 
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each place and kind of waiting that takes a large part of the run."""
+    from pinchpoint.analysis.mean.crew import crew
+
     served = crew(trace) is not None
+    from pinchpoint.diagnosis.evidence.run_places import account_of
+
     for place in account_of(trace).places:
         for way in WAITS:
             if not (served and way in (Way.PROCESS, Way.LOCK)):
@@ -73,6 +69,14 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _of(trace: Trace, place: RunPlace, way: Way) -> Iterator[Found]:
     share = share_of_way(place, way)
+    from pinchpoint.diagnosis.evidence.run_places import (
+        SURE_RATIO,
+        account_of,
+        found_at,
+        location_of,
+        of_the_run,
+    )
+
     if share.least_ratio < SURE_RATIO:
         return
     total_ns, at = account_of(trace).total_ns, location_of(place)

@@ -25,6 +25,7 @@ from pinchpoint.importers.kineto.reading.fields import (
     NULL,
     Form,
 )
+from pinchpoint.regex import regex
 
 _LARGEST_EXPONENT = 99_999  # more is the same: zero, or too large
 SURE_DIGITS = 19  # always fit in 64 bits; 1.7e15 µs with three decimals needs all of them
@@ -57,22 +58,22 @@ DEEPEST, MOST_BRACKETS = 512, 1 << 23
 
 # Possessive (*+): what was matched is never given back, so that text without an end takes linear
 # time.
-_BLANKS = re.compile(rb"[\x00-\x20]*+")
-_SEPARATORS = re.compile(rb"[\x00-\x20,]*+")
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_SCALAR = re.compile(rb"[^,}\]\r\n]*+")
-_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}"]', re.DOTALL)
-_NUMBER = re.compile(rb"(-?)([0-9]*+)(?:\.([0-9]*+))?+(?:[eE]([+-]?[0-9]++))?+")
-_PLAIN_DECIMAL = re.compile(rb"([0-9]{1,15})\.([0-9]{3})")
+_BLANKS = regex(rb"[\x00-\x20]*+")
+_SEPARATORS = regex(rb"[\x00-\x20,]*+")
+_STRING = regex(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_SCALAR = regex(rb"[^,}\]\r\n]*+")
+_BRACKET = regex(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}"]', re.DOTALL)
+_NUMBER = regex(rb"(-?)([0-9]*+)(?:\.([0-9]*+))?+(?:[eE]([+-]?[0-9]++))?+")
+_PLAIN_DECIMAL = regex(rb"([0-9]{1,15})\.([0-9]{3})")
 
 _EVENT_COLUMNS = {key.text.encode(): key.column for key in EVENT_KEYS}
 _ARGUMENT_COLUMNS = {key.text.encode(): key.column for key in ARGUMENT_KEYS}
-_LINK = re.compile(rb'(?:"(0|[1-9][0-9]{0,17})"|(0|[1-9][0-9]{0,17}))\Z')
-_LINK_MEMBER = re.compile(LINK_KEY + rb"[\x00-\x20]*+:[\x00-\x20]*+")
+_LINK = regex(rb'(?:"(0|[1-9][0-9]{0,17})"|(0|[1-9][0-9]{0,17}))\Z')
+_LINK_MEMBER = regex(LINK_KEY + rb"[\x00-\x20]*+:[\x00-\x20]*+")
 
 # A place that looks like the beginning of the next event. Only a guess: it may lie inside nested
 # arguments. Blanks are bounded, so that looking for one takes linear time.
-BOUNDARY = re.compile(
+BOUNDARY = regex(
     rb"\}[\x00-\x20]{0,64},[\x00-\x20]{0,64}"
     rb'(?=\{[\x00-\x20]{0,64}"(?:ph|name|cat|args|pid|tid|ts|dur)")'
 )
@@ -304,4 +305,4 @@ def value_text(raw: bytes, *, escaped: bool = True) -> str:
     return text if text.isprintable() else _CONTROL.sub("�", text)
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL = regex(r"[\x00-\x1f\x7f-\x9f]")

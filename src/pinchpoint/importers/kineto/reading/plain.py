@@ -3,7 +3,6 @@
 It gives the same columns as the native one, several times more slowly.
 """
 
-import re
 from collections.abc import Iterable
 
 import msgspec
@@ -37,6 +36,7 @@ from pinchpoint.importers.kineto.reading.lenient import (
     without_link,
 )
 from pinchpoint.importers.kineto.reading.scan import Buffer, Chunk, Place
+from pinchpoint.regex import regex
 
 _EVENTS = msgspec.json.Decoder(list[dict[str, Raw]])
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
@@ -46,8 +46,8 @@ _ARGUMENT_COLUMNS = {key.text: key.column for key in ARGUMENT_KEYS}
 
 # Keys are compared as written. msgspec compares them decoded, so text that spells letters of a
 # key as escapes is left to the Python reader.
-_ESCAPED_KEY = re.compile(rb'\\u00[2-7][0-9a-fA-F][^"]{0,100}"[\x00-\x20]*:')
-_LAST_EVENT = re.compile(rb"\}[\x00-\x20,]*\]")
+_ESCAPED_KEY = regex(rb'\\u00[2-7][0-9a-fA-F][^"]{0,100}"[\x00-\x20]*:')
+_LAST_EVENT = regex(rb"\}[\x00-\x20,]*\]")
 
 _FORM = dict(zip(COLUMNS, FORMS, strict=True))
 _CELLS = {  # columns whose value is not found on the way, with what stands for an absent one
