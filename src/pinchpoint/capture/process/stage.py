@@ -94,7 +94,6 @@ class Stages:
         # Of single steps in no window: told at each edge before one is opened, and after.
         self.look_ends = self.look_begins = self.stepped
         self.budget = Budget(settings)
-        self.edges_ns = 0  # on a core, of what was done at edges once all was recorded
         self._kind: Kind = "times"
         self._asked: Kind = "times"  # what was made for it, which may hold less
         self._wanted = self._countdown = 0
@@ -191,7 +190,7 @@ class Stages:
         self.stepped()
         self.look_ends()
         if began_ns:
-            self.edges_ns += TIMED_EDGES * (time.thread_time_ns() - began_ns)
+            self.budget.edges_ns += TIMED_EDGES * (time.thread_time_ns() - began_ns)
         self._maybe_record_more(intervals)
         if self.stage is not Stage.DONE:
             self.clock.disturb()
@@ -220,7 +219,7 @@ class Stages:
         if self.window is not None:
             self._on_termination.arm()
             if not self.recordings:
-                self.window.prime()
+                self.budget.stalls(self.window.prime)
         return self.window
 
     def _prime(self, intervals: int) -> None:

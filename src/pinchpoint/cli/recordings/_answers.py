@@ -16,9 +16,7 @@ from pinchpoint.importers import execution_trace, load
 from pinchpoint.importers.files.remote import is_url
 from pinchpoint.importers.open import as_folder, format_of, guarded
 from pinchpoint.json_text import encoded
-from pinchpoint.program.at_hand import with_code
 from pinchpoint.report import Report
-from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.run_folder.layout import RUN_FILE
 from pinchpoint.trace import Trace
 from pinchpoint.trace.processes import processes
@@ -45,6 +43,9 @@ class Asked:
 
     def report(self, trace: Trace) -> Report:
         """What is said of it."""
+        from pinchpoint.program.at_hand import with_code
+        from pinchpoint.report.assemble.report import diagnose
+
         report = diagnose(trace, detailed=self.detailed)
         return msgspec.structs.replace(report, findings=with_code(report.findings, trace))
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from cyclopts import Parameter
@@ -31,9 +31,6 @@ from pinchpoint.report.documents.ranks import RanksReport, encode_ranks
 from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.report.redact import redacted_trace
 from pinchpoint.run_folder.layout import RUN_FILE
-
-if TYPE_CHECKING:
-    from pinchpoint.importers import load
 
 Switch = Parameter(negative="")
 

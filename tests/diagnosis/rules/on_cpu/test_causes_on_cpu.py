@@ -94,9 +94,8 @@ def test_operands_in_different_orders_take_what_dense_ones_do(strides, found):
     if found:
         left = 3 * 4 * 1024**2 / 4e9 * 1e9
         step_ns = said["cpu-strided-operands"].predicted.step_ns
-        assert step_ns == pytest.approx(
-            2 * MS + 2 / 3 * left, rel=1e-3
-        )  # the middle of two machines
+        machines = (2 * MS + left) * (2 * MS + left / 3)  # a slow and a quick one
+        assert step_ns == pytest.approx(machines**0.5, rel=1e-3)
 
 
 def test_what_an_operator_copies_inside_is_its_own_work():
