@@ -236,7 +236,7 @@ def _programs(folders: list[Path]) -> Iterator[tuple[dict[str, Any], list[float]
 
 def _judged(row: dict[str, Any], after: list[float], fix: Fix) -> Judged:
     trace = pp.load(row["path"])
-    profile = causal(trace, fix.cut)
+    profile = causal(trace.with_names, fix.cut)
     pieces = profile.of(Cut(fix.cut))
     mine = [p for p in pieces if re.search(fix.names, p.name)]
     besides = [p for p in pieces if fix.besides and re.search(fix.besides, p.name)]

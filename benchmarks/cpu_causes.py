@@ -27,6 +27,7 @@ CAUSES = {
     "chain": "cpu-operator-loop",
     "optimizer": "cpu-unfused-optimizer",
     "copies": "cpu-copies",
+    "orders": "cpu-strided-operands",
     "loader": "dataloader-starved",
 }
 TIMED, RECORDED = 7, 5
@@ -104,7 +105,7 @@ def _step(cause: str, slow: bool) -> Callable[[], None]:
         x, y = torch.randn(32, 64), torch.randint(0, 10, (32,))
     if cause == "float64" and slow:
         model, x = model.double(), x.double()
-    large = torch.randn(512, 128, 512)
+    tensors = torch.randn(512, 128, 512), *torch.randn(2, 2048, 2048)
     fused = not (cause == "optimizer" and slow)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=fused)
     batches = iter(torch.utils.data.DataLoader(_Samples(slow), batch_size=64))
@@ -129,15 +130,23 @@ def _step(cause: str, slow: bool) -> Callable[[], None]:
             )
         elif cause == "chain":
             train(_chain(x[:32]) if slow else x[:32] * 1.5, y[:32])
-        elif cause == "copies":
-            moved = large.transpose(0, 1)
-            train((moved.contiguous() if slow else moved)[:, 3])
+        elif cause in ("copies", "orders"):
+            train(_laid_out(cause, slow, tensors))
         elif cause == "loader":
             train(*next(batches))
         else:
             train(x)
 
     return step
+
+
+def _laid_out(cause: str, slow: bool, tensors: "tuple[torch.Tensor, ...]") -> "torch.Tensor":
+    """Rows of a large tensor that is copied first, or of a product of others in two orders."""
+    large, one, other = tensors
+    if cause == "copies":
+        moved = large.transpose(0, 1)
+        return (moved.contiguous() if slow else moved)[:, 3]
+    return (one * (other.t() if slow else other))[:128, :512]
 
 
 def _normal_rows(x: "torch.Tensor") -> "torch.Tensor":

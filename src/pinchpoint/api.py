@@ -73,7 +73,7 @@ def causal(recording: Recording, by: str | None = None) -> CausalTable:
     ``by`` is one way to cut the step: operator, kernel, line, function, module, phase, copy,
     collective or wait; ValueError for another one. Default: all of them.
     """
-    trace = _loaded(recording)
+    trace = _loaded(recording).with_names
     found = causal_profile(trace, by)
     table = CausalTable(found.base_ns, found.pieces, found.why_not)
     object.__setattr__(table, "trace", trace)  # no part of the answer: only the picture needs it

@@ -1,6 +1,7 @@
 """The small parts: settings, command lines, trace files, identity, problems."""
 
 import gzip
+import json
 import shlex
 import sys
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from pinchpoint.capture.launch.collect import begin, problems_of
+from pinchpoint.capture.launch.folder import count_to_the_end
 from pinchpoint.capture.launch.launcher import command_line, environment_of, label
 from pinchpoint.capture.process.program import Program
 from pinchpoint.capture.process.ranks import identity
@@ -160,6 +162,14 @@ def test_a_program_without_an_orderly_end_has_steps_that_are_not_counted(tmp_pat
     whole = ended(None)
     whole.exit_code = code
     (problem,) = problems_of(tmp_path, [cut], Settings(""), whole)
-    assert problem.startswith(f"the program was ended {how}: step times are those of its first 40")
+    assert problem.startswith(f"the program was ended {how}: 40 steps were counted")
     complete = msgspec.structs.replace(cut, complete=True)
     assert problems_of(tmp_path, [complete], Settings(""), whole) == []
+
+
+@pytest.mark.parametrize(("counted", "steps"), [("90", 90), ("30", 40), ("", 40)])
+def test_a_killed_process_has_the_steps_that_it_counted_last(tmp_path, counted, steps):
+    (tmp_path / "rank0.json").write_text('{"steps": {"count": 40}}')
+    (tmp_path / "rank0.steps").write_text(counted)
+    count_to_the_end(tmp_path)
+    assert json.loads((tmp_path / "rank0.json").read_text()) == {"steps": {"count": steps}}

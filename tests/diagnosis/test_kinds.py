@@ -109,7 +109,7 @@ def test_the_document_and_the_page_say_each_kind_with_its_causes():
     (cause, *_) = forward.findings
     assert cause.id == "sync-in-loop"
     assert cause.predicted_step_ns < forward.base_ns
-    said = [line for line in mean_sentences(report) if "without a backward pass, as rec" in line]
+    said = [line for line in mean_sentences(report) if "without a backward pass), as rec" in line]
     assert (
         f"Causes there: sync-in-loop ({1 - cause.predicted_step_ns / forward.base_ns:.0%}".replace(
             "%", " %"

@@ -1,6 +1,7 @@
 """Files that cannot fit into memory are refused before anything is allocated for them."""
 
 import gzip
+import json
 
 import pytest
 
@@ -53,4 +54,18 @@ def test_a_trace_that_unpacks_to_more_than_any_does_is_refused(tmp_path, monkeyp
     path = tmp_path / "same.json.gz"
     path.write_bytes(gzip.compress(plain))
     with pytest.raises(HostileFile, match="unpacks to more than"):
+        load(path)
+
+
+@pytest.mark.parametrize("lane", ["tid", "pid"])
+def test_more_threads_or_devices_than_any_job_has_are_refused(lane, tmp_path, monkeypatch):
+    monkeypatch.setattr("pinchpoint.importers.open._MOST_THREADS", 9)
+    monkeypatch.setattr("pinchpoint.importers.open._MOST_DEVICES", 9)
+    event = {"ph": "X", "cat": "cpu_op" if lane == "tid" else "kernel", "name": "a", "dur": 1}
+    for count in (9, 10):
+        events = [event | {"pid": 1, "tid": 1, "ts": n, lane: n} for n in range(count)]
+        events = [e | {"args": {"device": e["pid"], "stream": 7}} for e in events]
+        (path := tmp_path / f"{count}.json").write_text(json.dumps({"traceEvents": events}))
+    load(tmp_path / "9.json")
+    with pytest.raises(HostileFile, match=r"more than 9 (threads|devices)"):
         load(path)

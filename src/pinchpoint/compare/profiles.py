@@ -133,7 +133,7 @@ def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:
     """Compare two recordings of the same program, or of one model on two machines."""
     first, second = steps(a), steps(b)
     rows, matched = changed_rows(a, b)
-    spread = noise(_lasting(a), _lasting(b))
+    spread = noise(lasting(a), lasting(b))
     change = None
     if first.typical_ns is not None and second.typical_ns is not None:
         change = second.typical_ns - first.typical_ns
@@ -163,10 +163,11 @@ def compare_profiles(a: Trace, b: Trace) -> ProfileComparison:
     )
 
 
-def _lasting(trace: Trace) -> Ints:
+def lasting(trace: Trace) -> Ints:
+    """How long the steps take that a comparison rests on, as recorded."""
     found = steps(trace)
-    lasting: Ints = (found.end_ns - found.start_ns)[counted_steps(trace)]
-    return lasting
+    counted: Ints = (found.end_ns - found.start_ns)[counted_steps(trace)]
+    return counted
 
 
 def _side(trace: Trace, windows: Steps) -> Side:

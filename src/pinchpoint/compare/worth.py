@@ -24,7 +24,7 @@ class ChangedWorth(msgspec.Struct, frozen=True, kw_only=True):
 
 def changed_worth(a: Trace, b: Trace) -> tuple[ChangedWorth, ...]:
     """The pieces whose gain changed, largest change first; none where a side cannot be replayed."""
-    first, second = profile(a, _CUTS), profile(b, _CUTS)
+    first, second = profile(a.with_names, _CUTS), profile(b.with_names, _CUTS)
     if first.base_ns is None or second.base_ns is None:
         return ()
     mine, theirs = _worth(first), _worth(second)

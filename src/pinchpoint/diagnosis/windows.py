@@ -32,7 +32,13 @@ from pinchpoint.diagnosis.engine import SPECIFIC_RATIO, Diagnosis, Ranked, paren
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.kinds import diagnose as diagnose_one
-from pinchpoint.diagnosis.record import RUN_FOLDER, SHAPES, SHAPES_AND_TYPES, SHAPES_OF_INPUTS
+from pinchpoint.diagnosis.record import (
+    RUN_FOLDER,
+    SHAPES,
+    SHAPES_AND_STRIDES,
+    SHAPES_AND_TYPES,
+    SHAPES_OF_INPUTS,
+)
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import About, Outcome
 from pinchpoint.trace import Trace, once_per_trace
@@ -40,8 +46,7 @@ from pinchpoint.trace import Trace, once_per_trace
 
 def names_of(trace: Trace) -> Trace:
     """The window of the same run that has names and places; the trace itself if there is none."""
-    named = trace.run.named if trace.run else None
-    return trace if named is None else named
+    return trace.with_names
 
 
 @once_per_trace
@@ -120,9 +125,12 @@ def _may_be_told(trace: Trace, named: Trace, outcomes: Iterable[Outcome]) -> fro
     return told - {o.id for o in outcomes if o.answer == "clear" and _by_operators(o.id)}
 
 
+_OF_OPERATORS = (SHAPES, SHAPES_OF_INPUTS, SHAPES_AND_TYPES, SHAPES_AND_STRIDES, RUN_FOLDER)
+
+
 def _by_operators(id_: str) -> bool:
     """Whether a rule goes by operators, their inputs and facts of the run: not by stacks."""
-    return rules()[id_].rule.record in (SHAPES, SHAPES_OF_INPUTS, SHAPES_AND_TYPES, RUN_FOLDER)
+    return rules()[id_].rule.record in _OF_OPERATORS
 
 
 def _pairs(

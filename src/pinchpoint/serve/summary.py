@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from pinchpoint.compare.profiles import lasting
 from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.plain import plain
@@ -41,7 +42,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     first_gain: str = ""
     rungs: tuple[KnownRung, ...] = ()
     work: tuple[str, ...] = ()  # what a step runs, and how often: "12 × aten::mm"
-    steps_ns: tuple[int, ...] = ()  # complete ones as recorded, shortest first, evenly thinned
+    steps_ns: tuple[
+        int, ...
+    ] = ()  # that compare counts, as recorded, shortest first, evenly thinned
     rank: int | None = None
     world_size: int | None = None
     problem: str = ""  # why nothing is known
@@ -62,14 +65,14 @@ def summarise(trace: Trace, report: Report) -> Summary:
         first_gain=plain(gain(report, found[0]), _SENTENCE_LIMIT) if found else "",
         rungs=_rungs(report),
         work=_work(report),
-        steps_ns=_thinned(report.steps.duration_ns),
+        steps_ns=_thinned(lasting(trace).tolist()),
         rank=report.source.rank,
         world_size=report.source.world_size,
     )
 
 
-def _thinned(lasting: Sequence[int]) -> tuple[int, ...]:
-    ordered, most = sorted(lasting), min(len(lasting), MOST_STEPS)
+def _thinned(took: Sequence[int]) -> tuple[int, ...]:
+    ordered, most = sorted(took), min(len(took), MOST_STEPS)
     last = len(ordered) - 1
     return tuple(ordered[round(i * last / max(most - 1, 1))] for i in range(most))
 

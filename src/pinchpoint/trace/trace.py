@@ -205,6 +205,12 @@ class Trace:
         """For notebooks."""
         return _in_notebook(self)
 
+    @property
+    def with_names(self) -> "Trace":
+        """The window of the same run that has stacks, shapes and modules; else itself."""
+        named = self.run.named if self.run else None
+        return self if named is None else named
+
     def text(self, table: Table, column: str, row: int) -> str | None:
         """The name that a ``names`` column holds at a row, or None where it is null."""
         position = table.value(column, row)

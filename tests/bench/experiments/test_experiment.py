@@ -180,15 +180,17 @@ def test_command_takes_what_a_diagnosis_proposes(tmp_path, monkeypatch, capsys, 
 
 def test_a_search_keeps_what_gains_and_confirms_all_of_it():
     gains = {"num_workers=4": "gain", "gc=off": "no gain", "omp_threads=1": "gain"}
-    tried = []
+    tried, confirms = [], []
 
     def measure(wanted, kept):
+        confirms.append(wanted.confirms)
         tried.append((" ".join(s.text for s in wanted.settings), [s.text for s in kept]))
         return _entry(outcome=gains.get(tried[-1][0], "gain"))
 
     wanted = [Wanted(tuple(settings_of(text))) for text in gains]
     wanted[2] = Wanted(wanted[2].settings, Prediction("cpu-few-threads", 0.5))
     assert len(search(wanted, measure)) == 4
+    assert confirms == [False, False, False, True]  # which has a folder of its own
     assert tried == [
         ("omp_threads=1", []),  # the greatest promise first
         ("num_workers=4", ["omp_threads=1"]),

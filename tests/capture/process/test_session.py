@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from pinchpoint.capture.process import facts, loaders
-from pinchpoint.capture.process.budget import CallCount
+from pinchpoint.capture.process.budget import Budget, CallCount
 from pinchpoint.capture.process.ranks import Identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
@@ -663,3 +663,12 @@ def test_the_note_of_a_worker_has_the_shape_that_is_read(tmp_path, monkeypatch):
     notes = loaders.WorkerNotes(tmp_path)
     written = notes._document(notes._first_ns + 5)
     assert msgspec.to_builtins(msgspec.convert(written, WorkerDocument)) == written
+
+
+@pytest.mark.parametrize(("waited", "steps"), [(1.0, 2), (14.0, 1)])
+def test_fewer_steps_have_names_where_the_program_hardly_gets_a_core(waited, steps):
+    budget = Budget(Settings("", bounded=True))
+    closed = Recording(TraceFile("t", 17, 0, 1), None, 0, 1, 1, "early")
+    budget.closed(closed, 0, 1)
+    budget.calls.count, budget.calls.waited_ratio = 60_000, waited  # 40 µs each on a busy machine
+    assert budget.plan("names", 3) == (steps, "names")

@@ -1,14 +1,17 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from shutil import copy
 
 import pytest
 
+import pinchpoint as pp
 from pinchpoint.cli import main
+from pinchpoint.importers.open import load
 from pinchpoint.report.documents.causal import CausalDocument, causal_document
 from pinchpoint.report.pages.causal import causal_page
 from pinchpoint.report.terminal import render
-from pinchpoint.trace import HostKind
+from pinchpoint.trace import HostKind, RunFacts
 from program import Program
 
 DATA = Path(__file__).parents[2] / "data"
@@ -43,6 +46,21 @@ def test_one_cut_as_json(capsys):
     for piece in document["pieces"]:
         assert piece["occupied_ns"] == piece["host_ns"] + piece["device_ns"]
         assert piece["step_if_free_ns"] <= piece["step_at_limit_ns"] <= document["base_ns"]
+
+
+def test_pieces_of_a_run_are_those_of_its_window_with_names():
+    """The window without stacks knows no lines and no limits."""
+    p = Program()
+    for _ in p.steps(4):
+        with p.row("aten::mm"):
+            p.kernel("gemm", 900)
+    named = load(RECORDING)
+    run_of_both = replace(p.trace(), run=RunFacts(named=named))
+    said, alone = causal_document(run_of_both, "line"), causal_document(named, "line")
+    assert [one.name for one in said.pieces] == [one.name for one in alone.pieces] != []
+    assert [one.name for one in pp.causal(run_of_both, "line").pieces] == [
+        one.name for one in pp.causal(named, "line").pieces
+    ]
 
 
 def test_a_cut_that_there_is_not(capsys):

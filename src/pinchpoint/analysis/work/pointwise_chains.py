@@ -27,7 +27,7 @@ _GIVEN = ("name", "shapes", "dtypes", "values", "strides")
 
 @dataclass(frozen=True)
 class LaunchedCall:
-    """A distinct call that launched device work; ``strides`` has one entry an input, or none."""
+    """A distinct call of an operator; ``strides`` has one entry an input, or none."""
 
     call: OperatorCall
     strides: tuple[Shape | None, ...]
@@ -70,12 +70,20 @@ def launched_calls(trace: Trace) -> LaunchedCalls:
     if ops is None or host is None or not len(host):
         return LaunchedCalls((), np.zeros(len(operator), np.intp), operator)
     rows = np.unique(operator[operator < len(host)])
+    calls, member = distinct_calls(trace, rows)
+    which_of_row = np.full(len(host) + 1, len(calls), np.intp)
+    which_of_row[rows] = member
+    return LaunchedCalls(calls, which_of_row[operator], operator)
+
+
+def distinct_calls(trace: Trace, rows: Rows) -> tuple[tuple[LaunchedCall, ...], Rows]:
+    """The distinct calls among these rows of ``host_ops``, and which of them each row is."""
+    host = trace.host_ops
+    assert host is not None
     given = (host.filled(column, -1)[rows].astype(np.int64) for column in _GIVEN)
     distinct, member = distinct_rows(*given)
-    which_of_row = np.full(len(host) + 1, len(distinct), np.intp)
-    which_of_row[rows] = member
     texts = [[None if at < 0 else trace.names[at] for at in row] for row in distinct.tolist()]
-    return LaunchedCalls(tuple(_call(*row) for row in texts), which_of_row[operator], operator)
+    return tuple(_call(*row) for row in texts), member
 
 
 def _call(

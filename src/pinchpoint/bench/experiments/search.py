@@ -15,6 +15,7 @@ class Wanted:
 
     settings: Settings
     prediction: Prediction | None = None
+    confirms: bool = False  # all that was kept, against the start
 
     @property
     def gain(self) -> float:
@@ -39,5 +40,5 @@ def search(wanted: Sequence[Wanted], measure: Try) -> list[Experiment]:
             names = {s.knob.name for s in one.settings}
             kept = (*(s for s in kept if s.knob.name not in names), *one.settings)
     if len(done) > 1 and kept:
-        done.append(measure(Wanted(kept), ()))
+        done.append(measure(Wanted(kept, confirms=True), ()))
     return done

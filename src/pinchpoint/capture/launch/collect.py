@@ -1,6 +1,5 @@
 """Puts together what the processes of a run wrote: ``run.json``, ``metrics.json``, and notes."""
 
-import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.capture.launch.early import NO_HOOKS
-from pinchpoint.capture.launch.folder import remove_leftovers
+from pinchpoint.capture.launch.folder import count_to_the_end, remove_leftovers
 from pinchpoint.capture.launch.launcher import TEARDOWN, Ended
 from pinchpoint.capture.settings import EARLY_AFTER_S, FIRST_AFTER_S, Settings
 from pinchpoint.errors import UnreadableFile
@@ -38,9 +37,7 @@ from pinchpoint.run_folder.layout import (
     PROCESSES,
     RUN_FILE,
     SAMPLES,
-    STEPS_SUFFIX,
     TRACES,
-    write_json,
 )
 from pinchpoint.run_folder.metrics import (
     DataWait,
@@ -142,7 +139,7 @@ def begin(folder: Path, command: Sequence[str], settings: Settings) -> None:
 def finish(folder: Path, command: Sequence[str], settings: Settings, ended: Ended) -> list[str]:
     """Write the final documents; returns what went wrong, in sentences."""
     remove_leftovers(folder)
-    _count_to_the_end(folder / PROCESSES)
+    count_to_the_end(folder / PROCESSES)
     processes = notes(folder / PROCESSES, "*.json", ProcessDocument)
     workers = notes(folder / LOADER, "worker.*.json", WorkerDocument)
     problems = problems_of(folder, processes, settings, ended)
@@ -161,20 +158,6 @@ def finish(folder: Path, command: Sequence[str], settings: Settings, ended: Ende
     write(folder / METRICS_FILE, metrics(processes, workers, ended, sampled))
     write(folder / RUN_FILE, run)
     return problems
-
-
-def _count_to_the_end(folder: Path) -> None:
-    """Give processes that were killed the number of steps that they counted last."""
-    for counted in sorted(folder.glob(f"*{STEPS_SUFFIX}")):
-        path = counted.with_suffix(".json")
-        try:
-            document, steps = json.loads(path.read_bytes()), int(counted.read_text())
-            if steps > document["steps"]["count"]:
-                document["steps"]["count"] = steps
-                write_json(path, document)
-            counted.unlink()
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
 
 
 def notes(folder: Path, pattern: str, kind: type[Document]) -> list[Document]:
@@ -327,8 +310,8 @@ def _cut_short(processes: Sequence[ProcessDocument], ended: Ended) -> list[str]:
     code = ended.exit_code
     how = f"by signal {code - 128}" if code > 128 else "before Python could end"
     return [
-        f"the program was ended {how}: step times are those of its first {max(counted)} steps, "
-        "and it may have made more"
+        f"the program was ended {how}: {max(counted)} steps were counted, the last of them up to a "
+        "second before, and step times are those of its first ones"
     ]
 
 
@@ -352,7 +335,8 @@ def _why_nothing(
     if not (folder / PROCESSES / FRAMEWORK_MARK).exists():
         return (
             "the program ended before it could be looked at: it took less than a fifth of a second "
-            "of its own, or wrote its end over (os._exit); give it more to do"
+            "of its own, was killed within some, or wrote its end over (os._exit); give it more to "
+            "do"
         )
     return _no_step_seen(folder, settings, (ended.ended_unix_ns - ended.started_unix_ns) / 1e9)
 

@@ -1,5 +1,6 @@
 """Makes a run folder, and the parts of it that are known before the program starts."""
 
+import json
 import os
 import subprocess
 from datetime import datetime
@@ -16,8 +17,10 @@ from pinchpoint.run_folder.layout import (
     PROCESSES,
     RUN_FILE,
     SAMPLES,
+    STEPS_SUFFIX,
     TRACES,
     VALUES,
+    write_json,
 )
 
 DEFAULT_HOME = "pinchpoint-runs"
@@ -93,3 +96,17 @@ def remove_leftovers(folder: Path) -> None:
     for part in (TRACES, NAMES, PROCESSES, LOADER, MEMORY):
         for path in (folder / part).glob(".*"):
             path.unlink(missing_ok=True)
+
+
+def count_to_the_end(folder: Path) -> None:
+    """Give processes that were killed the number of steps that they counted last."""
+    for counted in sorted(folder.glob(f"*{STEPS_SUFFIX}")):
+        path = counted.with_suffix(".json")
+        try:
+            document, steps = json.loads(path.read_bytes()), int(counted.read_text())
+            if steps > document["steps"]["count"]:
+                document["steps"]["count"] = steps
+                write_json(path, document)
+            counted.unlink()
+        except (OSError, ValueError, KeyError, TypeError):
+            continue

@@ -11,7 +11,7 @@ would cost more than its part.
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -30,6 +30,7 @@ NAMED_STEPS = 3  # names repeat from step to step; a third tells a rule from an 
 # modules 1.9 to 2.5 times the cost of a bare event; a call 0.6 to 0.9 times.
 NAMES_RATIO = 2.5
 EVENT_NS = 40_000  # of an event where none was measured: on a busy machine; idle it is a fifth
+BUSY_RATIO = 5.0  # of being ready to run to being on a core, that this has room for
 FEWEST_EVENTS = 20_000  # by which the cost of one is known
 EVENT_FILE_BYTES = 17  # of an event in a file, compressed: 16 of a call to 19 of an operator
 IDLE_EVENT_NS = 7_000  # at least, on an idle machine
@@ -56,10 +57,18 @@ class Budget:
         self.bounded = settings.bounded
         self.calls = CallCount()
         self.spent_ns = 0
+        self.stalled_ns = 0  # beside it, by starting the profiler, which each program does once
+        self.edges_ns = 0  # on a core, of what was done at edges once all was recorded
         self._bare_ns: float | None = None  # of one recorded step
         self._named_ns: float | None = None  # of one recorded step with stacks
-        self._event_ns = float(EVENT_NS)
+        self._event_ns: float | None = None  # where it was measured
         self._rate: float | None = None  # of writing to the time of a part of a step
+
+    def stalls(self, act: Callable[[], None]) -> None:
+        """Do what holds the program up once, however much is recorded."""
+        began_ns = time.perf_counter_ns()
+        act()
+        self.stalled_ns += time.perf_counter_ns() - began_ns
 
     def plan(self, kind: Kind, wanted: int) -> tuple[int, Kind]:
         """How many of the wanted steps fit into a window, and the kind of window to make.
@@ -88,7 +97,8 @@ class Budget:
         """What one step of a window with names costs; 0 where nothing was recorded so far."""
         if stacks and self._named_ns is not None:
             return self._named_ns
-        calls_ns = (self.calls.count or 0) * self._event_ns if stacks else 0.0
+        event_ns = self._event_ns or EVENT_NS * max(self.calls.waited_ratio / BUSY_RATIO, 1.0)
+        calls_ns = (self.calls.count or 0) * event_ns if stacks else 0.0
         return NAMES_RATIO * (self._bare_ns or 0.0) + calls_ns
 
     @property
@@ -116,9 +126,12 @@ class Budget:
 
     def closed(self, recording: Recording, excess_ns: int, writing_ns: int) -> None:
         """A window is written: its steps became longer by ``excess_ns``."""
+        events = events_of(recording.file)
+        if recording.file is not None:  # among others steps become longer by more than they hold
+            excess_ns = min(excess_ns, round(events * EVENT_NS) + FIXED_NS)
         cost_ns = max(excess_ns, 0) + writing_ns
         self.spent_ns += cost_ns
-        varies_ns, events = varying_ns(cost_ns, recording.file), events_of(recording.file)
+        varies_ns = varying_ns(cost_ns, recording.file)
         step_ns = varies_ns / max(recording.steps, 1)
         if recording.stacks:
             self._named_ns = step_ns
@@ -168,6 +181,8 @@ class CallCount:
 
     def __init__(self) -> None:
         self.count: int | None = None
+        self.waited_ratio = 1.0  # of the thread's time ready to run to that on a core, meanwhile
+        self._own = (0, 0)
         self._events = 0
         self._heard: Any = None
         self._began_ns = self._full_ns = 0
@@ -187,7 +202,7 @@ class CallCount:
                 self._full_ns = time.perf_counter_ns()
                 sys.setprofile(None)
 
-        self._cpu_ns = _cpu_of_others()
+        self._cpu_ns, self._own = _cpu_of_others(), _own_times()
         self._heard, self._began_ns = heard, time.perf_counter_ns()
         sys.setprofile(heard)
 
@@ -198,12 +213,20 @@ class CallCount:
             return
         if sys.getprofile() is heard:
             sys.setprofile(None)
+        on_core, queued = (b - a for a, b in zip(self._own, _own_times(), strict=True))
+        self.waited_ratio += queued / max(on_core, 1)
         calls = self._events / 2  # each is told of when it begins and when it ends
         if self._full_ns:
             counted_ns = (self._full_ns - self._began_ns) / COUNTING_RATIO
             calls *= 1 + (time.perf_counter_ns() - self._full_ns) / max(counted_ns, 1)
         others = (now - self._cpu_ns.get(key, now) for key, now in _cpu_of_others().items())
         self.count = round(calls + sum(others) / CALL_EVERY_NS)
+
+
+def _own_times() -> tuple[int, int]:
+    """Nanoseconds of this thread on a core, and ready to run without one; zeros if not known."""
+    on_core, queued = times_of(threading.get_native_id())
+    return on_core or 0, queued or 0
 
 
 def _cpu_of_others() -> dict[int, int]:

@@ -62,7 +62,6 @@ def facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> dict[str, A
 
 def _steps(session: CaptureSession) -> dict[str, Any]:
     clock = session.clock
-    costs = clock.cost_ns(), session.budget.spent_ns or None
     before, on_device = _unprofiled(session, session.before)
     after, still_on_device = _unprofiled(session, session.after)
     timed = [*clock.undisturbed(session.before.start, session.before.stop)]
@@ -79,9 +78,17 @@ def _steps(session: CaptureSession) -> dict[str, Any]:
         "warm_unix_ns": clock.warm_unix_ns,
         "page_faults_per_step": _ratio(clock.faults, clock.counted),
         "kernel_ns_per_step": _ratio(clock.kernel_ns, clock.counted),
-        "cost_ns": max(known) if (known := [ns for ns in costs if ns is not None]) else None,
+        "cost_ns": _cost_ns(session),
         "run": summary(clock),
     }
+
+
+def _cost_ns(session: CaptureSession) -> int | None:
+    """What windows cost: by what they did, or less where steps tell so; None: not known."""
+    by_steps, budget = session.clock.cost_ns(), session.budget
+    by_windows = budget.spent_ns + budget.stalled_ns
+    known = [ns for ns in (by_steps, by_windows) if ns]
+    return min(known) if known else by_steps
 
 
 def _unprofiled(session: CaptureSession, chosen: range) -> tuple[list[int], bool]:

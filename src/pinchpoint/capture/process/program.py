@@ -16,6 +16,7 @@ from typing import Any
 from pinchpoint.capture.process import loaders
 from pinchpoint.capture.process.end import end_as_interrupted, leave_before_static_destructors
 from pinchpoint.capture.process.memory import MemoryHistory
+from pinchpoint.capture.process.own_profile import TAKEN, OwnProfile
 from pinchpoint.capture.process.quiet_watch import QuietWatch
 from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
@@ -48,8 +49,12 @@ from pinchpoint.run_folder.layout import (
 )
 
 OWN_PROFILER = (
-    "the program runs its own profiler, and only one can record at a time: nothing was recorded "
-    "here; diagnose the program's own trace, or switch its profiler off"
+    "the program runs its own profiler, and only one can record at a time: what that records is "
+    "diagnosed once the program has ended; for a recording of ours, switch it off"
+)
+NOT_TAKEN = (
+    "the program's own profiler kept ours from recording, and has left no recording: diagnose the "
+    "trace that it wrote, if any, or switch it off"
 )
 
 
@@ -66,6 +71,8 @@ class Program:
         self._nvtx = NvtxRanges() if settings.nvtx else None
         self._whole_run = WholeRun(self.session) if settings.samples else None
         self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
+        self._own_profile = OwnProfile(lambda: self.session.clock)
+        self.session.other_records = lambda: self._own_profile.records
         self._primed = False
         self._ignore_models: Callable[[], None] = _nothing
         self._take_back: list[Callable[[], None]] = []
@@ -101,6 +108,8 @@ class Program:
             take_back()
         if (missing := _missing_framework()) is not None:
             self.session.problems.append(_where_it_is(missing))
+        with contextlib.suppress(Exception):  # the user's program comes first
+            self._take_own_profile()
         self.session.finish()
         if self._whole_run is not None:
             self._whole_run.finish()
@@ -109,6 +118,20 @@ class Program:
                 self._history.write("end")
         if getattr(sys, "last_type", None) is KeyboardInterrupt:
             end_as_interrupted()
+
+    def _take_own_profile(self) -> None:
+        """What the program's own profiler recorded, where it has kept ours from it."""
+        session = self.session
+        if OWN_PROFILER not in session.problems or any(r.file for r in session.recordings):
+            return
+        folder = self.folder / TRACES
+        folder.mkdir(exist_ok=True)
+        taken = self._own_profile.recording(folder, session.identity.stem)
+        if taken is not None:
+            session.recordings.append(taken)
+        session.problems[session.problems.index(OWN_PROFILER)] = (
+            NOT_TAKEN if taken is None else TAKEN
+        )
 
     def _handlers(self) -> dict[Event, Callable[..., None]]:
         return {
@@ -215,6 +238,7 @@ class Program:
         self._notice_construction(module.profile)
 
     def _on_torch_profiler(self, module: Any) -> None:
+        self._own_profile.watch(module._KinetoProfile)
         self._notice_construction(module._KinetoProfile)
 
     def _notice_construction(self, profiler: Any) -> None:

@@ -379,11 +379,11 @@ class QuietWatch:
     def _say_what_was_dropped(self) -> None:
         """Not of idle processes: a launcher of ranks is one."""
         if self._dropped not in (None, IDLE):
+            early = "only an early recording" if self._session.recordings else "nothing"
             self._session.problems.append(
-                f"nothing was kept: {self._dropped} while it was recorded; let the program run "
+                f"{early} was kept: {self._dropped} while it was recorded; let the program run "
                 "longer, or say when its steady work begins: pinchpoint run --after-seconds N …"
             )
-            self._dropped = None
 
 
 def _is_one_file(first: Recording, second: Recording) -> bool:

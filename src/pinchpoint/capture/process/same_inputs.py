@@ -29,12 +29,12 @@ _BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 
 @dataclass(frozen=True)
 class _Call:
-    """One call; ``sums``: None if it may answer otherwise each time."""
+    """One call; ``sums``: none if it may answer otherwise each time."""
 
     model: str
     place: tuple[str, int, str] | None
     told_by: tuple[Any, ...]
-    sums: Any | None
+    sums: tuple[Any, ...]
 
 
 class SameInputs:
@@ -90,25 +90,25 @@ class SameInputs:
         try:
             call = self._call(sys.modules["torch"], module, args, kwargs)
         except Exception:  # subclasses, devices without an operator: the program comes first
-            call = _Call(type(module).__name__, None, (), None)
+            call = _Call(type(module).__name__, None, (), ())
         self._steps[-1].append(call)
 
     def _call(self, torch: Any, module: Any, args: Any, kwargs: Any) -> _Call:
         name, place = type(module).__name__, self._place()
         seen = _is_settled(torch, module) and _all_seen(torch, (args, kwargs))
         if not seen or graph_is_captured():
-            return _Call(name, place, (), None)
+            return _Call(name, place, (), ())
         given = Leaves(torch)
         given.add((args, kwargs))
         own = [*module.parameters(), *module.buffers()]
         tensors = [leaf.tensor for leaf in given.found]
         if not tensors or any(t.numel() > MOST_ELEMENTS for t in tensors):
-            return _Call(name, place, (), None)
+            return _Call(name, place, (), ())
         versions = tuple(t._version for t in own if not t.is_inference())
         shapes = tuple((tuple(t.shape), t.dtype) for t in tensors)
         parts = [*tensors, *(p.detach().reshape(-1)[:SAMPLED] for p in own[-PARAMETERS:])]
         with torch.no_grad():
-            sums = [_sum_of_bits(torch, t) for t in parts if t.numel()]
+            sums = tuple(_sum_of_bits(torch, t) for t in parts if t.numel())
         return _Call(name, place, (id(module), versions, shapes, _words(args, kwargs)), sums)
 
 
@@ -149,13 +149,13 @@ def _again(steps: list[list[_Call]]) -> Iterator[dict[str, Any]]:
     """Kinds of modules all of whose calls came again, if other calls did not."""
     torch = sys.modules["torch"]
     calls = [call for step in steps for call in step]
-    known = [call for call in calls if call.sums is not None]
+    known = [call for call in calls if call.sums]
     summed = [s.reshape(1).cpu() for call in known for s in call.sums]
     read = iter(torch.cat(summed).tolist() if summed else [])
     by_kind: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for call in known:
         by_kind[call.model].append((*call.told_by, *islice(read, len(call.sums))))
-    open_kinds = {call.model for call in calls if call.sums is None}
+    open_kinds = {call.model for call in calls if not call.sums}
     new = {kind for kind, told in by_kind.items() if 2 * len(set(told)) > len(told)}
     if not open_kinds and not new:
         return  # a measurement, which computes the same thing by intent

@@ -88,12 +88,12 @@ class Stages:
         self.by_time = False  # what was recorded was found by time, and not by marks of steps
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
         self.end_quiet_watch: Callable[[], None] = lambda: None
+        self.other_records: Callable[[], bool] = lambda: False  # the program's own profiler, now
         self.stepped: Callable[[], None] = lambda: None  # told after each step, before our part
         self.foresight: Foresight | None = None
-        # Of single steps that are in no window: told at each edge before one is opened, and after.
+        # Of single steps in no window: told at each edge before one is opened, and after.
         self.look_ends = self.look_begins = self.stepped
         self.budget = Budget(settings)
-        self.edges_ns = 0  # on a core, of what was done at edges once all was recorded
         self._kind: Kind = "times"
         self._asked: Kind = "times"  # what was made for it, which may hold less
         self._wanted = self._countdown = 0
@@ -183,13 +183,14 @@ class Stages:
 
     def _edge_when_done(self) -> None:
         """What is left to do at each of a hundred thousand edges, and about how long it takes."""
-        timed = self.clock.edges % TIMED_EDGES == 0
-        began_ns = time.thread_time_ns() if timed else 0
+        began_ns = 0 if self.clock.edges % TIMED_EDGES else time.thread_time_ns()
+        if self.other_records():
+            self.clock.disturb()
         intervals = self.clock.edge()
         self.stepped()
         self.look_ends()
-        if timed:
-            self.edges_ns += TIMED_EDGES * (time.thread_time_ns() - began_ns)
+        if began_ns:
+            self.budget.edges_ns += TIMED_EDGES * (time.thread_time_ns() - began_ns)
         self._maybe_record_more(intervals)
         if self.stage is not Stage.DONE:
             self.clock.disturb()
@@ -218,7 +219,7 @@ class Stages:
         if self.window is not None:
             self._on_termination.arm()
             if not self.recordings:
-                self.window.prime()
+                self.budget.stalls(self.window.prime)
         return self.window
 
     def _prime(self, intervals: int) -> None:

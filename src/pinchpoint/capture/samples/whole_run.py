@@ -100,7 +100,7 @@ class WholeRun:
     @property
     def cost_ns(self) -> int:
         """What looking has cost so far: time of the looking thread, and of the program's own."""
-        return self.sampler.pace.cost_ns + self._session.edges_ns
+        return self.sampler.pace.cost_ns + self._session.budget.edges_ns
 
     def _stepped(self) -> None:
         if self.spans.thread is None:

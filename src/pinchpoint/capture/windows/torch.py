@@ -173,12 +173,13 @@ def write_trace(export: Callable[[str], object], folder: Path, stem: str) -> Tra
         export(str(raw))
         if not raw.exists():
             raise BrokenTrace("the profiler wrote no file; is the disk full?")
-        return pack(raw, _unused(folder, stem))
+        return pack(raw, unused(folder, stem))
     finally:
         raw.unlink(missing_ok=True)
 
 
-def _unused(folder: Path, stem: str) -> Path:
+def unused(folder: Path, stem: str) -> Path:
+    """A name for a new file there."""
     for number in range(1, 1000):
         extra = "" if number == 1 else f".{number}"
         path = folder / f"{stem}{extra}.trace.json.gz"

@@ -199,7 +199,8 @@ def _one(
     text = " ".join(s.text for s in wanted.settings)
     below = ", ".join(s.text for s in kept)
     note(f"trying {text}" + (f", on top of {below}" if below else ""))
-    folder = measuring.output / text.replace("/", "_") if measuring.output else None
+    name = text.replace("/", "_") + (", confirmed" if wanted.confirms else "")
+    folder = measuring.output / name if measuring.output else None
     asked = {"command": redacted_command(program), "knobs": text}
     diff = measuring.keep_diff
     with measurement("try", asked, folder, keep_diff=diff, program=program) as session:

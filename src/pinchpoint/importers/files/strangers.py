@@ -122,6 +122,8 @@ def _page(path: Path, head: bytes) -> Answer | None:
             "the page about a file, not the file",
             "fetch its raw form: curl -fLO https://github.com/OWNER/REPO/raw/BRANCH/PATH",
         )
+    if b"trace" in start:
+        return "an HTML page about a trace, such as its viewer", "give the trace that it shows"
     return "an HTML page (a download that failed, or a login page)", _AGAIN
 
 

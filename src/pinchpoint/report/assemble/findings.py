@@ -118,11 +118,14 @@ def finding_item(ranked: Ranked, program: Program = NOT_KNOWN) -> Finding:
 def _hidden_ns(ranked: Ranked) -> int | None:
     """Host time that the cause takes and that its fix does not win, where that is much of it.
 
-    The device works through it, or the host would wait for the device in its place.
+    The device works through it, or the host would wait for the device in its place. Of what a fix
+    only makes quicker the rest is not hidden.
     """
     finding, saving = ranked.finding, ranked.saving_ns
     of_the_host = (DropSyncs, RemoveHostTime, ScaleHostSpans)
     if ranked.given or not all(isinstance(change, of_the_host) for change in finding.changes):
+        return None
+    if any(isinstance(one, ScaleHostSpans) and one.factor > 0 for one in finding.changes):
         return None
     cost = finding.cost_ns_per_step or 0
     return cost - saving if finding.changes and 0 < saving < MOST_HIDES_RATIO * cost else None

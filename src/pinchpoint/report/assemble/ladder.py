@@ -6,7 +6,7 @@ from pinchpoint.analysis.mean.mean_step import mean_step, mean_without_profiler_
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.engine import Diagnosis
 from pinchpoint.diagnosis.finding import Finding
-from pinchpoint.diagnosis.ladder import Ladder, Rung, by_gain, effort_of, ladder
+from pinchpoint.diagnosis.ladder import ALIKE_RATIO, Ladder, Rung, by_gain, effort_of, ladder
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
 from pinchpoint.trace import Trace
 
@@ -20,11 +20,11 @@ def ladder_info(trace: Trace, said: Diagnosis, *, host: bool = True) -> LadderIn
     rungs = [_info(rung, "finding", found, recorded_ns) for rung in found.rungs]
     if found.unexplained is not None:
         rungs.append(_info(found.unexplained, "piece", found, recorded_ns))
-    named = {(rung.id, rung.step_ns) for rung in rungs}
+    named = {rung.id: rung.step_ns for rung in rungs}
     rungs += [
         _info(rung, "piece", found, recorded_ns)
         for rung in found.heaviest
-        if (rung.id, rung.step_ns) not in named
+        if abs(named.get(rung.id, found.base_ns) - rung.step_ns) >= ALIKE_RATIO * found.base_ns
     ]
     if said.together is not None:
         rungs.append(_together(said, found, recorded_ns))

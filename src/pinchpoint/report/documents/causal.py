@@ -89,10 +89,11 @@ class CausalDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
-    """The document of one recording, of one cut or all."""
+    """The document of one recording, of one cut or all; of a run, of its window with names."""
+    path, trace = trace.source.path, trace.with_names
     found = profile(trace, tuple(Cut) if by is None else (Cut(by),))
     return CausalDocument(
-        path=said(str(trace.source.path)),
+        path=said(str(path)),
         base_ns=found.base_ns,
         base=_base(trace),
         pieces=tuple(_info(trace, piece) for piece in found.pieces),
@@ -357,8 +358,9 @@ _SHOWN = (Cut.OPERATOR, Cut.LINE, Cut.WAIT, Cut.COLLECTIVE, Cut.COPY)
 
 @once_per_trace
 def shown_pieces(trace: Trace) -> tuple[PieceInfo, ...]:
-    """Those that a report shows, largest gain first."""
-    return tuple(_info(trace, piece) for piece in profile(trace, _SHOWN).pieces)
+    """Those that a report shows, largest gain first; of a run, of its window with names."""
+    named = trace.with_names
+    return tuple(_info(named, piece) for piece in profile(named, _SHOWN).pieces)
 
 
 MOST_RUNGS, _OF_A_CUT = 8, 3  # rows on a screen; each way of cutting gets some

@@ -52,7 +52,7 @@ _OF_PIECES = (
 
 def title(ladder: LadderInfo, clock: str) -> str:
     """What the bars are."""
-    pieces = bool(ladder.rungs) and all(rung.free for rung in ladder.rungs)
+    pieces = bool(ladder.rungs) and all(rung.kind == "piece" for rung in ladder.rungs)
     return f"The step {'without each of its pieces' if pieces else 'after each change'}, {clock}"
 
 

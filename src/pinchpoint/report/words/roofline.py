@@ -34,7 +34,7 @@ def utilisation_line(used: UtilisationInfo | None) -> str | None:
     if used is None:
         return None
     said = []
-    if used.mfu is not None and used.hfu is not None:
+    if used.mfu and used.hfu is not None and percent(used.mfu) != percent(0.0):
         said.append(f"{_share_of_peak(used, used.mfu, used.hfu)} ({used.dtype})")
     if (items := used.throughput) is not None and items.per_s is not None:
         said.append(f"{number(items.per_s)} {items.unit}/s")

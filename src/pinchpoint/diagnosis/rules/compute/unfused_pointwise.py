@@ -28,8 +28,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.causal.passes import Row
 from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.work.pointwise_chains import PointwiseChains, pointwise_chains
 from pinchpoint.diagnosis.evidence.attainable import Attainable, attainable
 from pinchpoint.diagnosis.evidence.device_work import device_time_per_step, device_work
@@ -56,6 +57,8 @@ LEAST_TOO_RATIO = 0.05  # of the step, in one function: as for operators that an
 # Second operands that come from outside a chain. A written-out GELU has none in eight kernels, a
 # gate or a residual connection one; fused by torch.compile they then take what is predicted.
 OUTSIDE_TENSORS = 1
+# Of a function's row of passes, outside of chains: less is a copy or a bias at its edge.
+BESIDE_RATIO = 0.2
 NEAR_PEAK_RATIO = 0.5  # of the memory's bandwidth; slower kernels have another problem
 
 
@@ -73,8 +76,11 @@ def check(trace: Trace) -> Iterator[Found]:
     work = device_work(trace, wanted, "elementwise kernels in chains")
     if work is None or work.ns_per_step < LEAST_RATIO * device_time_per_step(trace):
         return
+    took = ops["duration_ns"].astype(np.int64)
     longest = int((chains.count(chains.chain >= 0) * chosen).max())
     too = _passes_too(trace, wanted)
+    alone = work.rows[~_of(trace, too)[work.rows]]
+    beside = [round(per_step(trace, int(took[_of(trace, [f]) & ~wanted].sum()))) for f in too]
     before = chains.total(chains.bytes)[chosen].sum()
     fewer = float(_fused_bytes(chains)[chosen].sum() / before)
     yield Found(
@@ -86,13 +92,13 @@ def check(trace: Trace) -> Iterator[Found]:
             *work.evidence,
             Evidence("longest chain", longest, "kernels"),
             *(
-                Evidence(f"beside them, passes in {one.name}", one.work.ns_per_step, "ns per step")
-                for one in too
+                Evidence(f"beside them, passes in {one.name}", ns, "ns per step")
+                for one, ns in zip(too, beside, strict=True)
             ),
         ),
-        cost_ns_per_step=work.ns_per_step + sum(one.work.ns_per_step for one in too),
+        cost_ns_per_step=work.ns_per_step + sum(beside),
         changes=(
-            ScaleDeviceOps(work.rows, fewer, bytes_left=fewer),
+            ScaleDeviceOps(alone, fewer, bytes_left=fewer),
             *(change for one in too for change in one.changes),
         ),
         location=work.place,
@@ -102,12 +108,28 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _passes_too(trace: Trace, wanted: Mask) -> list[FarFunction]:
-    """Functions outside these chains with reductions in between, which the same compiler fuses."""
+    """Functions with reductions between such chains, or without chains, which the same compiler
+    fuses: a normalisation that is written out, say. What it needs as a whole is less than what its
+    chains do, one by one."""
+    assert trace.device_ops is not None
+    took = trace.device_ops["duration_ns"]
+
+    def goes_on(row: Row) -> bool:
+        beside = row.rows[~wanted[row.rows]]
+        return row.turns == 1 and int(took[beside].sum()) >= BESIDE_RATIO * row.took_ns
+
     try:
-        far = far_functions(trace, lambda row: row.turns == 1 and not wanted[row.rows].any())
+        far = far_functions(trace, goes_on)
         return [one for one in far if share_of_step(trace, one.saving_ns) >= LEAST_TOO_RATIO]
     except NotChecked:
         return []
+
+
+def _of(trace: Trace, functions: list[FarFunction]) -> Mask:
+    mine = np.zeros(len(trace.device_ops or ()), np.bool_)
+    for row in (row for one in functions for row in one.rows):
+        mine[row.rows] = True
+    return mine
 
 
 def _by_compiler(name: str) -> bool:
