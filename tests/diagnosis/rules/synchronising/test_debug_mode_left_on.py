@@ -63,3 +63,5 @@ def test_a_tracer_of_lines_takes_between_a_third_and_all_of_pythons_time(outcome
         took = [int((c.end_ns - c.start_ns).sum()) / 6 for c in (least, most)]
         assert took[0] == pytest.approx(took[1] / 3, rel=0.01)
         assert 700_000 < took[1] < 950_000  # less what dispatching takes
+    (spot,) = outcome("host-hotspot", trace).findings
+    assert spot.fix.startswith(f"Run without {tracer}" if tracer else "Do it")

@@ -170,8 +170,8 @@ def _by_times(trace: Trace, mine: Mask) -> list[Found]:
     return [
         Found(
             summary=(
-                f"A step reads at most {100 * read_ratio:.2g} % of the rows of its tables and updates"
-                f" all of them: {duration(spans.ns_per_step)} of passes over them in each"
+                f"A step reads at most {100 * read_ratio:.2g} % of the rows of its tables and"
+                f" updates all of them: {duration(spans.ns_per_step)} of passes over them in each"
             ),
             evidence=(
                 *spans.evidence,
