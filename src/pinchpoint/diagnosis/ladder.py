@@ -159,7 +159,7 @@ def _rung(ranked: Ranked, base_ns: int) -> Rung | None:
         base_ns=predicted.step_ns + ranked.saving_ns if ranked.given else base_ns,
         effort=effort_of(ranked.id),
         after=ranked.given,
-        where=ranked.finding.location.short if ranked.finding.location else None,
+        where=(ranked.finding.location.short or None) if ranked.finding.location else None,
     )
 
 

@@ -46,7 +46,12 @@ def holds(tables: Collection[str]) -> bool:
 def read(path: Path) -> Trace:
     """The trace; UnreadableFile of a damaged file, or one without anything that ran."""
     with opened(path, path) as database:
-        return _Reading(database).trace(path)
+        return build(database, path)
+
+
+def build(database: Database, path: Path) -> Trace:
+    """The trace of an opened database."""
+    return _Reading(database).trace(path)
 
 
 class _Call(NamedTuple):
@@ -214,4 +219,4 @@ def _from_operators(ops: Table, host: Table, operator_of: dict[int, int]) -> Tab
     return table("device_ops", columns, {**ops.missing, "host_op": row < 0})
 
 
-__all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "holds", "read"]
+__all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "build", "claims", "holds", "read"]

@@ -73,6 +73,11 @@ def run_ab(
     Raises MeasurementInvalid if a command fails, or if no two pairs can be compared.
     """
     spent_s = sum(_warm_up(arm, plan, session, notice) for arm in (plan.a, plan.b))
+    whole_s = spent_s + FEWEST_PAIRS * spent_s / max(plan.warmup_runs, 1)
+    if plan.budget_s is not None and whole_s > plan.budget_s:
+        notice(
+            f"{FEWEST_PAIRS} pairs, the fewest that can decide, take until about {whole_s:.0f} s"
+        )
 
     def pair(i: int) -> Pair:
         return _measure_pair(i, plan, session, notice)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pinchpoint.importers import rocpd
+from pinchpoint.importers import msprof, rocpd
 from pinchpoint.importers.files.database import opened
 from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.nsys.build import build
@@ -39,5 +39,7 @@ def read(path: Path) -> Trace:
         with opened(plain, path) as database:
             if rocpd.holds(database.columns):  # packed: what it is shows only here
                 return rocpd.build(database, path)
+            if msprof.holds(database.columns):
+                return msprof.build(database, path)
             must_be_an_export(database)
             return build(database, path.stat().st_size)

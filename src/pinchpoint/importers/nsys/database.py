@@ -25,7 +25,6 @@ _OTHERS = (
     ),
     (("StepTraceTime",), _SUMS_OF_ASCEND, _DATABASE_OF_ASCEND),
     (("CommAnalyzerTime",), _SUMS_OF_ASCEND, _DATABASE_OF_ASCEND),
-    (("STRING_IDS", "TASK"), "a packed database of Ascend's profiler", "unpack it first: gunzip"),
 )
 _SHOWN_TABLES = 3  # of dozens: enough to know whose database it is
 

@@ -72,7 +72,7 @@ def _rung_of(finding: Finding, base_ns: int) -> Rung | None:
         counted_from,
         effort,
         finding.given,
-        where=at.short if at else None,
+        where=(at.short or None) if at else None,
     )
 
 

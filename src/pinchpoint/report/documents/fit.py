@@ -68,5 +68,5 @@ def _no_evidence(report: Report) -> Report:
         for f in report.findings
     )
     return msgspec.structs.replace(
-        report, findings=findings, not_checked=(), not_shown=(), clear=()
+        report, findings=findings, not_checked=(), not_shown=(), clear=(), fix_ladder=None
     )
