@@ -124,8 +124,8 @@ def scaled_peak(
     if not len(rows):
         return history.replay.peak("requested").bytes + extra_bytes
     sizes = history.blocks.requested[rows]
-    factor = by_category[history.owners.category[rows]]
-    change = (sizes * factor).astype(np.int64) - sizes
+    times = by_category[history.owners.category[rows]]
+    change = (sizes * times).astype(np.int64) - sizes
     return _with_change(history, rows, change) + extra_bytes
 
 
