@@ -4,10 +4,11 @@
 In a program without a device: operators that take three times as long as one core of a slow server
 would for the bytes that they must move and the FLOPs that they must do, as their shapes say; and
 that would make the step at least 15 % shorter at that rate, 10 % where the table of operators knows
-why. What an operator needs is judged by its fastest call with the same inputs: the others were held
-up by what else the machine had to do. Where calls differ much, the gain may be nothing. Where no limit is known, an operator that the table knows to do more than is wanted wherever it
-runs, if it takes a quarter of the step: then between nothing and most of it may be won. Fourier
-transforms are left to `cpu-fft-length`. It yields to every finding that explains the same time.
+why. Judged are the fastest calls with the same inputs, as the others were held up by what else the
+machine had to do; where all calls took half as long again, the gain may be nothing. Where no limit
+is known, an operator that the table knows to do more than is wanted wherever it runs, if it takes a
+quarter of the step: then between nothing and most of it may be won. Fourier transforms are left to
+`cpu-fft-length`. It yields to every finding that explains the same time.
 
 ## Why it matters
 All the time is in operators, so that the step looks as if nothing could be won, while one works on
