@@ -129,7 +129,8 @@ def test_an_edited_ledger_is_refused(tmp_path):
 
 def test_page():
     page = experiments_page.page(
-        [_entry(measured_gain=0.5, changes_numbers=True), _entry(outcome="no gain")], "tried"
+        [_entry(measured_gain=0.5, changes_numbers=True), _entry(bench_id="u", outcome="no gain")],
+        "tried",
     )
     assert page.headline == "best: tf32=true, 1.50 times as fast"
     assert page.warnings == ("tf32=true changes the numbers that the program computes",)

@@ -37,8 +37,10 @@ def _headline(experiments: Sequence[Experiment], gains: Sequence[Experiment]) ->
         return "nothing tried so far makes it faster" + rest * (len(measured) < len(experiments))
     best = max(gains, key=lambda e: e.measured_gain or 0.0)
     said = f"best: {_name(best)}, {1 + (best.measured_gain or 0.0):.2f} times as fast"
-    again = [e.outcome for e in experiments if _name(e) == _name(best) and e.outcome != "gain"]
-    if again:
+    later = experiments[experiments.index(best) + 1 :]
+    same = (best.bench_id, _name(best))
+    again = [e.outcome for e in later if (e.bench_id, _name(e)) == same]
+    if again and again[-1] != "gain":
         said += f"; measured again: {again[-1]}"
     judged = [e.as_predicted() for e in measured if e.as_predicted() is not None]
     if judged:
