@@ -124,7 +124,7 @@ def test_a_cause_that_needs_names_is_kept_with_its_share_of_the_bare_step(joined
     assert found["python-gc"].saving_ns == 25
     assert found["python-gc"].predicted.base_ns == 100
     assert found["python-gc"].finding.confidence == "medium"
-    assert "times were scaled" in found["python-gc"].finding.evidence[-1].what
+    assert "its gain was scaled" in found["python-gc"].finding.evidence[-1].what
     assert answer(joined(bare, named), "python-gc").answer == "found"
 
 
