@@ -36,6 +36,7 @@ from pinchpoint.diagnosis.engine import (
     parents,
 )
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.python_kept import kept_ratio
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.kinds import diagnose as diagnose_one
 from pinchpoint.diagnosis.record import (
@@ -94,15 +95,19 @@ def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
     new = [r for r in named.found if r.id in allowed and r.id not in {c.id for c in kept}]
     if base_ns and computes_on_cpu(named_trace):  # recording costs time everywhere there
         ratio = base_ns / (steps(named_trace).typical_ns or base_ns)
+        new = [_less(r, kept_ratio(trace, named_trace, r.finding)) for r in new]
     longer_ns = _longer_ns(named_trace, base_ns)
     kept += [_as_with_stacks(_scaled(r, ratio, base_ns), longer_ns) for r in new]
     covered = _covered(kept, new, bare.found, named.outcomes)
     left = _in_order([r for r in kept if r.id not in covered])
     found = [_located(r, named_trace) for r in left]
     lent = [n for n, one in enumerate(bare.found) if common[n].predicted and not one.predicted]
+    together = _prediction(named.together, base_ns) if new or lent else bare.together
+    if new and computes_on_cpu(named_trace):
+        together = _no_more_than_each(together, found)
     return Diagnosis(
         tuple(found),
-        _prediction(named.together, base_ns) if new or lent else bare.together,
+        together,
         tuple(_outcomes(bare.outcomes, named.outcomes, found, covered)),
     )
 
@@ -275,7 +280,36 @@ def predicted_by_names(trace: Trace, ids: Collection[str]) -> Prediction | None:
     if {r.id for r in shown} != set(ids):
         return None
     together = after_fixes(named, [r.finding for r in shown])
-    return _prediction(together, _base_ns(trace, diagnose_one(with_inputs(trace))))
+    said = _prediction(together, _base_ns(trace, diagnose_one(with_inputs(trace))))
+    mine = [r for r in diagnose(trace).found if r.id in ids]
+    return _no_more_than_each(said, mine) if computes_on_cpu(named) else said
+
+
+def _no_more_than_each(together: Prediction | None, found: Iterable[Ranked]) -> Prediction | None:
+    """On one thread, fixes together win what each wins at most."""
+    if together is None:
+        return None
+    won_ns = sum(max(r.saving_ns, 0) for r in found if r.predicted)
+    least_ns = together.base_ns - won_ns
+    low_ns, high_ns = together.range_ns
+    return Prediction(
+        max(together.step_ns, least_ns),
+        (max(low_ns, least_ns), max(high_ns, least_ns)),
+        together.base_ns,
+    )
+
+
+def _less(one: Ranked, ratio: float) -> Ranked:
+    """The finding with a part of its gain."""
+    if one.predicted is None or ratio >= 1:
+        return one
+    base_ns = one.predicted.base_ns
+    step_ns, low_ns, high_ns = (
+        base_ns - round(ratio * (base_ns - ns))
+        for ns in (one.predicted.step_ns, *one.predicted.range_ns)
+    )
+    less = Prediction(step_ns, (low_ns, high_ns), base_ns)
+    return replace(one, predicted=less, saving_ns=round(ratio * one.saving_ns))
 
 
 def _covered(
