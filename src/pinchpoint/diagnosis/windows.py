@@ -223,7 +223,9 @@ def _scaled(named: Ranked, ratio: float, base_ns: int | None) -> Ranked:
     Its rows and times are of another recording, and so are left out.
     """
     cost_ns = named.finding.cost_ns_per_step
-    where = Evidence("found in the window with stacks and shapes; its gain was scaled by", ratio, "")
+    where = Evidence(
+        "found in the window with stacks and shapes; its gain was scaled by", ratio, ""
+    )
     finding: Found = msgspec.structs.replace(
         named.finding,
         cost_ns_per_step=None if cost_ns is None else round(cost_ns * ratio),

@@ -285,7 +285,11 @@ def test_captures_of_graphs_beside_the_rounds_that_replay_them_are_left_out(tmp_
 def test_run_folders_below_a_folder_are_each_one_recording(tmp_path):
     for run in ("runs/before", "runs/after"):
         write(
-            tmp_path / run, "run.json", "traces/r.1.trace.json", "names/r.1.trace.json", "values/r.json"
+            tmp_path / run,
+            "run.json",
+            "traces/r.1.trace.json",
+            "names/r.1.trace.json",
+            "values/r.json",
         )
     write(tmp_path / "runs", "alone.json")
     found = [[str(Path(p).relative_to(tmp_path)) for p in g] for g in groups_in(tmp_path / "runs")]

@@ -40,7 +40,9 @@ def _python_of(trace: Trace, finding: Found) -> float:
     removed = [c for c in finding.changes if isinstance(c, RemoveHostTime)]
     if not removed or len(removed) < len(finding.changes):
         return 0.0
-    start, end = (np.concatenate(x) for x in zip(*((c.start_ns, c.end_ns) for c in removed), strict=True))
+    start, end = (
+        np.concatenate(x) for x in zip(*((c.start_ns, c.end_ns) for c in removed), strict=True)
+    )
     did = host_did(trace, np.full(len(start), main_thread(trace), np.int64), start, end)
     took = did.end_ns - did.start_ns
     python = (did.row != NO_ROW) & (activity(trace)[did.row] == GapKind.PYTHON)
