@@ -40,6 +40,7 @@ from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay import Change, DropSyncs, LimitDeviceOps, RemoveHostTime
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.host_activity import GapKind, activity
@@ -130,13 +131,20 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
         cost_ns_per_step=(low + high) // 2,
         saving_ns_per_step=(low, high),
         location=looks.location,
-        fix="Do it with operators on whole tensors, once before the loop, or in another process",
+        fix=_without_tracer(trace)
+        + "Do it with operators on whole tensors, once before the loop, or in another process",
         confidence="medium",
     )
 
 
 _OUTSIDE = "outside operators or in calling small ones"
 _MEANWHILE = "in Python while the device has nothing to do"
+
+
+def _without_tracer(trace: Trace) -> str:
+    """What comes before any advice where every line is reported to a debugger or another tool."""
+    name = run_facts(trace).line_tracer
+    return f"Run without {name}, which every line is reported to. Then: " if name else ""
 
 
 def _called_ns(trace: Trace) -> float:
@@ -222,7 +230,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
             *_made_on_the_device(trace, uploads, waits),
         ),
         location=spot.location,
-        fix=_fix(spot) + (f". {entry.instead}" if entry else ""),
+        fix=_without_tracer(trace) + _fix(spot) + (f". {entry.instead}" if entry else ""),
         confidence="medium",
     )
 
