@@ -175,3 +175,20 @@ def test_without_a_device_the_window_for_names_says_which_function_takes_most():
     said = verdict(replace(steps(False), run=RunFacts(named=steps(True))))
     assert "is in accuracy (train.py:15)." in said
     assert "accuracy" not in verdict(steps(False))
+
+
+def test_stacks_are_not_asked_for_where_the_run_has_them():
+    def on_cpu(named):
+        b = TraceBuilder()
+        for i in range(4):
+            b.step(i, i * 100_000, 100_000)
+            b.op("aten::mm", i * 100_000 + 1_000, 9_000)
+            if named:
+                for n in range(8):  # none takes most
+                    b.python(f"train.py({n}): part_{n}", i * 100_000 + (n + 2) * 10_000, 9_000)
+        return b.trace()
+
+    bare = on_cpu(named=False)
+    assert "Python stacks" in verdict(bare)
+    run = RunFacts(named=on_cpu(named=True))
+    assert "Python stacks" not in verdict(replace(bare, run=run))

@@ -3,12 +3,16 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import msgspec
+import numpy as np
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint.analysis.replay.changes import RemoveHostTime
 from pinchpoint.analysis.replay.predict import Prediction
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
+from pinchpoint.diagnosis.evidence.python_kept import kept_ratio
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import Outcome
@@ -117,6 +121,16 @@ def test_all_together_is_the_other_windows_where_the_gains_are(joined):
     assert joined(said(unknown, unknown), named).together == Prediction(40, (30, 50), 100)
 
 
+@pytest.mark.parametrize(("step_ns", "said_so"), [(100, True), (190, False)])
+def test_times_with_stacks_say_so_where_the_bare_step_is_far_shorter(joined, step_ns, said_so):
+    slow = ranked("python-gc", 50, 200, PLACE)
+    told = msgspec.structs.replace(slow.finding, summary="It takes 85.7 ms a step")
+    bare = said(ranked("launch-bound", 10, step_ns), python_gc="not checked")
+    found = {r.id: r.finding for r in joined(bare, said(replace(slow, finding=told))).found}
+    more = " (as recorded with stacks, where a step takes 200 ns)" * said_so
+    assert found["python-gc"].summary == f"It takes 85.7 ms a step{more}"
+
+
 def test_a_cause_that_needs_names_is_kept_with_its_share_of_the_bare_step(joined):
     bare = said(ranked("launch-bound", 10, 100), python_gc="not checked")
     named = said(ranked("python-gc", 50, 200, PLACE))
@@ -124,7 +138,7 @@ def test_a_cause_that_needs_names_is_kept_with_its_share_of_the_bare_step(joined
     assert found["python-gc"].saving_ns == 25
     assert found["python-gc"].predicted.base_ns == 100
     assert found["python-gc"].finding.confidence == "medium"
-    assert "times were scaled" in found["python-gc"].finding.evidence[-1].what
+    assert "its gain was scaled" in found["python-gc"].finding.evidence[-1].what
     assert answer(joined(bare, named), "python-gc").answer == "found"
 
 
@@ -174,3 +188,22 @@ def test_a_gain_after_another_fix_still_counts_from_that_fix(joined):
     found = joined(said(ranked(first.id, 40, 100)), said(first, after), bound_by=("host", "host"))
     (last,) = [one for one in found.found if one.given]
     assert (last.predicted.step_ns, last.saving_ns) == (10, 50)  # of 60 with the first one fixed
+
+
+def test_no_fix_wins_more_python_than_the_bare_step_has(joined):
+    """With stacks 160 of 200 ns are Python, without them 10 of 100: 5 for half of it."""
+
+    def looping(step_ns, python_ns):
+        builder = TraceBuilder()
+        for number in range(5):
+            at = number * step_ns
+            builder.annotation(f"ProfilerStep#{number}", at, step_ns)
+            builder.op("aten::mm", at + python_ns, step_ns - python_ns)
+        return builder.trace()
+
+    named, removed = looping(200, 160), np.arange(5) * 200
+    finding = msgspec.structs.replace(
+        ranked("host-hotspot", 80, 200).finding, changes=(RemoveHostTime(removed, removed + 80),)
+    )
+    assert kept_ratio(looping(100, 10), named, finding) == pytest.approx(0.1 / 0.8, rel=0.01)
+    assert kept_ratio(looping(100, 90), named, finding) == 1.0

@@ -26,7 +26,7 @@ from pinchpoint.compare.worth import ChangedWorth
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked, after_fixes, predicted
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About
-from pinchpoint.diagnosis.windows import diagnose
+from pinchpoint.diagnosis.windows import diagnose, predicted_by_names
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Severity, Trace
 
@@ -229,4 +229,6 @@ def predicted_without(trace: Trace, ids: Collection[str]) -> Prediction | None:
     if len(fixed) == 1:
         return fixed[0].predicted
     timed = [ranked.finding for ranked in fixed if ranked.finding.changes]
+    if len(timed) < sum(ranked.predicted is not None for ranked in fixed):
+        return predicted_by_names(trace, {ranked.id for ranked in fixed})
     return after_fixes(trace, timed) if timed else None

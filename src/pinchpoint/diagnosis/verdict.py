@@ -112,7 +112,7 @@ def _without_device(trace: Trace, parts: Breakdown) -> str:
             f" nothing that the host did either: {_looked_at(trace)}."
         )
     place = _named_place(trace)
-    if 2 * python >= whole and not place and not _has_stacks(trace):
+    if 2 * python >= whole and not place and not _has_stacks(trace.with_names):
         option = " (with_stack=True)" if shows_torch(trace) else ""
         return (
             f"{nothing}. For {_percent(python / whole)} of the step the host"

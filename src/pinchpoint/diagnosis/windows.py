@@ -16,7 +16,7 @@ the order in which each window gives them:
 What only a snapshot of the allocator shows is added from it: causes about memory.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -28,8 +28,15 @@ from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.engine import SPECIFIC_RATIO, Diagnosis, Ranked, parents
+from pinchpoint.diagnosis.engine import (
+    SPECIFIC_RATIO,
+    Diagnosis,
+    Ranked,
+    after_fixes,
+    parents,
+)
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.python_kept import kept_ratio
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.kinds import diagnose as diagnose_one
 from pinchpoint.diagnosis.record import (
@@ -41,7 +48,9 @@ from pinchpoint.diagnosis.record import (
 )
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import About, Outcome
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.durations import duration
 
 
 def names_of(trace: Trace) -> Trace:
@@ -86,14 +95,19 @@ def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
     new = [r for r in named.found if r.id in allowed and r.id not in {c.id for c in kept}]
     if base_ns and computes_on_cpu(named_trace):  # recording costs time everywhere there
         ratio = base_ns / (steps(named_trace).typical_ns or base_ns)
-    kept += [_scaled(r, ratio, base_ns) for r in new]
+        new = [_less(r, kept_ratio(trace, named_trace, r.finding)) for r in new]
+    longer_ns = _longer_ns(named_trace, base_ns)
+    kept += [_as_with_stacks(_scaled(r, ratio, base_ns), longer_ns) for r in new]
     covered = _covered(kept, new, bare.found, named.outcomes)
     left = _in_order([r for r in kept if r.id not in covered])
     found = [_located(r, named_trace) for r in left]
     lent = [n for n, one in enumerate(bare.found) if common[n].predicted and not one.predicted]
+    together = _prediction(named.together, base_ns) if new or lent else bare.together
+    if new and computes_on_cpu(named_trace):
+        together = _no_more_than_each(together, found)
     return Diagnosis(
         tuple(found),
-        _prediction(named.together, base_ns) if new or lent else bare.together,
+        together,
         tuple(_outcomes(bare.outcomes, named.outcomes, found, covered)),
     )
 
@@ -209,7 +223,9 @@ def _scaled(named: Ranked, ratio: float, base_ns: int | None) -> Ranked:
     Its rows and times are of another recording, and so are left out.
     """
     cost_ns = named.finding.cost_ns_per_step
-    where = Evidence("found in the window with stacks and shapes; its times were scaled", ratio, "")
+    where = Evidence(
+        "found in the window with stacks and shapes; its gain was scaled by", ratio, ""
+    )
     finding: Found = msgspec.structs.replace(
         named.finding,
         cost_ns_per_step=None if cost_ns is None else round(cost_ns * ratio),
@@ -226,6 +242,25 @@ def _scaled(named: Ranked, ratio: float, base_ns: int | None) -> Ranked:
     return Ranked(named.id, finding, predicted, saving_ns, named.given)
 
 
+SLOWED_RATIO = 0.8  # of the step with stacks: below it, times there mislead beside the bare step
+_OF_A_STEP = regex(r"\d (µs|ms|s) (a|of each) step")
+
+
+def _longer_ns(named: Trace, base_ns: int | None) -> int | None:
+    """The step as recorded with names, where that made it far longer; else None."""
+    took_ns = steps(named).typical_ns
+    return took_ns if took_ns and base_ns and base_ns < SLOWED_RATIO * took_ns else None
+
+
+def _as_with_stacks(one: Ranked, longer_ns: int | None) -> Ranked:
+    """The finding, saying of which step its times are, where the bare one is far shorter."""
+    said = one.finding.summary
+    if longer_ns is None or not _OF_A_STEP.search(said):
+        return one
+    said += f" (as recorded with stacks, where a step takes {duration(longer_ns)})"
+    return replace(one, finding=msgspec.structs.replace(one.finding, summary=said))
+
+
 def _prediction(named: Prediction | None, base_ns: int | None) -> Prediction | None:
     """The same gain as a share of the bare window's step."""
     if named is None or base_ns is None or not named.base_ns:
@@ -235,6 +270,48 @@ def _prediction(named: Prediction | None, base_ns: int | None) -> Prediction | N
     return Prediction(
         round(named.step_ns * ratio), (round(low * ratio), round(high * ratio)), base_ns
     )
+
+
+def predicted_by_names(trace: Trace, ids: Collection[str]) -> Prediction | None:
+    """The step without findings that the window for names shows, replayed together there.
+
+    None where it does not show each of them with what to replay.
+    """
+    named = names_of(trace)
+    shown = [r for r in diagnose_one(named).found if r.id in ids and r.finding.changes]
+    if {r.id for r in shown} != set(ids):
+        return None
+    together = after_fixes(named, [r.finding for r in shown])
+    said = _prediction(together, _base_ns(trace, diagnose_one(with_inputs(trace))))
+    mine = [r for r in diagnose(trace).found if r.id in ids]
+    return _no_more_than_each(said, mine) if computes_on_cpu(named) else said
+
+
+def _no_more_than_each(together: Prediction | None, found: Iterable[Ranked]) -> Prediction | None:
+    """On one thread, fixes together win what each wins at most."""
+    if together is None:
+        return None
+    won_ns = sum(max(r.saving_ns, 0) for r in found if r.predicted)
+    least_ns = together.base_ns - won_ns
+    low_ns, high_ns = together.range_ns
+    return Prediction(
+        max(together.step_ns, least_ns),
+        (max(low_ns, least_ns), max(high_ns, least_ns)),
+        together.base_ns,
+    )
+
+
+def _less(one: Ranked, ratio: float) -> Ranked:
+    """The finding with a part of its gain."""
+    if one.predicted is None or ratio >= 1:
+        return one
+    base_ns = one.predicted.base_ns
+    step_ns, low_ns, high_ns = (
+        base_ns - round(ratio * (base_ns - ns))
+        for ns in (one.predicted.step_ns, *one.predicted.range_ns)
+    )
+    less = Prediction(step_ns, (low_ns, high_ns), base_ns)
+    return replace(one, predicted=less, saving_ns=round(ratio * one.saving_ns))
 
 
 def _covered(

@@ -328,6 +328,15 @@ def test_long_steps_that_were_not_recorded_are_no_part_of_the_recorded_ones():
     assert corrected_step_ns(trace) == 100 * US
 
 
+def test_no_step_takes_less_than_the_devices_work_in_it():
+    """A host that fills a queue ends steps before the device does."""
+    timed = (20 * US,) * 3 + (150 * US,) * 9  # of which the device works 100 µs
+    trace = replace(turns(), run=RunFacts(unprofiled_step_ns=timed))
+    low, high = corrected_range_ns(trace)
+    assert low == 100 * US
+    assert high == 150 * US
+
+
 def test_steps_in_bursts_cost_their_mean():
     timed = ((100 * US,) * 7 + (900 * US,)) * 4
     trace = replace(turns(), run=RunFacts(unprofiled_step_ns=timed))

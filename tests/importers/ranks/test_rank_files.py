@@ -1,6 +1,7 @@
 import gzip
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers.ranks.files import (
     command_for_all_ranks,
     find_rank_files,
+    groups_in,
     rank_in_name,
     several_ranks,
 )
@@ -278,3 +280,17 @@ def test_captures_of_graphs_beside_the_rounds_that_replay_them_are_left_out(tmp_
     assert {out.why for out in found.left_out} == {"graphs being captured, before the work itself"}
     write(tmp_path, *(f"other/graph_capture_rank_{rank}.json" for rank in (0, 1)))
     assert len(find_rank_files([tmp_path / "other"]).files) == 2
+
+
+def test_run_folders_below_a_folder_are_each_one_recording(tmp_path):
+    for run in ("runs/before", "runs/after"):
+        write(
+            tmp_path / run,
+            "run.json",
+            "traces/r.1.trace.json",
+            "names/r.1.trace.json",
+            "values/r.json",
+        )
+    write(tmp_path / "runs", "alone.json")
+    found = [[str(Path(p).relative_to(tmp_path)) for p in g] for g in groups_in(tmp_path / "runs")]
+    assert found == [["runs/after"], ["runs/alone.json"], ["runs/before"]]

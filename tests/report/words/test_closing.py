@@ -11,6 +11,7 @@ from pinchpoint.errors import UsageError
 from pinchpoint.report.assemble.findings import chosen
 from pinchpoint.report.documents.causal import PieceInfo
 from pinchpoint.report.documents.ranks import JobInfo, JobSteps, RanksReport, ScalingItem
+from pinchpoint.report.words.breakdown import device_work
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.ranks import closing
 from pinchpoint.run_folder.documents import RunDocument
@@ -49,8 +50,28 @@ def test_idle_time_that_no_rule_explains_is_not_called_healthy():
         part("idle-sync", "idle-sync", "idle", 10),
     )
     sentence = closing_sentence(report)
-    assert "for 35 % of it the device computes nothing, mostly: idle-python." in sentence
+    assert "for 35 % of it the device is idle, mostly: idle-python." in sentence
     assert sentence.endswith("No rule explains that.")
+
+
+def test_the_device_that_communicates_is_not_called_idle():
+    waits = part("idle-python", "idle-python", "idle", 50)
+    talks = part("exposed-communication", "communication", "exposed", 30)
+    works = part("gemm", "gemm", "device", 20)
+    assert "for 80 % of it the device computes nothing" in closing_sentence(
+        with_parts(waits, talks, works)
+    )
+    alone = closing_sentence(with_parts(waits, works))
+    assert "for 71 % of it the device is idle" in alone
+
+
+def test_idle_is_said_of_what_was_recorded():
+    report = with_parts(
+        part("gemm", "gemm", "device", 10),
+        part("idle-python", "idle-python", "idle", 10),
+        part("not-recorded", "longer steps of the run, not recorded", "outside", 80),
+    )
+    assert "idle 50.0 % of the step as far as it was recorded" in device_work(report)
 
 
 def test_what_was_not_recorded_no_rule_could_explain():

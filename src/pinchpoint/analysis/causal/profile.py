@@ -26,6 +26,7 @@ from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.many import simulate_many
 from pinchpoint.analysis.causal.pieces import NOBODYS, Cut, Pieces, bought_again, pieces
 from pinchpoint.analysis.causal.spent import Spent, spent
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
 from pinchpoint.analysis.replay.least_durations import best_ns
@@ -137,12 +138,16 @@ def without_waiting(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
     return Causal(usual, tuple(piece for cut in cuts for piece, _ in run.pieces(cut)))
 
 
+ON_CPUS = "the program computes on CPUs, and replay needs a host and a device"
+_NOT_BOTH = "host and device together were not recorded, and replay needs both"
+
+
 def _profile(trace: Trace, cuts: tuple[Cut, ...], path: "CriticalPath | None") -> Causal:
     if not len(steps(trace)) or steps(trace).typical_ns is None:
         return Causal(None, (), "no step is known")
     run = _replay(trace)
     if run is None:
-        return Causal(None, (), "host and device together were not recorded, and replay needs both")
+        return Causal(None, (), ON_CPUS if computes_on_cpu(trace) else _NOT_BOTH)
     found = [
         piece if path is None else replace(piece, critical_ns=run.critical_ns(path, chosen))
         for cut in cuts

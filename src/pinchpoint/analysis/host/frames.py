@@ -43,6 +43,7 @@ class PythonFrame:
         return owner_of(self.file)
 
 
+NAMELESS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<lambda>")
 _FRAME = regex(r"(?P<file>[^\n]+?)\((?P<line>\d{1,9})\): (?P<function>[^\n]*)")
 _PACKAGE = regex(r"(?:site|dist)-packages/([^/]+)")
 _GENERATED = regex(r"/torchinductor_[^/]*/")  # written by a compiler

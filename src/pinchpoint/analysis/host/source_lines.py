@@ -14,7 +14,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest
 from pinchpoint.analysis.host.attribution import forward_rows
-from pinchpoint.analysis.host.frames import Owner, frame_of, owners
+from pinchpoint.analysis.host.frames import NAMELESS, Owner, frame_of, owners
 from pinchpoint.analysis.host.timeline import NO_ROW, HostRows, host_rows
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
@@ -84,6 +84,31 @@ def places(trace: Trace) -> Places:
         annotation=_named(rows, annotation),
         backward=np.append(backward, False),
     )
+
+
+def functions_of(trace: Trace, host: Rows) -> Rows:
+    """Frames around rows as ``Places`` has them; of a generator, a comprehension or a lambda that
+    of the function in the same file which runs it, so that one loop is one place."""
+    frame = places(trace).frame[host].copy()
+    for position in np.unique(frame[frame != NO_ROW]).tolist():
+        own = frame_of(trace.names[position])
+        if own is not None and own.function in NAMELESS:
+            mine = frame == position
+            around = _named_around(trace, int(host[mine][0]), own.file)
+            frame[mine] = position if around is None else around
+    return frame
+
+
+def _named_around(trace: Trace, row: int, file: str) -> int | None:
+    """The name of the nearest function of a file around a row; None where there is none."""
+    rows = host_rows(trace)
+    while row != NO_ROW and row < len(rows):
+        position = int(rows.name[row])
+        frame = frame_of(trace.names[position])
+        if frame and frame.file == file and frame.function not in (*NAMELESS, "<module>"):
+            return position
+        row = int(rows.parent[row])
+    return None
 
 
 def place_of(trace: Trace, row: int) -> Place:

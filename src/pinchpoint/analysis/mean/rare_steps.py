@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import median
 
 from pinchpoint.analysis.host.frames import (
+    NAMELESS,
     Owner,
     PythonFrame,
     frame_of,
@@ -35,7 +36,6 @@ MOSTLY_RATIO = 0.7  # of the looks at a far step were within the function that i
 EXACT_RATIO = 0.5  # of the excess: then what is timed exactly is the cause
 # Waiting and hand-over say less than what is inside them, as in the accounting of a recording.
 _WRAPPERS = ("wrapper", "inner", "decorate_context")  # decorators of frameworks say nothing
-_NAMELESS = ("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<lambda>")
 COLLECT = "gc.collect"  # called by the program; collections of Python itself have no such place
 _WEAK = (GapKind.AUTOGRAD, GapKind.WAIT, GapKind.PROFILER)
 
@@ -237,7 +237,7 @@ def _own_functions(samples: RunSamples, stack: int) -> dict[tuple[str, str], Pyt
     own = [f for f in spelt if f is not None and f.owner is Owner.USER]
     found: dict[tuple[str, str], PythonFrame] = {}
     for frame in own:
-        if frame.function not in _NAMELESS:
+        if frame.function not in NAMELESS:
             found.setdefault((frame.file, frame.function), frame)
     return found
 
@@ -266,7 +266,7 @@ def own_frame(frames: tuple[str, ...]) -> PythonFrame | None:
     own = [frame for frame in spelt if frame.owner is Owner.USER]
     libraries = [frame for frame in spelt if frame.owner is Owner.LIBRARY]
     found = own or libraries
-    return next((f for f in found if f.function not in _NAMELESS), next(iter(found), None))
+    return next((f for f in found if f.function not in NAMELESS), next(iter(found), None))
 
 
 def _place_of_kind(samples: RunSamples, event: FarStep, kind: GapKind) -> RarePlace:

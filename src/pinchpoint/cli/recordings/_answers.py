@@ -193,12 +193,14 @@ def must_be_usable(report: "RanksReport") -> None:
 
 def _of_groups(groups: Sequence[Sequence[str]], asked: Asked) -> Answers:
     """What a folder holds; one bad file does not stop the rest."""
+    from pinchpoint.importers.ranks.files import several_ranks
+
     reports: list[Report] = []
     jobs: list[RanksReport] = []
     code = 0
     for group in groups:
         try:
-            if len(group) > 1:
+            if len(group) > 1 or several_ranks(Path(group[0])):
                 jobs.append(_job(group, asked))
             else:
                 reports.append(asked.report(asked.trace(Path(group[0]))))

@@ -33,7 +33,12 @@ from pinchpoint.importers.ranks.names import (
     session_of,
     unless_all_alike,
 )
-from pinchpoint.importers.ranks.places import listed, looks_like_a_recording, others_in
+from pinchpoint.importers.ranks.places import (
+    listed,
+    looks_like_a_recording,
+    others_in,
+    runs_below,
+)
 from pinchpoint.regex import regex
 
 MOST_BESIDE = 20_000  # files that are looked at for the other ranks of one
@@ -69,9 +74,12 @@ def find_rank_files(places: Sequence[str | Path]) -> RankFiles:
     return RankFiles(tuple(files), (*job.repeated, *captures))
 
 
-def _found(places: Sequence[str | Path]) -> tuple[list[RankFile], list[LeftOut]]:
-    """Recordings with their ranks; apart those of graphs being captured, beside other ones."""
-    paths = list(listed([str(p) for p in places]))
+def _found(
+    places: Sequence[str | Path], runs: Sequence[Path] = ()
+) -> tuple[list[RankFile], list[LeftOut]]:
+    """Recordings with their ranks, but those of runs; apart those of graphs being captured, beside
+    other ones."""
+    paths = [path for path in listed([str(p) for p in places]) if not _inside(path, runs)]
     captures = [path for path in paths if _CAPTURE.search(path)]
     if len(captures) == len(paths):
         captures = []
@@ -82,9 +90,11 @@ def _found(places: Sequence[str | Path]) -> tuple[list[RankFile], list[LeftOut]]
 
 
 def groups_in(folder: Path) -> list[list[str]]:
-    """All that can be read below a folder: the ranks of each job together, others one by one."""
-    found, captures = _found([folder])
-    groups = [[capture.path] for capture in captures]
+    """All that can be read below a folder: run folders whole, the ranks of each job together,
+    others one by one."""
+    runs = runs_below(folder)
+    found, captures = _found([folder], runs)
+    groups = [[str(run)] for run in runs] + [[capture.path] for capture in captures]
     groups += [[f.path] for f in found if f.rank is None]
     for job in jobs_of(found):
         paths = [f.path for f in job.files]
@@ -92,8 +102,12 @@ def groups_in(folder: Path) -> list[list[str]]:
             groups.append(paths)
         else:
             groups += [[path] for path in (*paths, *(item.path for item in job.repeated))]
-    groups += [[str(path)] for path in others_in(folder)]
+    groups += [[str(path)] for path in others_in(folder) if not _inside(str(path), runs)]
     return sorted(groups, key=lambda group: natural(group[0]))
+
+
+def _inside(path: str, runs: Sequence[Path]) -> bool:
+    return any(Path(path).is_relative_to(run) for run in runs)
 
 
 def several_ranks(folder: Path) -> bool:

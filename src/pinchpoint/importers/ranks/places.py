@@ -96,6 +96,16 @@ def _is_beside(path: Path) -> bool:
     return any(sign in start for sign in _BESIDE_SIGNS) and b"traceEvents" not in start
 
 
+def runs_below(folder: Path) -> list[Path]:
+    """Run folders below a folder, itself left out; of one inside another the outer."""
+    found = []
+    for place, inner, names in os.walk(folder):
+        if RUN_FILE in names and Path(place) != folder:
+            found.append(Path(place))
+            inner.clear()
+    return sorted(found)
+
+
 def others_in(folder: Path) -> list[Path]:
     """Files below a folder that are read and are no recording of a rank: snapshots, tables."""
     found = []

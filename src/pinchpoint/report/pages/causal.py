@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.causal.profile import ON_CPUS
 from pinchpoint.report.blocks import Block, Figure, Gap, Page, Table, Text, Title
 from pinchpoint.report.documents.causal import (
     CausalDocument,
@@ -38,7 +39,12 @@ def _head(document: CausalDocument) -> Iterator[Block]:
     yield Title(document.path)
     if document.why_not is not None or document.base_ns is None:
         yield Text(f"No causal profile: {document.why_not}.", "bad")
-        yield Text("CPU and device activity together, over two steps or more", label="Record")
+        if document.why_not == ON_CPUS:
+            yield Text(
+                "pinchpoint diagnose says where its time goes and what fixes give", label="Instead"
+            )
+        else:
+            yield Text("CPU and device activity together, over two steps or more", label="Record")
         return
     yield Text(f"The {document.base} takes {duration(document.base_ns)}. What it would be:")
 

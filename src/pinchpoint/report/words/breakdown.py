@@ -71,7 +71,9 @@ def _idle_share(report: Report, of_recording: float) -> str:
         return f"{said} from its first operation to its last, as recorded"
     idle = sum(ns for part, ns in parts if part.group == "idle")
     what = "step" if report.steps.how != "none" else "recording"
-    share = f"{percent(idle / whole)} % of the {what}"
+    if outside := sum(ns for part, ns in parts if part.group == "outside"):
+        whole, what = whole - outside, f"{what} as far as it was recorded"
+    share = f"{percent(idle / (whole or 1))} % of the {what}"
     return f"For all reasons together, {idle_is} {share}, {_clock(report)}"
 
 

@@ -7,6 +7,7 @@ from pinchpoint.analysis.mean.base_parts import OUTSIDE
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO
 from pinchpoint.analysis.steps.repetition import FEWEST_LAUNCHES
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.diagnosis.record import Need
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.documents.causal import PieceInfo
@@ -122,7 +123,7 @@ def _heaviest(report: Report) -> str:
     Whether the work is needed no recording tells: that is for its reader to judge.
     """
     line = report.heaviest_line
-    if line is None or any(line.name == str(f.location) for f in report.findings):
+    if line is None or any(_is_about(f, line.name) for f in report.findings):
         return ""
     if report.device is None:
         return _longest_operator(report, line)
@@ -136,6 +137,13 @@ def _heaviest(report: Report) -> str:
         f" {line.calls:.0f} operations{least}. Without it the step would be"
         f" {duration(line.step_if_free_ns)}: is all of it needed?"
     )
+
+
+def _is_about(finding: Finding, line: str) -> bool:
+    """Whether a finding names this line of the program, whatever else its place says."""
+    at = finding.location
+    there = at is not None and at.line is not None and line.endswith(f"({at.file}:{at.line})")
+    return there or line == str(at) or line in finding.summary
 
 
 def _longest_operator(report: Report, piece: PieceInfo) -> str:
@@ -228,7 +236,8 @@ def _lost_without_a_cause(report: Report) -> str | None:
     share = f"{100 * lost_ns / step_ns:.0f} % of it"
     what = f"{share} passes outside operators"
     if report.device is not None:
-        what = f"for {share} the device computes nothing"
+        only_idle = all(part.group == "idle" for part in lost)
+        what = f"for {share} the device {'is idle' if only_idle else 'computes nothing'}"
     said += _most_of_it(report)
     return f"{what}, mostly: {most.label.removeprefix('idle: ')}. {said}"
 

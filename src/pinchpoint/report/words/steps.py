@@ -48,7 +48,7 @@ def step_sentence(report: Report) -> str | None:
     limits = steps.base_range_ns if mean else steps.unprofiled_ns_range
     if limits and steps.unprofiled_not_closer:
         return _only_a_range(steps, limits, base, recorded, mean)
-    between = f" ({span(*limits, time_unit(base))})" if limits else ""
+    between = f" ({span(*limits, time_unit(base))})" if limits and _apart(*limits) else ""
     if abs(recorded - base) < VISIBLE_COST_RATIO * recorded:
         return f"A step takes {takes}, with the profiler or without{between}"
     measured = (steps.unprofiled_how or "").startswith("measured")
@@ -58,6 +58,11 @@ def step_sentence(report: Report) -> str | None:
     same = unit == time_unit(recorded)
     trace = in_unit(recorded, unit) if same else duration(recorded)
     return f"A step takes {about}{takes} without the profiler{between}{how}, {trace} in the trace"
+
+
+def _apart(low: int, high: int) -> bool:
+    """Whether the ends of a range are not one and the same figure."""
+    return duration(low) != duration(high)
 
 
 def _only_a_range(

@@ -64,6 +64,19 @@ def test_an_operator_on_the_cpu(outcome):
     assert "topk" in finding.fix
 
 
+def test_a_generator_is_part_of_the_function_that_runs_it(outcome):
+    def mining(p):
+        with p.frame("mine.py(12): hardest"):
+            p.busy(2_000)
+            with p.frame("<built-in function sum>"):
+                p.host("mine.py(21): <genexpr>", 3_000)
+
+    (finding,) = outcome("host-hotspot", training(mining)).findings
+    assert finding.location.function == "hardest"
+    assert "in hardest (mine.py:12)" in finding.summary
+    assert finding.cost_ns_per_step == pytest.approx(5_000_000, rel=0.1)
+
+
 def test_dispatching_is_no_computing(outcome):
     assert not outcome("host-hotspot", training(dispatch)).findings
 

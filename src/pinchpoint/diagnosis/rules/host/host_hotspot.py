@@ -28,13 +28,14 @@ Where the work is wanted and can be nowhere else.
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from pinchpoint.analysis.causal.computing import HostComputing, host_computing
 from pinchpoint.analysis.causal.filled_slots import filled_slots
 from pinchpoint.analysis.causal.limits import RANDOM_ROWS_REACHED
-from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.analysis.host.frames import NAMELESS, frame_of
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
-from pinchpoint.analysis.host.source_lines import places
+from pinchpoint.analysis.host.source_lines import functions_of
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.mean.what_if import step_base_ns
@@ -166,7 +167,7 @@ def _has_more(trace: Trace) -> bool:
 def _by_place(trace: Trace, found: HostComputing) -> list[Ints]:
     """Positions of the stretches, by the program's function around them, or else their name."""
     rows = np.append(host_rows(trace).name.astype(np.int64), NO_ROW)
-    frame, name = places(trace).frame[found.row], rows[found.row]
+    frame, name = functions_of(trace, found.row), rows[found.row]
     key = np.where(frame != NO_ROW, frame, len(trace.names) + 1 + name)
     order = np.argsort(key, kind="stable")
     edges = np.flatnonzero(np.diff(key[order])) + 1
@@ -191,8 +192,16 @@ def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
         calls=len(np.unique(here)) / max(found.steps, 1),
         steps=len(np.unique(judged_steps(trace).step_of(found.start_ns[at]))),
         row=longest,
-        location=location_of(trace, longest),
+        location=_location(trace, longest),
     )
+
+
+def _location(trace: Trace, row: int) -> Location | None:
+    at = location_of(trace, row)
+    if at is None or at.function not in NAMELESS:
+        return at
+    around = frame_of(trace.names[int(functions_of(trace, np.array([row]))[0])])
+    return at if around is None else replace(at, line=around.line, function=around.function)
 
 
 def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
