@@ -89,7 +89,7 @@ def _line_tracer() -> str | None:
     if tracer is not None:
         named = tracer if hasattr(tracer, "__qualname__") else type(tracer)
         return f"{named.__module__}.{named.__qualname__}"
-    monitoring = getattr(sys, "monitoring", None)  # Python 3.12
+    monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.12
     for tool in (0, 1) if monitoring else ():  # debuggers and coverage tools (PEP 669)
         if monitoring.get_tool(tool) and monitoring.get_events(tool) & monitoring.events.LINE:
             return str(monitoring.get_tool(tool))

@@ -104,7 +104,8 @@ def small_loop(trace: Trace, reads: Waiting, *, of_groups: bool = False) -> Smal
         return None
     launches = len(mine) / (turns * len(windows))
     # Between loops are turns of other work: of the next layer, which needs this one's results.
-    loop = np.cumsum(~np.isin(np.arange(int(turn.max()) + 1), its_turn))[its_turn]
+    apart = ~np.isin(np.arange(int(turn.max()) + 1), its_turn)
+    loop = np.cumsum(apart, dtype=np.int64)[its_turn]
     what = _operators(trace, mine)
     if not of_groups:
         what = np.stack((what, ops["name"][mine], blocks_of_device_ops(trace)[mine]), axis=1)
@@ -144,7 +145,7 @@ def _own_weights(trace: Trace, rows: Rows, read_ns: Ints, turns: float) -> bool:
         return True
     start = host["start_ns"][np.unique(products[products < len(host)])]
     selected = host["start_ns"][rows_named(trace, host, "aten::select".__eq__)]
-    selecting = np.intersect1d(*(np.searchsorted(read_ns, at) for at in (start, selected)))
+    selecting = np.intersect1d(np.searchsorted(read_ns, start), np.searchsorted(read_ns, selected))
     return 2 * len(selecting) >= turns * len(windows)
 
 
