@@ -367,6 +367,14 @@ def test_an_operator_far_from_what_a_slow_core_needs(name, took, shapes, said):
         assert found["cpu-slow-operator"].predicted.step_ns == pytest.approx(6.02 * MS, rel=1e-3)
 
 
+@pytest.mark.parametrize(("name", "told"), [("aten::normal_", True), ("aten::atan2", False)])
+def test_where_others_took_the_cores_only_what_is_known_is_told(name, told):
+    trace = _trace(lambda b, at: _op(b, name, at, 9 * MS, "[[100000], [100000]]"))
+    assert "cpu-slow-operator" in _found(trace)
+    busy = replace(trace, run=RunFacts(cores_taken=True))
+    assert ("cpu-slow-operator" in _found(busy)) == told
+
+
 def test_an_operator_that_does_more_than_is_wanted_wherever_it_runs():
     """Without shapes, and so without a limit: between nothing and nine tenths of it."""
     said = _found(_trace(lambda b, at: _op(b, "aten::randperm", at, 8 * MS, None)))

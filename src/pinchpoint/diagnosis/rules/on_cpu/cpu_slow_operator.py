@@ -7,6 +7,7 @@ that would make the step at least 15 % shorter at that rate, 10 % where the tabl
 why. Where no limit is known, an operator that the table knows to do more than is wanted wherever it
 runs, if it takes a quarter of the step: then between nothing and most of it may be won. Fourier
 transforms are left to `cpu-fft-length`. It yields to every finding that explains the same time.
+Where other programs took the cores meanwhile, only operators that the table knows are told.
 
 ## Why it matters
 All the time is in operators, so that the step looks as if nothing could be won, while one works on
@@ -27,6 +28,7 @@ import numpy as np
 
 from pinchpoint.analysis.costs import fourier
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans
@@ -70,6 +72,8 @@ def check(trace: Trace) -> Iterator[Found]:
     found = (_told(trace, piece) for piece in pieces if piece.name not in fourier.NAMES)
     told = [one for one in found if one is not None]
     yield from told[:MOST_TOLD]
+    if not told and run_facts(trace).cores_taken:
+        raise NotChecked("other programs took the cores: how long work takes alone is not known")
 
 
 def _told(trace: Trace, piece: "CpuPiece") -> Found | None:
@@ -77,6 +81,8 @@ def _told(trace: Trace, piece: "CpuPiece") -> Found | None:
     if limit_ns is None or not step_ns or piece.ns_per_step < FAR_RATIO * limit_ns:
         return None
     entry = known_on_cpu(piece.name)
+    if entry is None and run_facts(trace).cores_taken:
+        return None  # its threads waited for cores, and nothing else speaks against it
     least = LEAST_GAIN_WHERE_KNOWN_RATIO if entry else LEAST_GAIN_RATIO
     if piece.ns_per_step - limit_ns < least * step_ns:
         return None
