@@ -186,6 +186,7 @@ def test_what_the_analyses_ask_is_typed(tmp_path):
         "steps": {"before_ns": [5, 6], "after_ns": [7], "wait_ns": [1, 2, 3]},
         "variables": {"A": "of the program"},
         "cores_allowed": 16,
+        "line_tracer": "lines.on_line",
         "cpu_nodes": [1],
         "switches": {"torch_num_threads": 8, "gc_enabled": True},
     }
@@ -211,6 +212,7 @@ def test_what_the_analyses_ask_is_typed(tmp_path):
     assert facts.variables == {"A": "of the program", "B": "2"}
     assert (facts.cores_allowed, facts.cores_there, facts.cpu_nodes) == (2.0, 64, (1,))
     assert facts.torch_threads == 8
+    assert facts.line_tracer == "lines.on_line"
     assert facts.loader_workers == (LoaderWorker(2, 3, 4, 1),)
     assert facts.device == DeviceSetting(numa_node=1)
     assert (facts.devices, facts.processes) == (2, 2)

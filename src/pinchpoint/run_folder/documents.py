@@ -158,6 +158,7 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     variables: dict[str, str] = msgspec.field(default_factory=dict)
     cores_allowed: Count | None = None
     cpu_nodes: tuple[Signed, ...] | None = None
+    line_tracer: str | None = None  # what every line of the step's thread was reported to
     python: str | None = None
     gc_collections: tuple[Bytes, ...] = ()
 

@@ -67,6 +67,7 @@ class RunFacts:
     torch_threads: int | None = None  # of one operator, in the process itself
     onednn: bool | None = None  # torch.backends.mkldnn.enabled
     cpu_features: tuple[str, ...] | None = None  # of those that change how fast products are
+    line_tracer: str | None = None  # a debugger, coverage tool or function told of every line
     page_faults_per_step: float | None = None  # of the process, outside of recordings
     kernel_ns_per_step: float | None = None  # time of its threads in the kernel, the same steps
     loader_workers: tuple[LoaderWorker, ...] = ()

@@ -636,15 +636,25 @@ def test_a_request_asks_for_one_more_recording(session, clock, tmp_path, monkeyp
     assert len(session.recordings) == 2
 
 
+def _told_of_lines(*_):
+    """As a debugger is."""
+
+
 def test_the_note_of_a_process_has_the_shape_that_is_read(session, clock):
     """The hooks write plain JSON; what they write and what is declared may not drift apart."""
-    run(session, clock, *[50, 30, 20], *[10] * 47)
+    before = sys.gettrace()
+    sys.settrace(_told_of_lines)
+    try:
+        run(session, clock, *[50, 30, 20], *[10] * 47)
+    finally:
+        sys.settrace(before)
     known = {}
     loaders.count_iterator(known, 5, SimpleNamespace(num_workers=2, batch_size=8))
     written = json.loads(json.dumps(facts.facts(session, list(known.values()))))
     found = msgspec.convert(written, ProcessDocument, strict=True)
     read_again = msgspec.to_builtins(found)
     switches = written.pop("switches")
+    assert found.line_tracer == f"{__name__}._told_of_lines"
     assert found.switches.torch_num_threads == switches["torch_num_threads"]
     read_again.pop("switches")
     assert json.loads(json.dumps(read_again)) == written

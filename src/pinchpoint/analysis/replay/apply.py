@@ -192,7 +192,7 @@ def _without_ops(trace: Trace, graph: Graph, hit: Mask) -> Graph:
 
 
 def _merge_device(trace: Trace, graph: Graph, change: MergeDeviceOps) -> Graph:
-    ratio = merged_ratio(trace, change.device_ops, change.group)
+    ratio = merged_ratio(trace, change)
     group_of = np.full(len(trace.device_ops or ()), NO_DEPENDENCY, np.int64)
     group_of[change.device_ops] = change.group
     group = group_of[graph.op_rows]

@@ -79,11 +79,13 @@ class MergeDeviceOps:
     """The ``device_ops`` of each ``group`` become one launch: a batch, one copy of many pieces.
 
     The first of a group does the work of all; the others and their launches disappear. ``group``
-    has a number 0..n-1 for each row.
+    has a number 0..n-1 for each row. ``own_weights``: each launch reads weights of its own (those
+    of its expert), which one launch has to read as well.
     """
 
     device_ops: Rows
     group: NDArray[np.int64]
+    own_weights: bool = False
 
 
 @dataclass(frozen=True, eq=False)

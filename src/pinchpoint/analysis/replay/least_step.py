@@ -84,7 +84,7 @@ def left_on_device_ns(trace: Trace, changes: Sequence[Change], took_ns: Floats) 
             case DropDeviceOps(device_ops=rows):
                 left[rows] = np.where(gone[rows], 0.0, left[rows])
             case MergeDeviceOps(device_ops=rows, group=group):
-                ratio = merged_ratio(trace, rows, group)
+                ratio = merged_ratio(trace, change)
                 together = np.bincount(group, left[rows]) * ratio
                 left[rows] = 0.0
                 numbers, first = np.unique(group, return_index=True)

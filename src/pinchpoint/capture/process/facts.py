@@ -55,6 +55,7 @@ def facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> dict[str, A
         "variables": variables(os.environ)["values"],
         "cores_allowed": _cores_allowed(),
         "cpu_nodes": _cpu_nodes(),
+        "line_tracer": session.line_tracer,
         "python": sys.version.split()[0],
         "gc_collections": [generation["collections"] for generation in gc.get_stats()],
     }

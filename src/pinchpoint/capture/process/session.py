@@ -1,5 +1,6 @@
 """What the hooks of one process tell, and which of it are its steps."""
 
+import sys
 import threading
 from typing import Any
 
@@ -82,6 +83,19 @@ class GraphReplays:
         return not marked or self._alone >= self._needed
 
 
+def _line_tracer() -> str | None:
+    """The function or tool that is told of every line of this thread; None without any."""
+    tracer = sys.gettrace()
+    if tracer is not None:
+        named = tracer if hasattr(tracer, "__qualname__") else type(tracer)
+        return f"{named.__module__}.{named.__qualname__}"
+    monitoring = getattr(sys, "monitoring", None)  # Python 3.12
+    for tool in (0, 1) if monitoring else ():  # debuggers and coverage tools (PEP 669)
+        if monitoring.get_tool(tool) and monitoring.get_events(tool) & monitoring.events.LINE:
+            return str(monitoring.get_tool(tool))
+    return None
+
+
 class CaptureSession(Restartable):
     """Hears of steps and batches. Its methods never raise."""
 
@@ -90,6 +104,7 @@ class CaptureSession(Restartable):
         self._optimizer = MarkingOptimizer()
         self._models = ModelCalls(optimizer_decides=not self.settings.cell)
         self._graphs = GraphReplays()
+        self.line_tracer: str | None = None  # what the last step's lines were reported to
         self._late, self._late_since_ns = 0, 0  # steps of an optimizer after all was recorded
 
     @property
@@ -171,6 +186,7 @@ class CaptureSession(Restartable):
             self.steps_by = by
             self.thread = self.thread or thread
             if thread == self.thread:
+                self.line_tracer = _line_tracer()
                 self._edge()
         except Exception as error:  # the user's program comes first
             self._give_up(error)

@@ -3,9 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, in_standard_library
 from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.time.stalls import SWITCH_INTERVAL_NS
+from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace
@@ -112,3 +115,56 @@ def _asks(spelt: tuple[str, ...]) -> bool:
     """Whether a look found it inside a queue, lock or event of Python's library, not waiting."""
     frame = next((f for name in spelt[:1] if (f := frame_of(name))), None)
     return frame is not None and in_standard_library(frame.file) and frame.file.startswith(_ASKED)
+
+
+# ------------------------------------------------------------------------------------------------
+# Threads that make floating-point numbers of what the program sends to the device.
+
+
+_CONVERTS = (".astype()", ".float()", ".float32()")
+_SCALES = ("/", "-", "*", "+", "/=", "-=", "*=", "+=")
+_REORDERS = ("ascontiguousarray()", ".contiguous()")
+_FLOATS = (("float",), ("double",))
+FEWEST_SENT_BYTES = 1 << 20  # a step: less takes the link 50 µs, and is labels or scalars
+
+
+def floats_made_bytes(trace: Trace, at: Location | None) -> int | None:
+    """Bytes of floating-point numbers that a step sends to the device, where looks found the other
+    threads in this function mostly at converting and scaling; else None.
+
+    What they were converted from is not recorded.
+    """
+    samples = trace.run.samples if trace.run else None
+    if samples is None or at is None:
+        return None
+    here = (at.file, at.function)
+    seen: Counter[str] = Counter()
+    for one in (one for thread in samples.threads if not thread.main for one in thread.spent):
+        frame = own_frame(one.frames)
+        if frame is not None and (frame.file, frame.function) == here:
+            seen[_kind(one.doing)] += one.us
+    if not seen["converts"] or 2 * (seen.total() - seen["else"]) < seen.total():
+        return None
+    sent = _floats_sent_bytes((trace.run.named if trace.run else None) or trace)
+    return sent if sent >= FEWEST_SENT_BYTES else None
+
+
+def _kind(doing: str) -> str:
+    if doing.endswith(_CONVERTS):
+        return "converts"
+    return "scales" if doing in _SCALES or doing.endswith(_REORDERS) else "else"
+
+
+def _floats_sent_bytes(trace: Trace) -> int:
+    """A step, from the types that the copying operators were given."""
+    ops = trace.device_ops
+    if ops is None:
+        return 0
+    floats = launched_calls(
+        trace
+    ).where(  # aten::copy_: target, source
+        lambda of: of.call.name == "aten::copy_" and of.call.dtypes[1:2] in _FLOATS
+    )
+    mine = floats & (category_of_device_ops(trace) == Category.COPY_H2D)
+    mine &= device_ops_in_steps(trace)
+    return round(per_step(trace, int(ops.filled("bytes", 0)[mine].sum())))

@@ -6,7 +6,7 @@ from math import sqrt
 
 import msgspec
 
-from pinchpoint.analysis.host.frames import is_recorder
+from pinchpoint.analysis.host.frames import frame_of, is_recorder
 from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace, called, kind_of, own_frame
 from pinchpoint.analysis.mean.ways import imports
 from pinchpoint.analysis.time.host_activity import GapKind
@@ -113,7 +113,8 @@ def compiles_at(trace: Trace) -> Location | None:
 @once_per_trace
 def computes_at(trace: Trace) -> Looks | None:
     """The function of the program at which its main thread was seen computing most, with the looks
-    there, of all at which it neither loaded, waited nor compiled; ``place`` has its usual line.
+    there and in what it calls, of all at which it neither loaded, waited nor compiled; ``place``
+    has its usual line.
 
     None where the run was not sampled, or seen too seldom.
     """
@@ -121,19 +122,27 @@ def computes_at(trace: Trace) -> Looks | None:
     if samples is None:
         return None
     seen: dict[tuple[str, str], Counter[RarePlace]] = {}
+    computing: list[tuple[Stack, int]] = []
     for stack, looks in [*_start(samples), *_main(samples)]:
         own = own_frame(stack)
         if own is None or _imports(stack) or kind_of(stack) is not GapKind.PYTHON:
             continue
-        at = seen.setdefault((own.file, own.function), Counter())
-        at[RarePlace(own, None)] += looks
+        computing.append((stack, looks))
+        seen.setdefault((own.file, own.function), Counter())[RarePlace(own, None)] += looks
     if not seen:
         return None
-    most = max(seen.values(), key=Counter.total)
-    of = sum(map(Counter.total, seen.values()))
+    place, most = max(seen.items(), key=lambda item: item[1].total())
     if most.total() < FEWEST_LOOKS:
         return None
-    return Looks(most.total(), of, most.most_common(1)[0][0])
+    inside = sum(looks for stack, looks in computing if _is_in(stack, place))
+    of = sum(looks for _, looks in computing)
+    return Looks(inside, of, most.most_common(1)[0][0])
+
+
+def _is_in(stack: Stack, place: tuple[str, str]) -> bool:
+    """Whether a function is among the frames: what it calls goes with it."""
+    frames = (frame_of(name) for name in stack)
+    return any(frame is not None and (frame.file, frame.function) == place for frame in frames)
 
 
 @once_per_trace

@@ -4,14 +4,20 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pinchpoint.analysis.host.ancestry import InputWork, input_work_of_name
+from pinchpoint.analysis.host.frames import is_recorder
 from pinchpoint.analysis.mean.rare_steps import RarePlace, called, own_frame
 from pinchpoint.diagnosis.evidence.loading import MOST_OF_IT_RATIO, Loads
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.durations import duration
 
 LOADER_FILES = "torch/utils/data/"
+# The loop of a worker: what stands outside of it is the program at the moment of its fork.
+_WORKER_LOOP = regex(r"torch/utils/data/_utils/worker\.py\(\d+\): _worker_loop$")
+# The loader's own code that takes samples one after the other, and stacks them.
+_ONE_BY_ONE = regex(r"torch/utils/data/_utils/(fetch|collate)\.py\(\d+\): |torch/storage\.py")
 FEWEST_LOOKS = 10  # at all workers together: half a second of their work names the busiest place
 
 
@@ -23,6 +29,12 @@ class WorkersDo:
     place: RarePlace  # the program's function of most looks, and its line
     place_looks: int  # at that function
     work: Counter[InputWork]  # looks at each kind of work that names itself
+    one_by_one: int = 0  # looks at the loader's own code, between calls of the program's
+
+    @property
+    def rows(self) -> bool:
+        """Whether most of their time goes into taking samples one by one and stacking them."""
+        return self.one_by_one >= MOST_OF_IT_RATIO * self.looks
 
     def mostly(self, kind: InputWork) -> bool:
         """Whether most of their time is work of this kind."""
@@ -31,6 +43,10 @@ class WorkersDo:
     @property
     def said(self) -> str:
         """``augment (data.py:40), in PIL.Image.resize``."""
+        if self.rows:
+            percent = 100 * self.one_by_one / self.looks
+            at = f", in {self.location}," if self.location else ""
+            return f"taking samples one by one{at} and stacking them ({percent:.0f} %)"
         place = str(self.location) if self.location else ""
         return ", in ".join(part for part in (place, self.place.inside) if part)
 
@@ -53,7 +69,9 @@ class WorkersDo:
 def workers_do(trace: Trace) -> WorkersDo | None:
     """None where no samples were taken of workers, or too few."""
     samples = trace.run.samples if trace.run else None
-    return None if samples is None else _done([s for w in samples.workers for s in w.stacks])
+    if samples is None:
+        return None
+    return _done([(_since_the_fork(s), n) for w in samples.workers for s, n in w.stacks])
 
 
 @once_per_trace
@@ -68,6 +86,12 @@ def loader_does(trace: Trace) -> WorkersDo | None:
     return _done(inside)
 
 
+def _since_the_fork(frames: tuple[str, ...]) -> tuple[str, ...]:
+    """The part of a worker's stack, innermost first, that is its own."""
+    at = next((row for row, name in enumerate(frames) if _WORKER_LOOP.match(name)), len(frames))
+    return frames[:at]
+
+
 def _inside(frames: tuple[str, ...]) -> tuple[str, ...]:
     """The part of a stack, innermost first, that a loader has called; empty if none has."""
     at = [row for row, name in enumerate(frames) if name.startswith(LOADER_FILES)]
@@ -80,20 +104,23 @@ def _done(stacks: list[tuple[tuple[str, ...], int]]) -> WorkersDo | None:
         return None
     functions: Counter[tuple[str, str]] = Counter()
     work: Counter[InputWork] = Counter()
+    one_by_one = 0
+    stacks = [(tuple(f for f in frames if not is_recorder(f)), count) for frames, count in stacks]
     for frames, count in stacks:
+        one_by_one += count * bool(frames and _ONE_BY_ONE.match(frames[0]))
         if (own := own_frame(frames)) is not None:
             functions[own.file, own.function] += count
         if (kind := next((k for f in frames if (k := input_work_of_name(f))), None)) is not None:
             work[kind] += count
     if not functions:
-        return WorkersDo(looks, RarePlace(None, None), 0, work)
+        return WorkersDo(looks, RarePlace(None, None), 0, work, one_by_one)
     (file, function), most = functions.most_common(1)[0]
     lines: Counter[RarePlace] = Counter()
     for frames, count in stacks:
         own = own_frame(frames)
         if own is not None and (own.file, own.function) == (file, function):
             lines[RarePlace(own, called(frames))] += count
-    return WorkersDo(looks, lines.most_common(1)[0][0], most, work)
+    return WorkersDo(looks, lines.most_common(1)[0][0], most, work, one_by_one)
 
 
 def found_in_workers(

@@ -40,6 +40,7 @@ def run_facts(
         cpu_nodes=process.cpu_nodes,
         torch_threads=process.switches.torch_num_threads,
         onednn=process.switches.onednn,
+        line_tracer=process.line_tracer,
         cpu_features=environment.host.cpu_features,
         page_faults_per_step=process.steps.page_faults_per_step,
         kernel_ns_per_step=process.steps.kernel_ns_per_step,

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from pinchpoint.analysis.device.activity import TURNS_RATIO
+from pinchpoint.analysis.mean.base_parts import OUTSIDE
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO
 from pinchpoint.analysis.steps.repetition import FEWEST_LAUNCHES
 from pinchpoint.analysis.time.host_activity import GapKind
@@ -69,7 +70,8 @@ def _said(report: Report) -> str | None:
     if now_and_then := unexplained_exceptions(report):
         doubt = _not_judged(report) or _heaviest(report)
         return f"No cause that was checked{where} is {worth}, yet {now_and_then}.{doubt}"
-    if unexplained := _lost_without_a_cause(report) or _far_from_its_limit(report):
+    left = _in_longer_steps(report) or _lost_without_a_cause(report)
+    if unexplained := left or _far_from_its_limit(report):
         return f"No cause that was checked{where} is {worth}, yet {unexplained}"
     if _in_turns(report):
         return f"No cause that was checked is {worth}, yet each device waits while another works."
@@ -82,6 +84,11 @@ def _said(report: Report) -> str | None:
 
 def _nothing(report: Report, where: str, worth: str) -> str:
     """Not even a doubt is left, unless what takes most cannot be judged."""
+    if report.crashed:
+        failed = len(report.crashed)
+        return (
+            f"No cause that was checked is {worth}; {failed} could not be, as their checks failed."
+        )
     if report.findings:  # of memory, or of how the program measures
         return f"No cause that was checked{where} is {worth}."
     if where:
@@ -224,6 +231,18 @@ def _lost_without_a_cause(report: Report) -> str | None:
         what = f"for {share} the device computes nothing"
     said += _most_of_it(report)
     return f"{what}, mostly: {most.label.removeprefix('idle: ')}. {said}"
+
+
+def _in_longer_steps(report: Report) -> str | None:
+    """Time of the mean step that none of the recorded steps has, if it is much."""
+    step_ns = sum(part_ns(part) for part in report.breakdown)
+    outside_ns = sum(part_ns(part) for part in report.breakdown if part.part == OUTSIDE.id)
+    if outside_ns < HELD_UP_RATIO * step_ns or not outside_ns:
+        return None
+    return (
+        f"{duration(round(outside_ns))} of it are in longer steps of the run, none of which was"
+        " recorded. More steps would show them: pinchpoint run --steps 60"
+    )
 
 
 def _most_of_it(report: Report) -> str:

@@ -1,23 +1,33 @@
+from dataclasses import replace
+
 import pytest
 
-from pinchpoint.trace import HostKind
+from looked_at_runs import looked_at, thread
+from pinchpoint.trace import HostKind, MemoryKind
+from pinchpoint.trace.run_samples import Spent
 from program import Program
 
 SWITCH_US = 5_100  # the interpreter's switch interval, and a little to wake up
-HELPER = "helper.py(5): run"
+HELPER, SCALES = "helper.py(5): run", "helper.py(9): scale"
 
 
-def beside(rival, *, stall_us=SWITCH_US, stalls=4):
+def beside(rival, *, stall_us=SWITCH_US, stalls=4, sent=None):
     """Steps in which some operators take ``stall_us``, beside a thread that is in ``rival``."""
-    p = Program()
+    p, begins = Program(), []
     for _ in p.steps(6):
+        begins.append(p.at)
         for _ in range(stalls):
             p.host("aten::add", stall_us, kind=HostKind.OPERATOR)
             p.kernel("elementwise", 100)
+        if sent:
+            with p.row("aten::copy_", dtypes=[sent, sent], shapes=[[1 << 20], [1 << 20]]):
+                p.copy(4 << 20, 100, MemoryKind.PINNED, MemoryKind.DEVICE)
     if rival:
         thread = p.builder.thread("helper")
         with_frame = p.builder.python
         with_frame(HELPER, 0, p.at, thread=thread)
+        for begin in begins if sent else ():
+            with_frame(SCALES, begin, 1_000_000, thread=thread)
         if rival != HELPER:
             with_frame(rival, 1, p.at - 2, thread=thread)
     return p.trace()
@@ -85,3 +95,24 @@ def test_operators_that_compute_on_the_cpu_take_that_long_by_themselves(outcome)
         p.builder.step(i, begin, p.at - begin)
     p.builder.devices = []
     assert outcome("gil-contention", p.trace()).answer == "clear"
+
+
+@pytest.mark.parametrize(
+    ("sent", "doing", "said"),
+    [
+        ("float", "part.astype()", True),
+        ("unsigned char", "part.astype()", False),
+        ("float", "json.loads()", False),
+    ],
+)
+def test_threads_that_make_floats_of_what_is_sent_may_leave_that_to_the_device(
+    outcome, sent, doing, said
+):
+    at = [Spent((SCALES, HELPER), one, 20, 400_000, 400_000, 0) for one in (doing, "/")]
+    idle = Spent(("train.py(40): step",), "", 40, 800_000, 0, 0)
+    run = looked_at(thread(idle), thread(*at, main=False, name="helper")).run
+    trace = replace(beside(HELPER, sent=sent), run=run)
+    (finding,) = outcome("gil-contention", trace).findings
+    assert finding.fix.startswith("Send what the threads read in its own narrow type") == said
+    bytes_sent = [e.value for e in finding.evidence if e.what == "floats copied to the device"]
+    assert bytes_sent == ([4 << 20] if said else [])

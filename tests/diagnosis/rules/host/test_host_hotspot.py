@@ -216,6 +216,32 @@ def test_without_stacks_looks_at_the_run_say_where_a_program_on_cpus_computes(ou
     assert high == pytest.approx(0.89 * 7_000_000, rel=0.02)
 
 
+def test_without_stacks_looks_say_what_keeps_a_device_waiting(outcome):
+    p = TraceBuilder()
+    for step in range(8):
+        p.step(step, step * 10_000_000, 10_000_000)
+        p.op("aten::mm", step * 10_000_000 + 8_000_000, 100_000)
+        p.launch(
+            step * 10_000_000 + 8_010_000, 10_000, "gemm", step * 10_000_000 + 8_050_000, 900_000
+        )
+    looked = RunSamples(
+        every_s=0.02,
+        seconds=1.0,
+        looks=50,
+        late_median_ns=0,
+        cost_ns=0,
+        frames=("bpe.py(66): join", "bpe.py(78): word", "train.py(9): <module>"),
+        stacks=((0, 1, 2), (1, 2), (2,)),
+        threads=(SampledThread("MainThread", True, 40, 0, ((0, 14), (1, 18), (2, 8))),),
+    )
+    (finding, *_) = outcome(
+        "host-hotspot", replace(p.trace(), run=RunFacts(samples=looked))
+    ).findings
+    assert str(finding.location) == "word (bpe.py:78)"  # with what it calls
+    assert "32 of 40 looks" in finding.summary
+    assert finding.summary.endswith("in Python while the device has nothing to do")
+
+
 HOOK, HELD = "pinchpoint/capture/samples/whole_run.py(97): _stepped", "threading.py(300): notify"
 
 

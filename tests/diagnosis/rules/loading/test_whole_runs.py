@@ -62,6 +62,25 @@ def test_a_full_queue_in_the_recorded_steps_is_not_the_run(outcome, ranked):
     assert ranked(trace)[0] == "dataloader-starved"
 
 
+FORKED = ("torch/utils/data/_utils/worker.py(358): _worker_loop",
+          "multiprocessing/process.py(314): _bootstrap", "train.py(84): endless")  # fmt: skip
+FETCHING = ("torch/utils/data/_utils/fetch.py(54): fetch",
+            "pinchpoint/capture/process/loaders.py(38): timed_fetch", *FORKED)  # fmt: skip
+STACKING = ("torch/utils/data/_utils/collate.py(275): collate_tensor_fn", *FETCHING)
+
+
+def test_workers_that_take_rows_one_by_one_are_told_what_to_do(outcome):
+    seen = ((FETCHING, 14), (STACKING, 12), (("table.py(40): __getitem__", *FETCHING), 4))
+    (finding,) = outcome(
+        "dataloader-starved", starved(workers=(SampledWorker(0, 30, seen),))
+    ).findings
+    assert str(finding.location) == "__getitem__ (table.py:40)"  # and not where they were forked
+    assert "taking samples one by one, in __getitem__ (table.py:40), and stacking them (87 %)" in (
+        finding.summary
+    )
+    assert finding.fix.startswith("Let the dataset fetch a whole batch")
+
+
 def test_without_looks_at_workers_the_place_is_the_wait(outcome):
     (finding,) = outcome("dataloader-starved", starved()).findings
     assert finding.location.line == 105

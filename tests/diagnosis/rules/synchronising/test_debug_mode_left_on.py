@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from pinchpoint.trace import HostKind
+from pinchpoint.trace import HostKind, RunFacts
 from program import Program
 
 NODES = 10
@@ -42,3 +44,24 @@ def test_takes_the_place_of_reads_in_a_loop(predicted):
 def test_a_backward_pass_without_checks_is_fine(outcome, checks, reads):
     trace, _ = backward(checks=checks, reads=reads)
     assert outcome("debug-mode-left-on", trace).answer == "clear"
+
+
+@pytest.mark.parametrize("tracer", ["lines.LineMap.on_line", None])
+def test_a_tracer_of_lines_takes_between_a_third_and_all_of_pythons_time(outcome, tracer):
+    """Of 900 us of Python a step."""
+    p = Program()
+    for _ in p.steps(6):
+        p.kernel("mul", 50)
+        p.host("data.py(3): mask", 900)
+        p.kernel("mul", 50)
+    trace = replace(p.trace(), run=RunFacts(line_tracer=tracer))
+    said = outcome("debug-mode-left-on", trace)
+    assert said.answer == ("found" if tracer else "clear")
+    for finding in said.findings:
+        assert tracer in finding.summary
+        (least,), (most,) = finding.changes, finding.at_best
+        took = [int((c.end_ns - c.start_ns).sum()) / 6 for c in (least, most)]
+        assert took[0] == pytest.approx(took[1] / 3, rel=0.01)
+        assert 700_000 < took[1] < 950_000  # less what dispatching takes
+    (spot,) = outcome("host-hotspot", trace).findings
+    assert spot.fix.startswith(f"Run without {tracer}" if tracer else "Do it")

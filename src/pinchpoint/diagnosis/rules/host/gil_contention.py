@@ -9,7 +9,9 @@ Stalls of other lengths are a lost core (`cpu-limited`); without stacks the othe
 inferred, and the confidence is medium; not where samples of all threads show none, and not where
 operators compute on the CPU, which take that long by themselves. The samples that `pinchpoint run`
 takes of all threads name it: one in the program's own code that runs on a core, while the looks
-themselves wait for the lock; or a loader's, which takes batches of many small tensors apart.
+themselves wait for the lock; or a loader's, which takes batches of many small tensors apart. Where
+they found it mostly at converting and scaling, and steps copy floats to the device, the advice is
+to send what it reads and to convert there.
 
 ## Why it matters
 Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any
@@ -45,7 +47,7 @@ from pinchpoint.analysis.time.stalls import (
 )
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.loading import loads
-from pinchpoint.diagnosis.evidence.rivals import Rival, sampled_rivals
+from pinchpoint.diagnosis.evidence.rivals import Rival, floats_made_bytes, sampled_rivals
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
 from pinchpoint.diagnosis.rule import NotChecked, Rule
@@ -85,6 +87,8 @@ def check(trace: Trace) -> Iterator[Found]:
     host = trace.host_ops
     assert host is not None
     row = int(held.rows[longest])
+    place = where or _place(trace, seen)
+    sent_bytes = floats_made_bytes(trace, place)
     from pinchpoint.diagnosis.rules.host._disturbed import undisturbed_operators
 
     yield Found(
@@ -104,16 +108,17 @@ def check(trace: Trace) -> Iterator[Found]:
                 trace.text(host, "name", row),
             ),
             *(seen[0].evidence if seen else ()),
+            *_sent(sent_bytes),
         ),
         cost_ns_per_step=round(total),
         changes=(
             RemoveHostTime(held.end_ns - held.excess_ns, held.end_ns),
             *undisturbed_operators(trace, held),
         ),
-        location=where or _place(trace, seen),
+        location=place,
         confidence="high" if rival else "medium",
-        fix=_fix(seen)[0],
-        hint=_fix(seen)[1],
+        fix=_fix(seen)[0] if sent_bytes is None else _FIX_FOR_CONVERTING,
+        hint=_fix(seen)[1] if sent_bytes is None else _HINT_FOR_CONVERTING,
     )
 
 
@@ -203,6 +208,17 @@ def _fix(seen: tuple[Rival, ...]) -> tuple[str, str | None]:
     return (_FIX_FOR_POLLING, _HINT_FOR_POLLING) if seen and seen[0].polls else (_FIX, _HINT)
 
 
+def _sent(sent_bytes: int | None) -> tuple[Evidence, ...]:
+    if sent_bytes is None:
+        return ()
+    return (Evidence("floats copied to the device", sent_bytes, "bytes per step"),)
+
+
+_FIX_FOR_CONVERTING = (
+    "Send what the threads read in its own narrow type (8-bit pixels are a quarter of the bytes)"
+    " and convert and scale on the device. Else: a process of its own for that work"
+)
+_HINT_FOR_CONVERTING = "x = batch.to(device, non_blocking=True).float().sub_(mean).div_(spread)"
 _FIX_FOR_POLLING = "Let the other thread wait for what it asks for again and again"
 _HINT_FOR_POLLING = "item = inbox.get(timeout=1.0)  # instead of get_nowait() in a loop"
 _FIX = "Move the other thread's work into a process of its own"

@@ -7,7 +7,7 @@ collects garbage, or is in a call to the driver that launches nothing. Of each s
 (function) its whole is removed in replay; told is the one that the step would get at least 10 %
 shorter by. Of a cold start, work that names itself comes in one step alone, and is left out; so is
 what other findings explain.
-Of a torch program on CPUs that was recorded without stacks, the function is the one in which looks
+Of a torch program that was recorded without stacks, the function is the one in which looks
 at the whole run found its main thread, with that share of what passes outside operators or in
 operators so short that calling them takes the time.
 Where an operator on the CPU fills a tensor that the same function then sends to the device, the
@@ -39,6 +39,7 @@ from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay import Change, DropSyncs, LimitDeviceOps, RemoveHostTime
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.host_activity import GapKind, activity
@@ -104,11 +105,13 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
-    """Of a torch program on a CPU whose recording has no stacks, what looks at the run say."""
+    """Of a torch program whose recording has no stacks, what looks at the run say."""
     looks, parts = computes_at(trace), breakdown(trace)
     if looks is None or _has_more(trace) or not parts.typical_ns:
         return None
-    calling_ns = parts.of_part(PYTHON_ON_HOST) + _called_ns(trace)
+    alone = computes_on_cpu(trace)
+    calling_ns = parts.of_part(PYTHON_ON_HOST) + _called_ns(trace) if alone else 0.0
+    calling_ns += parts.of_part(GapKind.PYTHON.id)
     calling = round(min(calling_ns / parts.typical_ns, 1.0) * base_ns)
     low, high = (round(ratio * calling) for ratio in looks.sure_ratios)
     if low < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
@@ -116,20 +119,31 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
     return Found(
         summary=(
             f"The host computes in {looks.location}: {looks.looks} of {looks.of} looks at the"
-            f" program found it there, and {duration(calling)} of the step pass outside operators"
-            " or in calling small ones"
+            f" program found it there, and {duration(calling)} of the step pass"
+            f" {_OUTSIDE if alone else _MEANWHILE}"
         ),
         evidence=(
             Evidence("looks at the program that found it there", looks.looks, "count"),
             Evidence("of all", looks.of, "count"),
-            Evidence("outside operators, or in calling small ones", calling, "ns per step"),
+            Evidence(_OUTSIDE if alone else _MEANWHILE, calling, "ns per step"),
         ),
         cost_ns_per_step=(low + high) // 2,
         saving_ns_per_step=(low, high),
         location=looks.location,
-        fix="Do it with operators on whole tensors, once before the loop, or in another process",
+        fix=_without_tracer(trace)
+        + "Do it with operators on whole tensors, once before the loop, or in another process",
         confidence="medium",
     )
+
+
+_OUTSIDE = "outside operators or in calling small ones"
+_MEANWHILE = "in Python while the device has nothing to do"
+
+
+def _without_tracer(trace: Trace) -> str:
+    """What comes before any advice where every line is reported to a debugger or another tool."""
+    name = run_facts(trace).line_tracer
+    return f"Run without {name}, which every line is reported to. Then: " if name else ""
 
 
 def _called_ns(trace: Trace) -> float:
@@ -146,7 +160,7 @@ def _has_more(trace: Trace) -> bool:
     named = trace.run.named if trace.run else None
     recorded = [one.host_ops for one in (trace, named) if one is not None]
     stacks = any(ops is not None and (ops["kind"] == HostKind.PYTHON).any() for ops in recorded)
-    return stacks or not computes_on_cpu(trace) or not shows_torch(trace)
+    return stacks or not shows_torch(trace)
 
 
 def _by_place(trace: Trace, found: HostComputing) -> list[Ints]:
@@ -207,7 +221,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
             *_made_on_the_device(trace, uploads, waits),
         ),
         location=spot.location,
-        fix=_fix(spot) + (f". {entry.instead}" if entry else ""),
+        fix=_without_tracer(trace) + _fix(spot) + (f". {entry.instead}" if entry else ""),
         confidence="medium",
     )
 

@@ -26,6 +26,8 @@ Where the wait falls into time in which the device is busy anyway.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
@@ -70,7 +72,7 @@ def check(trace: Trace) -> Iterator[Found]:
         if whole:
             yield from whole
             return
-        rare = tuple(rare_found(trace, (GapKind.DATA,), fix=_WITH_WORKERS, hint=_HINT))
+        rare = tuple(_rarely(trace))
         yield from rare if rare or found is None else _now_and_then(trace, found)
         return
     pinned = " pin_memory=True," if trace.device_ops is not None else ""  # for copies to a device
@@ -90,6 +92,25 @@ def check(trace: Trace) -> Iterator[Found]:
         fix=_fix(found, seen),
         hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)",
     )
+
+
+def _rarely(trace: Trace) -> Iterator[Found]:
+    """Waits in steps that are far from typical, with what workers were seen to do."""
+    from pinchpoint.diagnosis.evidence.workers import workers_do
+
+    seen = workers_do(trace)
+    for found in rare_found(trace, (GapKind.DATA,), fix=_WITH_WORKERS, hint=_HINT):
+        if seen is None or not seen.said:
+            yield found
+            continue
+        yield msgspec.structs.replace(
+            found,
+            summary=f"{found.summary}. Workers make it, mostly {seen.said}",
+            evidence=(*found.evidence, *seen.evidence),
+            location=seen.location or found.location,
+            fix=_ROWS if seen.rows else _SEEN,
+            hint=_ROWS_HINT if seen.rows else _HINT,
+        )
 
 
 def _of_the_run(trace: Trace) -> Iterator[Found]:
@@ -115,8 +136,8 @@ def _of_the_run(trace: Trace) -> Iterator[Found]:
             *(done.evidence if done else ()),
         ),
         location=(done.location if done else None) or waits.location,
-        fix=_SEEN if done else _WITH_WORKERS,
-        hint=_HINT,
+        fix=(_ROWS if done.rows else _SEEN) if done else _WITH_WORKERS,
+        hint=_ROWS_HINT if done and done.rows else _HINT,
         consequence=f"{percent} of the run's time between its first steps and its end",
         run_ratio=waits.ratio,
     )
@@ -125,6 +146,8 @@ def _of_the_run(trace: Trace) -> Iterator[Found]:
 def _fix(found: Loads, seen: "WorkersDo | None") -> str:
     if not found.in_workers:
         return "Give the loader worker processes"
+    if seen and seen.rows:
+        return _ROWS
     return _SEEN if seen else _WITH_WORKERS
 
 
@@ -167,6 +190,8 @@ def _rare(trace: Trace, found: Loads, rare: RareWaits, *, sure: bool = True) -> 
 _HINT = "DataLoader(..., num_workers=8, persistent_workers=True)"
 LEAST_RATIO = 0.75  # of the waits: a fix leaves some of them
 _SEEN = "Make what the workers do there quicker, or give the loader more of them"
+_ROWS = "Let the dataset fetch a whole batch by its list of indices, and stack nothing"
+_ROWS_HINT = "def __getitems__(self, i): return self.x[i], self.y[i]  # with collate_fn=lambda b: b"
 _WITH_WORKERS = (
     "Look at what the workers do (py-spy dump on a worker shows it), and give the loader more"
 )

@@ -4,8 +4,12 @@
 The backward pass of an `Embedding` or `EmbeddingBag` into a table with ten times as many rows as
 the step has indices, and the operators that pass over a tensor of that very shape: its zeros,
 clipping, the optimizer's update. Where a matrix product uses the table as well (weights tied to
-the output layer), the gradient is dense by nature, and this is no finding. Without shapes it is not
-checked; where the optimizer and the zeros take a quarter of the step, that is said as undecided.
+the output layer), the gradient is dense by nature, and this is no finding. Without shapes times
+tell: reading a row takes at least what writing zeros for it does, so where the zeros take many
+times as long as all reading, few rows are read, and what the optimizer does to something as large
+counts.
+Where times tell nothing and the optimizer and the zeros take a quarter of the step, that is said as
+undecided.
 Programs on a device are judged by `dense-embedding-gradient`.
 
 ## Why it matters
@@ -21,7 +25,7 @@ Where weight decay or momentum has to act on rows that were not read.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -53,6 +57,8 @@ SPARSE_UPDATE_NS = 1_000_000
 FITS_RATIO = 0.25  # of the step: so much in zeros and the optimizer leaves the answer open
 OPTIMIZER = "Optimizer.step#"
 _ZEROS = ("aten::fill_", "aten::zero_")
+_FIX = "Give the table sparse gradients and an optimizer that updates the rows read"
+_OPTIMIZERS = "  # EmbeddingBag alike; optimizers: Adagrad, SGD, SparseAdam"
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -70,7 +76,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if not backward.any():
         return
     if not trace.host_ops.known("shapes")[backward].any():
-        _not_decided(trace, mine)
+        yield from _by_times(trace, mine) or _not_decided(trace, mine)
+        return
     rows = np.flatnonzero(mine & cpu_operators(trace).operator)
     calls, which = _calls(trace, rows)
     for table in sparsely_read([call for call in calls if call is not None]):
@@ -115,9 +122,8 @@ def _found(trace: Trace, table: "Table", rows: Rows, share: Floats) -> Iterator[
         changes=_without(spans, least),
         at_best=_without(spans, most),
         location=spans.place,
-        fix="Give the table sparse gradients and an optimizer that updates the rows read",
-        hint=f"nn.Embedding({count}, {width}, sparse=True)  # EmbeddingBag alike; optimizers:"
-        " Adagrad, SGD, SparseAdam",
+        fix=_FIX,
+        hint=f"nn.Embedding({count}, {width}, sparse=True)" + _OPTIMIZERS,
     )
 
 
@@ -126,7 +132,64 @@ def _without(spans: HostSpans, gone_ns: float) -> tuple[Change, ...]:
     return (ScaleHostSpans(spans.rows, max(left, 0.0)),)
 
 
-def _not_decided(trace: Trace, mine: Mask) -> None:
+# Pages that are new to a process: writing these took up to eight times what a pass over old ones
+# did (zeros and sqrt against addcmul_ of one table, two cores).
+NEW_PAGES = 8
+_READING = ("aten::embedding", "aten::embedding_bag")
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm")
+
+
+def _by_times(trace: Trace, mine: Mask) -> list[Found]:
+    """What times tell where shapes are missing; nothing where they do not."""
+    from pinchpoint.diagnosis.evidence.embedding_tables import (
+        FEW_ROWS_RATIO,
+        ROWS_ARGUMENT,
+        SPARSE_PASSES,
+    )
+
+    own_ns = cpu_operators(trace).own_ns
+    backward = named(trace, *ROWS_ARGUMENT)
+    zeros = mine & named(trace, *_ZEROS) & _below(trace, backward)
+    reading = host_spans(trace, named(trace, *_READING), "reading rows of tables")
+    if reading is None or not own_ns[zeros].any():
+        return []
+    zeros_ns = per_step(trace, int(own_ns[zeros].sum()))
+    read_ratio = NEW_PAGES * reading.ns_per_step / zeros_ns
+    pass_ns = np.median(own_ns[zeros]) / NEW_PAGES
+    passes = mine & inside(trace, OPTIMIZER) & (own_ns >= pass_ns)
+    products = mine & named(trace, *_PRODUCTS)
+    multiplied = int((own_ns[products] >= pass_ns).sum()) >= (backward & mine).sum()
+    others = np.bincount(trace.host_ops["name"][passes]) if trace.host_ops is not None else passes
+    if read_ratio > FEW_ROWS_RATIO or multiplied or others.max(initial=0) > 2 * zeros.sum():
+        return []
+    spans = host_spans(trace, zeros | passes, "zeros for tables and passes as long")
+    if spans is None or not is_material(trace, spans):
+        return []
+    left_ns = SPARSE_PASSES * read_ratio * spans.ns_per_step
+    gone_ns = spans.ns_per_step - SPARSE_UPDATE_NS
+    return [
+        Found(
+            summary=(
+                f"A step reads at most {100 * read_ratio:.2g} % of the rows of its tables and"
+                f" updates all of them: {duration(spans.ns_per_step)} of passes over them in each"
+            ),
+            evidence=(
+                *spans.evidence,
+                Evidence("zeros for their gradients", round(zeros_ns), "ns per step"),
+                *reading.evidence[:1],
+            ),
+            cost_ns_per_step=spans.ns_per_step,
+            changes=_without(spans, gone_ns - left_ns),
+            at_best=_without(spans, gone_ns - left_ns / NEW_PAGES),
+            location=reading.place,
+            fix=_FIX,
+            hint="nn.Embedding(rows, width, sparse=True)" + _OPTIMIZERS,
+            confidence="medium",
+        )
+    ]
+
+
+def _not_decided(trace: Trace, mine: Mask) -> NoReturn:
     """Without shapes nobody knows how large the table is: whether it may be the reason."""
     host, step_ns = trace.host_ops, steps(trace).typical_ns
     assert host is not None

@@ -3,7 +3,8 @@
 import numpy as np
 
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
-from pinchpoint.analysis.replay import Change, MergeDeviceOps
+from pinchpoint.analysis.host.source_lines import places
+from pinchpoint.analysis.replay import Change, MergeDeviceOps, RemoveHostTime
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.tables.kernels import blocks_of_device_ops
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
@@ -13,6 +14,8 @@ from pinchpoint.diagnosis.finding import Evidence
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.intervals import Intervals, flatten
+from pinchpoint.trace.names import rows_named
 
 # Turns a step: losses and metrics that are read one by one are fewer.
 FEWEST_TURNS = 16
@@ -31,8 +34,13 @@ _ON_TENSORS = (
     Category.COPY_D2D,
 )
 # Of turns that wait for the size of a selection: what is done for each group of rows (experts,
-# classes), which grouped products and sorted rows do at once.
-FOR_GROUPS = (*_ON_TENSORS, Category.GEMM, Category.SORTING, Category.OTHER)
+# classes), which grouped products and sorted rows do at once. Large ones win little by that, as
+# replay knows from their grids and rooflines.
+_FOR_GROUPS = (*_ON_TENSORS, Category.GEMM, Category.SORTING, Category.OTHER)
+_PUTS_BACK = (  # results into rows of a tensor, in place or not
+    "aten::index_add", "aten::index_put", "aten::_index_put_impl", "aten::index_copy",
+    "aten::scatter", "aten::masked_scatter",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +51,9 @@ class SmallLoop:
     group: Ints  # 0..n-1 for each row: what one operator on whole tensors does
     turns: float  # a step
     launches: float  # of one turn
+    later: Intervals  # of the host: all turns of each loop but its first
+    own_weights: bool = False  # each turn multiplies its rows by what no other turn reads, and
+    # puts the result back: no turn can need the one before it
 
     @property
     def words(self) -> str:
@@ -60,16 +71,20 @@ class SmallLoop:
     @property
     def as_one_call(self) -> tuple[Change, ...]:
         """The first turn does the work of all."""
-        return (MergeDeviceOps(self.rows, self.group),)
+        merged = MergeDeviceOps(self.rows, self.group, self.own_weights)
+        return (
+            (merged, RemoveHostTime(self.later.start, self.later.end))
+            if self.own_weights
+            else (merged,)
+        )
 
 
-def small_loop(
-    trace: Trace, reads: Waiting, kinds: tuple[Category, ...] = _ON_TENSORS
-) -> SmallLoop | None:
+def small_loop(trace: Trace, reads: Waiting, *, of_groups: bool = False) -> SmallLoop | None:
     """The loop around the reads; None where fewer than half of them stand in one.
 
     What a step launches between one read and the next is a turn. Tokens of a generation need each
-    other, and are none.
+    other, and are none. ``of_groups``: each turn selects its rows, works on them, and asks for
+    their number; these differ, and so do grids and kernels.
     """
     ops, calls, windows = trace.device_ops, trace.api_calls, judged_steps(trace)
     if ops is None or calls is None or not len(windows) or workload(trace).decodes:
@@ -80,21 +95,69 @@ def small_loop(
     rows, issued = (column[np.argsort(issued, kind="stable")] for column in (rows, issued))
     step, after = windows.step_of(issued), np.searchsorted(read_ns, issued, "right")
     turn = np.unique(np.stack((step, after), axis=1), axis=0, return_inverse=True)[1].ravel()
-    small = _in_small_turns(trace, rows, turn, kinds)
-    turns = len(np.unique(turn[small])) / len(windows)
+    small = _in_small_turns(trace, rows, turn, of_groups=of_groups)
+    if of_groups:  # what a step does before its first read is no turn
+        small &= after > np.searchsorted(read_ns, windows.start_ns)[step]
+    mine, its_turn = rows[small], turn[small]
+    turns = len(np.unique(its_turn)) / len(windows)
     if turns < max(FEWEST_TURNS, reads.count / 2):
         return None
-    launches = int(small.sum()) / (turns * len(windows))
-    group = _alike(trace, rows[small], turn[small], step[small])
-    return SmallLoop(rows[small], group, turns, launches)
+    launches = len(mine) / (turns * len(windows))
+    # Between loops are turns of other work: of the next layer, which needs this one's results.
+    loop = np.cumsum(~np.isin(np.arange(int(turn.max()) + 1), its_turn))[its_turn]
+    what = _operators(trace, mine)
+    if not of_groups:
+        what = np.stack((what, ops["name"][mine], blocks_of_device_ops(trace)[mine]), axis=1)
+    group = _same_place(what.reshape(len(mine), -1), its_turn, loop if of_groups else step[small])
+    own = of_groups and _own_weights(trace, mine, read_ns, turns)
+    return SmallLoop(mine, group, turns, launches, _later_turns(trace, mine, its_turn, loop), own)
 
 
-def _in_small_turns(trace: Trace, rows: Rows, turn: Ints, kinds: tuple[Category, ...]) -> Mask:
-    """Whether each launch is in a turn of few launches, all of them small ones of these kinds."""
+def _later_turns(trace: Trace, rows: Rows, turn: Ints, loop: Ints) -> Intervals:
+    """Of each loop, from the first launch of its second turn to the last launch of all."""
+    ops, calls = trace.device_ops, trace.api_calls
+    assert ops is not None
+    assert calls is not None
+    call = ops["api_call"][rows]
+    first = np.full(int(loop.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, loop, turn)
+    at = turn > first[loop]
+    begin, end = np.full(len(first), np.iinfo(np.int64).max), np.zeros(len(first), np.int64)
+    np.minimum.at(begin, loop[at], calls["start_ns"][call[at]])
+    np.maximum.at(end, loop[at], calls.end_ns[call[at]])
+    several = begin < end
+    return flatten(begin[several], end[several])
+
+
+def _own_weights(trace: Trace, rows: Rows, read_ns: Ints, turns: float) -> bool:
+    """Whether turns put rows back, and most of those that multiply do so in a module of their own,
+    or after selecting one of many matrices."""
+    host, windows = trace.host_ops, judged_steps(trace)
+    if host is None or not len(host):
+        return False
+    operator = launched_calls(trace).operator[rows]
+    products = operator[category_of_device_ops(trace)[rows] == Category.GEMM]
+    puts = rows_named(trace, host, lambda name: name.startswith(_PUTS_BACK))
+    if not len(products) or np.append(puts, False)[operator].sum() < FEWEST_TURNS * len(windows):
+        return False
+    if len(np.unique(places(trace).module[products])) >= FEWEST_TURNS:
+        return True
+    start = host["start_ns"][np.unique(products[products < len(host)])]
+    selected = host["start_ns"][rows_named(trace, host, "aten::select".__eq__)]
+    selecting = np.intersect1d(*(np.searchsorted(read_ns, at) for at in (start, selected)))
+    return 2 * len(selecting) >= turns * len(windows)
+
+
+def _in_small_turns(trace: Trace, rows: Rows, turn: Ints, *, of_groups: bool) -> Mask:
+    """Whether each launch is in a turn of few launches, all of them small ones on tensors."""
     ops = trace.device_ops
     assert ops is not None
+    kinds = _FOR_GROUPS if of_groups else _ON_TENSORS
     small = np.isin(category_of_device_ops(trace)[rows], kinds)
-    small &= ops["duration_ns"][rows] <= SMALL_NS
+    if of_groups:
+        small &= _has_usual_operators(trace, rows, turn)
+    else:
+        small &= ops["duration_ns"][rows] <= SMALL_NS
     launches = np.bincount(turn)
     kernels = np.bincount(turn, ops["kind"][rows] == DeviceKind.KERNEL)  # not copies alone
     whole = (np.bincount(turn, small) == launches) & (launches <= MOST_LAUNCHES) & (kernels > 0)
@@ -102,22 +165,37 @@ def _in_small_turns(trace: Trace, rows: Rows, turn: Ints, kinds: tuple[Category,
     return found
 
 
-def _alike(trace: Trace, rows: Rows, turn: Ints, step: Ints) -> Ints:
-    """A number for launches of one step that have the same place in their turns: the n-th of an
-    operator, kernel and grid. Turns may leave some out."""
-    ops = trace.device_ops
-    assert ops is not None
-    operator, names = launched_calls(trace).operator[rows], ops["name"][rows]
-    if trace.host_ops is not None:
-        operator = np.append(trace.host_ops["name"], -1)[np.minimum(operator, len(trace.host_ops))]
-    what = np.stack((operator, names, blocks_of_device_ops(trace)[rows]), axis=1).astype(np.int64)
+def _has_usual_operators(trace: Trace, rows: Rows, turn: Ints) -> Mask:
+    """Whether each launch is in a turn of no more operators than usual: the last turn of a loop
+    goes on to the next layer. A loop may have several waits a turn of its own, so each number that
+    is at least a quarter as frequent as the most frequent one is usual."""
+    pairs = np.unique(np.stack((turn, launched_calls(trace).operator[rows]), axis=1), axis=0)
+    operators = np.bincount(pairs[:, 0])
+    often = np.bincount(operators[np.unique(turn)])
+    usual: Mask = operators[turn] <= np.flatnonzero(4 * often >= often.max())[-1]
+    return usual
+
+
+def _operators(trace: Trace, rows: Rows) -> Ints:
+    """The name of the operator that launches each; -1 where there is none."""
+    operator: Ints = launched_calls(trace).operator[rows]
+    if trace.host_ops is None:
+        return operator
+    names = np.append(trace.host_ops["name"].astype(np.int64), -1)
+    found: Ints = names[np.minimum(operator, len(trace.host_ops))]
+    return found
+
+
+def _same_place(what: Ints, turn: Ints, loop: Ints) -> Ints:
+    """A number for launches of one loop that have the same place in their turns: the n-th that is
+    the same. Turns may leave some out."""
     same = np.unique(what, axis=0, return_inverse=True)[1].ravel()
-    order = np.lexsort((np.arange(len(rows)), same, turn))
-    first = np.ones(len(rows), np.bool_)
+    order = np.lexsort((np.arange(len(turn)), same, turn))
+    first = np.ones(len(turn), np.bool_)
     first[1:] = (np.diff(same[order]) != 0) | (np.diff(turn[order]) != 0)
-    at = np.arange(len(rows))
-    nth = np.empty(len(rows), np.int64)
+    at = np.arange(len(turn))
+    nth = np.empty(len(turn), np.int64)
     nth[order] = at - np.maximum.accumulate(np.where(first, at, 0))
-    place = np.stack((step, same, nth), axis=1)
+    place = np.stack((loop, same, nth), axis=1)
     group: Ints = np.unique(place, axis=0, return_inverse=True)[1].ravel()
     return group
