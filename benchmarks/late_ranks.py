@@ -39,10 +39,10 @@ def main() -> None:
     counts = {kind: Counter[str]() for kind in KINDS}
     print("| planted | load | said | of it, ms a step |")
     print("|---|---:|---|---:|", flush=True)
-    for trial in range(options.trials):
+    for _ in range(options.trials):
         for kind in KINDS:
             load = os.getloadavg()[0]
-            outcome, said, ms = _trial(kind, options.late_ms, options.steps, trial)
+            outcome, said, ms = _trial(kind, options.late_ms, options.steps)
             counts[kind][outcome] += 1
             print(f"| {kind} | {load:.0f} | {said} | {ms} |", flush=True)
             if options.json:
@@ -50,17 +50,17 @@ def main() -> None:
     print(json.dumps(counts))
 
 
-def _trial(kind: str, late_ms: float, steps: int, trial: int) -> tuple[str, str, str]:
+def _trial(kind: str, late_ms: float, steps: int) -> tuple[str, str, str]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        port = 29500 + (os.getpid() + trial) % 1000
-        rank = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
+        rank = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         words = [__file__, "--program", kind, str(late_ms), str(steps)]
         run = ["run", "--ranks", "all", "--no-diagnose", "-o", str(out), *rank, *words]
-        _pinchpoint(run)
+        recorded = _pinchpoint(run)
         done = _pinchpoint(["ranks", str(out), "--json"])
     if not done.stdout:
-        return "no answer", done.stderr.strip()[-80:], "-"
+        print(recorded.stderr, file=sys.stderr)
+        return "no answer", f"run ended with {recorded.returncode}", "-"
     answer = json.loads(done.stdout)
     found = next((f for f in answer["findings"] if f["id"] in RULES), None)
     if found is None:

@@ -5,6 +5,9 @@ import pytest
 from pinchpoint.bench.ab.arms import commits_between, earlier_commit
 from pinchpoint.bench.ab.bisect import Tried, bisect
 from pinchpoint.errors import UsageError
+from pinchpoint.report import terminal
+from pinchpoint.report.pages.ab import bisect_page
+from pinchpoint.report.pages.result import blocks
 
 COMMITS = tuple("abcdefgh")
 
@@ -34,6 +37,15 @@ def test_without_a_difference_there_is_nothing_to_search():
     found = bisect("good", COMMITS, judge)
     assert (found.verdict, found.left, asked) == ("not worse", (), ["h"])
     assert found.exit_code == 4
+
+
+def test_a_long_reason_goes_below_its_commit():
+    why = "wall time: B takes 12.3 % longer (8.1 to 15.9 %), " * 3 + "the end"
+    tried = Tried(commit="a", verdict="regressed", why=why, change_ratio=0.123)
+    said = terminal.render(blocks(bisect_page(bisect("good", ("a",), lambda _: tried))))
+    assert "regressed   +12.3 %" in said
+    assert "the end" in said
+    assert max(map(len, said.splitlines())) <= 80
 
 
 def test_what_pairs_do_not_decide_leaves_a_range():

@@ -33,6 +33,13 @@ def whole(values: NDArray[Any]) -> Ints:
 _BEYOND = 2.0**63  # the first float that 64 bits do not hold
 
 
+def distinct(values: NDArray[Any]) -> Array:
+    """The distinct values, ascending; at once where there is one, as a column of devices has."""
+    if len(values) and values.min() == values.max():
+        return values[:1]
+    return np.unique(values)
+
+
 # ------------------------------------------------------------------------------------------------
 # The distinct combinations of integer columns, for what is worked out once for each.
 

@@ -62,7 +62,6 @@ class RunFacts:
     variables: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     cores_allowed: float | None = None  # affinity of the process, cut by its control group
     cores_there: int | None = None  # of the machine
-    cores_taken: bool = False  # other programs took the cores that host work needed
     cpu_nodes: tuple[int, ...] | None = None  # memory nodes of the cores of the process
     torch_threads: int | None = None  # of one operator, in the process itself
     onednn: bool | None = None  # torch.backends.mkldnn.enabled

@@ -19,7 +19,9 @@ from pinchpoint.bench.metrics import RunMetrics, read_document
 from pinchpoint.bench.run import Arm, RunOptions
 from pinchpoint.cli import main as cli
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.report import terminal
 from pinchpoint.report.pages import experiments as experiments_page
+from pinchpoint.report.pages.result import blocks
 
 
 @pytest.fixture
@@ -127,7 +129,8 @@ def test_an_edited_ledger_is_refused(tmp_path):
 
 def test_page():
     page = experiments_page.page(
-        [_entry(measured_gain=0.5, changes_numbers=True), _entry(outcome="no gain")], "tried"
+        [_entry(measured_gain=0.5, changes_numbers=True), _entry(bench_id="u", outcome="no gain")],
+        "tried",
     )
     assert page.headline == "best: tf32=true, 1.50 times as fast"
     assert page.warnings == ("tf32=true changes the numbers that the program computes",)
@@ -223,3 +226,14 @@ def test_the_ledger_is_summed_up():
     notes = experiments_page.page(ledger, "all").notes
     said = "the step after a change was predicted within 10% in 1 of 2; off by 19.8 % at the median"
     assert notes[0] == said
+
+
+def test_a_gain_that_the_confirming_run_does_not_show_is_told():
+    ledger = [
+        _entry(measured_gain=3.81, measured_ci95=(3.14, 4.59)),
+        _entry(outcome="cannot tell", measured_gain=2.1, measured_ci95=(-0.05, 9.1)),
+    ]
+    text = terminal.render(blocks(experiments_page.page(ledger, "all")))
+    assert "4.81 times as fast; measured again: cannot tell" in text
+    assert "95 %: 4.14 × to 5.59 ×" in text
+    assert max(map(len, text.splitlines())) <= 80

@@ -83,11 +83,15 @@ def small() -> dict[str, Any]:
 
 
 def many(events: int) -> dict[str, Any]:
-    """A block that comes and goes, with fresh texts and lists as torch makes them."""
+    """A block that comes and goes, with fresh texts and lists as torch makes them.
+
+    Of the lists some are empty, and some long ones differ in nothing but their last frames.
+    """
     trace = [event("segment_alloc", BASE, 2 << 20)]
     for i in range(events):
         kind = ("alloc", "free_requested", "free_completed")[i % 3]
-        stack = [dict(FRAMES[0]) if i < 3 else FRAMES[0], *FRAMES[1:]][: 1 + i % 2]
+        stack = [dict(FRAMES[0]) if i < 3 else FRAMES[0], *FRAMES[1:]] * 12
+        stack = stack[: (1, 2, 23, 0, 24)[i % 5]]
         one = event(kind, BASE + 512 * (i // 3 % 7), 512 + i // 3, frames=stack, time_us=10**15 + i)
         if i % 1000 == 999:
             one |= {"addr": (1 << 63) + i, "user_metadata": f"note {i}"}

@@ -11,6 +11,7 @@ from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.shortage import size
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import distinct
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _pending(history: History) -> Iterator[MemoryFact]:
         return
     ends = (blocks.freed[waiting], blocks.death[waiting])
     most = int(curve(*ends, history.replay.size[waiting], count).max(initial=0))
-    streams = len(np.unique(history.replay.events["stream"]))
+    streams = len(distinct(history.replay.events["stream"]))
     if most > 0:
         yield MemoryFact(
             "pending-frees",

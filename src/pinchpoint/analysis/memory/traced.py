@@ -28,7 +28,7 @@ from pinchpoint.trace import (
     empty_table,
     table,
 )
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.arrays import Ints, Mask, distinct
 from pinchpoint.trace.intervals import NO_ROW, innermost, nest, nesting_order
 
 HOST = -1  # as a device: memory of the host
@@ -178,7 +178,7 @@ def _marks(trace: Trace, origin_us: int) -> Iterator[Mark]:
 
 def traced_devices(found: Traced) -> tuple[int, ...]:
     """Devices with memory events; HOST for the host."""
-    return tuple(int(d) for d in np.unique(found.snapshot.events["device"]))
+    return tuple(int(d) for d in distinct(found.snapshot.events["device"]))
 
 
 def traced_replay(found: Traced, device: int) -> AllocatorReplay:

@@ -15,7 +15,7 @@ from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase, Run
 from pinchpoint.analysis.memory.waste import waste
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 
 RANKS = 8  # of the sharding questions, unless asked otherwise: the GPUs of one common machine
 ALLOCATOR_MARGIN = 0.95  # of a device that a process can fill before fragmentation ends it
@@ -87,7 +87,8 @@ def batch(history: History, capacity_bytes: int) -> Batch | None:
     if not (varying > 0).any():
         return None
     room = int(capacity_bytes * ALLOCATOR_MARGIN) - fixed
-    factors = np.where(varying > 0, room / np.maximum(varying, 1), np.inf)
+    factors = np.full(len(varying), np.inf)
+    np.divide(room, varying, out=factors, where=varying > 0)
     first = int(factors.argmin())
     return Batch(
         capacity_bytes,
@@ -119,18 +120,20 @@ def scaled_peak(
     by_category = np.ones(max(MemoryCategory) + 1)
     for category, factor in factors.items():
         by_category[category] = factor
-    sizes = history.blocks.requested
-    change = (sizes * by_category[history.owners.category]).astype(np.int64) - sizes
-    return _with_change(history, change) + extra_bytes
-
-
-def _with_change(history: History, change: Ints) -> int:
-    rows = np.flatnonzero(change)
+    rows = np.flatnonzero((by_category != 1)[history.owners.category])
     if not len(rows):
-        return history.replay.peak("requested").bytes
+        return history.replay.peak("requested").bytes + extra_bytes
+    sizes = history.blocks.requested[rows]
+    times = by_category[history.owners.category[rows]]
+    change = (sizes * times).astype(np.int64) - sizes
+    return _with_change(history, rows, change) + extra_bytes
+
+
+def _with_change(history: History, rows: Rows, change: Ints) -> int:
+    """The requested peak if these blocks were larger by so many bytes."""
     delta = np.zeros(len(history.replay) + 2, np.int64)
-    np.add.at(delta, history.blocks.birth[rows] + 1, change[rows])
-    np.add.at(delta, history.blocks.death[rows] + 1, -change[rows])
+    np.add.at(delta, history.blocks.birth[rows] + 1, change)
+    np.add.at(delta, history.blocks.death[rows] + 1, -change)
     after = np.cumsum(delta, out=delta)[:-1]
     after[1:] += history.replay.requested
     return int(max(after[0] + history.replay.base[0], after[1:].max(initial=0)))

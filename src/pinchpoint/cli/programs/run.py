@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.output import aside, look, note
+from pinchpoint.cli.output import note
+from pinchpoint.cli.programs._ended import say, say_diagnosis
 from pinchpoint.errors import PinchpointError, UsageError
 
 if TYPE_CHECKING:
     from pinchpoint.capture.launch.launcher import Ended
     from pinchpoint.capture.settings import Settings
-    from pinchpoint.run_folder.metrics import MetricsDocument
 
 Switch = Parameter(negative="")
 MEBIBYTE = 1 << 20
-BURST_RATIO = 1.5
 COUNTED_KERNELS = 3  # of run --ncu: each costs some forty replays of every shape
 # Options that are followed by a value; a test compares them with the signature below.
 WITH_VALUE = frozenset(
@@ -292,9 +291,9 @@ def _answer(
 
     try:
         problems = collect.finish(folder, words, settings, ended)
-        _say(folder, [problem for problem in problems if problem not in ended.said])
+        say(folder, [problem for problem in problems if problem not in ended.said])
         if diagnose and settings.tool != "none":
-            _diagnose(folder, problems)
+            say_diagnosis(folder, problems)
         if ncu:
             _count(folder)
     except Exception as error:
@@ -318,87 +317,3 @@ def _wrapped(words: Sequence[str], settings: "Settings", folder: Path) -> Sequen
     from pinchpoint.capture.launch.nvidia import require, under_nsys
 
     return under_nsys(words, require("nsys"), folder)
-
-
-def _say(folder: Path, problems: Sequence[str]) -> None:
-    """What a person should know first, on standard error."""
-    from pinchpoint.run_folder.documents import read
-    from pinchpoint.run_folder.layout import METRICS_FILE
-    from pinchpoint.run_folder.metrics import MetricsDocument
-
-    for problem in problems:
-        note(f"pinchpoint: {problem}")
-    metrics = read(folder / METRICS_FILE, MetricsDocument).document
-    for sentence in metrics.others.sentences:
-        note(f"pinchpoint: {sentence}")
-    steps = metrics.steps
-    if steps and (typical := steps.unprofiled_ms.median) is not None:
-        note(
-            f"pinchpoint: {steps.count} steps; {typical:.4g} ms a step without the profiler "
-            f"(median of {steps.unprofiled_ms.count})"
-            f"{_in_bursts(typical, steps.unprofiled_ms.mean)}"
-        )
-    if steps and steps.recording_cost_ms is not None and metrics.profiled and metrics.duration_s:
-        cost_s, run_s = steps.recording_cost_ms / 1e3, metrics.duration_s
-        note(
-            f"pinchpoint: recording took {cost_s:.2g} s of the {run_s:.4g} s"
-            f" ({cost_s / run_s:.1%}){_samples_cost(metrics)}{_of_ten_minutes(metrics)}"
-        )
-    note(f"pinchpoint: run folder {_shown(folder)}")
-
-
-def _of_ten_minutes(metrics: "MetricsDocument") -> str:
-    """Both together in a run of the length that the promise is about."""
-    from pinchpoint.run_folder.metrics import TEN_MINUTES_S, cost_of_ten_minutes
-
-    ratio = cost_of_ten_minutes(metrics)
-    if ratio is None or (metrics.duration_s or 0.0) >= TEN_MINUTES_S:
-        return ""
-    return f"; in a run of ten minutes, {ratio:.1%} in all"
-
-
-def _samples_cost(metrics: "MetricsDocument") -> str:
-    """What looking at the stacks of all threads has cost, in the words after the recording's."""
-    if metrics.samples_cost_ms is None or not metrics.duration_s:
-        return ""
-    return f", samples of the whole run {metrics.samples_cost_ms / 1e3 / metrics.duration_s:.1%}"
-
-
-def _in_bursts(median: float, mean: float | None) -> str:
-    """Where most steps are short and some are long, the median alone would mislead."""
-    if mean is None or mean < BURST_RATIO * median:
-        return ""
-    return f"; in bursts: the mean is {mean:.4g} ms"
-
-
-def _diagnose(folder: Path, said: Sequence[str]) -> None:
-    """Print the diagnosis on standard error: standard output belongs to the program.
-
-    Where several ranks were recorded it is that of the job: one of them cannot tell who is late.
-    """
-    from pinchpoint.api import diagnose
-    from pinchpoint.importers.ranks.files import several_ranks
-    from pinchpoint.report import terminal
-    from pinchpoint.report.pages.report import report_page
-
-    try:
-        if several_ranks(folder):
-            from pinchpoint.jobs import diagnose_ranks
-            from pinchpoint.report.pages.ranks import ranks_page
-
-            note("")
-            page = ranks_page(diagnose_ranks([folder]))
-            aside(terminal.render(page, look()))
-            return
-        report = diagnose(_shown(folder))
-    except PinchpointError as error:
-        if not any(error.message.endswith(problem) for problem in said):
-            note(f"pinchpoint: no diagnosis: {error.message}")
-        return
-    note("")
-    aside(terminal.render(report_page(report), look()))
-
-
-def _shown(folder: Path) -> Path:
-    here = Path.cwd()
-    return folder.relative_to(here) if folder.is_relative_to(here) else folder

@@ -25,6 +25,7 @@ from pinchpoint.trace import (
     empty_table,
     table,
 )
+from pinchpoint.trace.arrays import distinct
 
 FORMAT = "PyTorch memory snapshot"
 FILES = (".pickle .pickle.gz", "torch.cuda.memory._dump_snapshot")
@@ -62,7 +63,8 @@ def read(path: Path) -> Trace:
             hint="record it again with torch.cuda.memory._dump_snapshot(path)",
         ) from None
     origin_us = int(snapshot.events.filled("time_us", 0)[:1].sum())
-    used = np.union1d(snapshot.events["device"], snapshot.segments["device"]).tolist()
+    columns = (distinct(part["device"]) for part in (snapshot.events, snapshot.segments))
+    used = np.union1d(*columns).tolist()
     return Trace(
         source=Source(
             name, FORMAT, path.stat().st_size, not snapshot.complete, recorder="torch.cuda.memory"

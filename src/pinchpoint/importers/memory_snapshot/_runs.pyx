@@ -9,11 +9,13 @@ from libc.string cimport memcmp, memcpy, memset
 cdef enum:
     SLOTS = 1 << 15  # of the table of distinct values; at most half are taken
     SHORT = 32  # the longest text that an event may hold, as in dict_pattern.py
+    LISTS = 1 << 13  # of the last lists, by how they begin
 
 cdef struct Place:
     Py_ssize_t at
     Py_ssize_t size
     int64_t refers_to  # a position in the memo; -1 for anything but a reference
+    bint named
 
 
 cdef struct Text:
@@ -115,6 +117,18 @@ cdef inline Py_ssize_t other(Text* text, Py_ssize_t at, bint* named) noexcept no
     return at
 
 
+cdef inline Py_ssize_t beginning(Text* text, Py_ssize_t at) noexcept nogil:
+    """Where a list is remembered: by its first references; -1 for what is no long list."""
+    cdef uint64_t part[4]
+    cdef uint64_t hashed
+    if at + SHORT + 4 > text.end or text.bytes[at] != 0x5D:
+        return -1
+    memcpy(part, text.bytes + at + 3, SHORT)
+    hashed = part[0] * <uint64_t>0x9E3779B97F4A7C15 ^ part[1] * <uint64_t>0xC2B2AE3D27D4EB4F
+    hashed += part[2] * <uint64_t>0x165667B19E3779F9 ^ part[3] * <uint64_t>0x27D4EB2F165667C5
+    return <Py_ssize_t>((hashed ^ hashed >> 32) & (LISTS - 1))
+
+
 cdef inline Py_ssize_t next_one(Text* text, Py_ssize_t at) noexcept nogil:
     """Past what may stand between dictionaries of a list: a new frame, the next thousand."""
     if at + 12 > text.end:
@@ -134,7 +148,9 @@ cdef class Runs:
     cdef uint8_t[:, ::1] is_thing
     cdef int32_t[::1] named
     cdef int32_t[::1] slot
+    cdef int32_t[::1] usual  # for each key the row of its last value that says where it ends
     cdef Place[SLOTS] place
+    cdef int32_t[LISTS] last  # the row of a list that begins like this
     cdef int things
     cdef object value_out, is_thing_out, named_out
 
@@ -146,6 +162,7 @@ cdef class Runs:
         self.named_out = np.empty(most * (len(keys) + 1), np.int32)
         self.value, self.is_thing, self.named = self.value_out, self.is_thing_out, self.named_out
         self.slot = np.empty(SLOTS, np.int32)
+        self.usual = np.empty(len(keys), np.int32)
 
     def read(self, bytes buffer, Py_ssize_t position, Py_ssize_t limit, int64_t settled):
         """The dictionaries from ``position`` on, as far as they can be read here.
@@ -161,6 +178,8 @@ cdef class Runs:
         text.bytes, text.end, text.settled = buffer, len(buffer), settled
         self.things = 0
         memset(&self.slot[0], 0xFF, SLOTS * sizeof(int32_t))
+        memset(self.last, 0xFF, LISTS * sizeof(int32_t))
+        self.usual[:] = -1
         with nogil:
             while row < most and at <= limit and self.things < SLOTS // 2 - self.keys.shape[0]:
                 after = self.one(&text, at, row, &names)
@@ -199,6 +218,14 @@ cdef class Runs:
             at = reference(text, at, &position)
             if at < 0 or not self.is_key(key, position):
                 return -1
+            after = self.same(text, at, self.usual[key])
+            if after >= 0:
+                self.value[key, row], self.is_thing[key, row] = self.usual[key], True
+                if self.place[self.usual[key]].named:
+                    self.named[made] = self.usual[key]
+                    made += 1
+                at = after
+                continue
             after = number(text, at, &self.value[key, row])
             self.is_thing[key, row] = after < 0
             if after < 0:
@@ -210,20 +237,58 @@ cdef class Runs:
                     self.value[key, row] = self.named[position]
                 else:
                     named = False
-                    if after < 0:
-                        position = -1
-                        after = other(text, at, &named)
-                    if after < 0:
-                        return -1
-                    self.value[key, row] = self.thing(text, at, after - at, position)
+                    if after >= 0:
+                        self.value[key, row] = self.thing(text, at, after - at, position)
+                        self.usual[key] = <int32_t>self.value[key, row]
+                    else:
+                        after = self.unnumbered(text, at, &self.value[key, row], &named)
+                        if after < 0:
+                            return -1
                     if named:
                         self.named[made] = <int32_t>self.value[key, row]
                         made += 1
+                        if text.bytes[at] == 0x8C:  # with a name a text ends; a list may go on
+                            self.usual[key] = <int32_t>self.value[key, row]
             at = after
         if at >= text.end or text.bytes[at] != 0x75:  # SETITEMS
             return -1
         names[0] = made
         return at + 1
+
+    cdef Py_ssize_t unnumbered(
+        self, Text* text, Py_ssize_t at, int64_t* row, bint* named
+    ) noexcept nogil:
+        """Where what ``other`` reads ends, and its row; a list that came before is not read again.
+
+        Its last opcode is within what is compared, so no longer list begins with a shorter one.
+        """
+        cdef Py_ssize_t after, spot = beginning(text, at)
+        if spot >= 0:
+            after = self.same(text, at, self.last[spot])
+            if after >= 0:
+                row[0] = self.last[spot]
+                named[0] = self.place[row[0]].named
+                return after
+        after = other(text, at, named)
+        if after < 0:
+            return -1
+        row[0] = self.thing(text, at, after - at, -1)
+        self.place[row[0]].named = named[0]
+        if spot >= 0 and after - at > 2:  # not the empty one, with which others begin
+            self.last[spot] = <int32_t>row[0]
+        return after
+
+    cdef inline Py_ssize_t same(self, Text* text, Py_ssize_t at, int32_t row) noexcept nogil:
+        """Where the value of a row ends, if it stands here too; else -1."""
+        cdef Place* known
+        if row < 0:
+            return -1
+        known = &self.place[row]
+        if at + known.size > text.end or text.bytes[at] != text.bytes[known.at]:
+            return -1
+        if memcmp(text.bytes + known.at, text.bytes + at, known.size):
+            return -1
+        return at + known.size
 
     cdef bint is_key(self, Py_ssize_t key, int64_t position) noexcept nogil:
         cdef Py_ssize_t i
@@ -241,7 +306,10 @@ cdef class Runs:
         cdef int32_t row
         while i < size:
             part = 0
-            memcpy(&part, text.bytes + at + i, 8 if size - i > 8 else size - i)
+            if size - i >= 8:
+                memcpy(&part, text.bytes + at + i, 8)  # of a known size: no call
+            else:
+                memcpy(&part, text.bytes + at + i, size - i)
             hashed = (hashed ^ part) * <uint64_t>0x9E3779B97F4A7C15
             hashed ^= hashed >> 29
             i += 8
@@ -254,6 +322,7 @@ cdef class Runs:
                 self.place[row].at = at
                 self.place[row].size = size
                 self.place[row].refers_to = refers_to
+                self.place[row].named = False
                 self.things += 1
                 return row
             if self.place[row].size == size and not memcmp(

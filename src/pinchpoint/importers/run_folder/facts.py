@@ -36,7 +36,6 @@ def run_facts(
         variables=MappingProxyType(environment.variables.values | process.variables),
         cores_allowed=_cores_allowed(process.cores_allowed, environment.host.cgroup_cpu_max),
         cores_there=environment.host.cpus_logical,
-        cores_taken=cores_taken(metrics.others.cpu),
         cpu_nodes=process.cpu_nodes,
         torch_threads=process.switches.torch_num_threads,
         onednn=process.switches.onednn,

@@ -155,9 +155,9 @@ def _arms_as_bars(gated: list[MeasureResult]) -> Ladder | None:
 
 def bisect_page(found: Bisection) -> ResultPage:
     """Which commit, and what was compared on the way."""
-    rows = tuple(
-        (t.commit[:10], t.verdict, change(t.change_ratio), t.why) for t in reversed(found.tried)
-    )
+    tried = tuple(reversed(found.tried))
+    rows = tuple((t.commit[:10], t.verdict, change(t.change_ratio)) for t in tried)
+    compared = table("commit", ("", "verdict", "worse by"), rows)
     if found.verdict == "found":
         headline = f"the first commit that is worse than {found.good}: {found.first_bad}"
     elif found.verdict == "not worse":
@@ -169,7 +169,7 @@ def bisect_page(found: Bisection) -> ResultPage:
         title=f"bisect: {found.good} to {found.bad[:10]}, {len(found.tried)} comparisons",
         verdict=found.verdict,
         headline=headline,
-        tables=(table("commit", ("", "verdict", "worse by", "why"), rows),),
+        tables=(replace(compared, below=tuple((Fact("", t.why),) * bool(t.why) for t in tried)),),
         next_command=f"git show {found.first_bad[:10]}" if found.first_bad else None,
     )
 

@@ -2,12 +2,13 @@
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 
 from pinchpoint.bench.metrics import RunMetrics, Summary
 from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
 from pinchpoint.bench.serve.sweep import Sweep, SweepPoint
 from pinchpoint.monitor.environment import redacted_command
-from pinchpoint.report.blocks import Figure, Table
+from pinchpoint.report.blocks import Fact, Figure, Table
 from pinchpoint.report.pages.result import ResultPage, figure, range_of, table
 from pinchpoint.report.svg.saturation import saturation_svg
 
@@ -44,13 +45,23 @@ def _measures(found: dict[str, AcrossRuns]) -> Table:
             (
                 a.measure.label,
                 figure(a.median, a.measure.unit),
-                range_of(a.ci95, a.measure.unit),
+                _interval(a),
                 "-" if a.cv is None else f"{100 * a.cv:.1f} %",
                 str(len(a.values)),
             )
             for a in found.values()
         ),
     )
+
+
+# High end over low end: two runs that differ by half have an interval of four orders of magnitude.
+SAYS_NOTHING_RATIO = 100.0
+
+
+def _interval(a: AcrossRuns) -> str:
+    if a.ci95 is not None and a.ci95[1] > SAYS_NOTHING_RATIO * a.ci95[0] > 0:
+        return "too few runs"
+    return range_of(a.ci95, a.measure.unit)
 
 
 def _runs(runs: tuple[RunMetrics, ...]) -> Table:
@@ -143,18 +154,14 @@ def sweep_page(found: Sweep) -> ResultPage:
     elif found.ramp:
         said = "beyond the knee from the beginning of the ramp"
     objectives = ", ".join(f"{k} {v:g} ms" for k, v in found.objectives_ms.items())
+    header = ("", "answered/s", "goodput/s", "TTFT p95, ms", "e2e median", "p95", "p99")
+    rates = table("requests/s", header, tuple(_sweep_row(p) for p in found.points))
     return ResultPage(
         title=f"{found.bench_id}: {len(found.points)} "
         + ("parts of a ramp" if found.ramp else "rates"),
         headline=f"{found.model}: {said}",
         figures=(_curve(found),),
-        tables=(
-            table(
-                "requests/s",
-                ("", "answered/s", "goodput/s", "TTFT p95, ms", "e2e median", "p95", "p99"),
-                tuple(_sweep_row(p) for p in found.points),
-            ),
-        ),
+        tables=(replace(rates, below=tuple(map(_sweep_intervals, found.points))),),
         warnings=found.warnings,
         notes=(
             *(f"{p.rate_per_s:g}/s: {p.why}" for p in found.points if p.why),
@@ -181,11 +188,23 @@ def _sweep_row(p: SweepPoint) -> tuple[str, ...]:
         f"{p.rate_per_s:g}{'' if p.below_knee else ' (beyond)'}",
         figure(p.answered_per_s, ""),
         figure(p.goodput_per_s, ""),
-        _with_bounds(ttft.p95, ttft.p95_bounds) if ttft else "-",
+        figure(ttft.p95, "") if ttft else "-",
         figure(e2e.median, "") if e2e else "-",
-        _with_bounds(e2e.p95, e2e.p95_bounds) if e2e else "-",
-        _with_bounds(e2e.p99, e2e.p99_bounds) if e2e else "-",
+        figure(e2e.p95, "") if e2e else "-",
+        figure(e2e.p99, "") if e2e else "-",
     )
+
+
+def _sweep_intervals(p: SweepPoint) -> tuple[Fact, ...]:
+    """Within what each percentile lies, below its rate: beside it, a log has no room."""
+    ttft, e2e = p.ttft_ms, p.e2e_ms
+    bounds = {
+        "TTFT p95": ttft.p95_bounds if ttft else None,
+        "e2e p95": e2e.p95_bounds if e2e else None,
+        "p99": e2e.p99_bounds if e2e else None,
+    }
+    said = [f"{label} {_bounds(ends)}" for label, ends in bounds.items() if ends]
+    return (Fact("", "95 %: " + ", ".join(said)),) if said else ()
 
 
 def _latency(run: RunMetrics) -> Table:
@@ -218,11 +237,14 @@ def _with_bounds(value: float | None, bounds: tuple[float | None, float | None] 
     """``38.5 (37.8–39.4)``, ``38.5 (at least 37.8)``."""
     if bounds is None or bounds == (None, None):
         return figure(value, "")
+    return f"{figure(value, '')} ({_bounds(bounds)})"
+
+
+def _bounds(bounds: tuple[float | None, float | None]) -> str:
     low, high = bounds
     if low is not None and high is not None:
-        return _with_interval(value, (low, high))
-    side = f"at most {figure(high, '')}" if low is None else f"at least {figure(low, '')}"
-    return f"{figure(value, '')} ({side})"
+        return f"{figure(low, '')}–{figure(high, '')}"
+    return f"at most {figure(high, '')}" if low is None else f"at least {figure(low, '')}"
 
 
 def _rates(result: BenchResult) -> Table:

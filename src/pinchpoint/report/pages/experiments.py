@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 from pinchpoint.bench.experiments.experiment import Experiment
-from pinchpoint.report.blocks import Table
+from pinchpoint.report.blocks import Fact, Table
 from pinchpoint.report.pages.result import ResultPage, change, change_range, table
 
 
@@ -36,6 +37,11 @@ def _headline(experiments: Sequence[Experiment], gains: Sequence[Experiment]) ->
         return "nothing tried so far makes it faster" + rest * (len(measured) < len(experiments))
     best = max(gains, key=lambda e: e.measured_gain or 0.0)
     said = f"best: {_name(best)}, {1 + (best.measured_gain or 0.0):.2f} times as fast"
+    later = experiments[experiments.index(best) + 1 :]
+    same = (best.bench_id, _name(best))
+    again = [e.outcome for e in later if (e.bench_id, _name(e)) == same]
+    if again and again[-1] != "gain":
+        said += f"; measured again: {again[-1]}"
     judged = [e.as_predicted() for e in measured if e.as_predicted() is not None]
     if judged:
         said += f"; as predicted in {sum(map(bool, judged))} of {len(judged)}"
@@ -75,22 +81,27 @@ def _counted(experiments: Sequence[Experiment]) -> str:
 
 
 def _table(experiments: Sequence[Experiment]) -> Table:
-    return table(
+    made = table(
         "change",
-        ("", "outcome", "predicted", "measured", "95 % interval", "as predicted", "pairs"),
+        ("", "outcome", "predicted", "measured", "as predicted", "pairs"),
         tuple(
             (
                 _name(e),
                 e.outcome,
                 change(e.predicted_gain),
                 change(e.measured_gain),
-                change_range(e.measured_ci95),
                 {True: "yes", False: "no", None: "-"}[e.as_predicted()],
                 str(e.pairs),
             )
             for e in experiments
         ),
     )
+    return replace(made, below=tuple(map(_interval, experiments)))
+
+
+def _interval(e: Experiment) -> tuple[Fact, ...]:
+    """Below its row, as a log has no room beside it."""
+    return (Fact("", f"95 %: {change_range(e.measured_ci95)}"),) if e.measured_ci95 else ()
 
 
 def _name(e: Experiment) -> str:

@@ -154,6 +154,9 @@ def _stretches(events: Table) -> Iterator[tuple[Rows, int | None]]:
 
 
 def _rounded(requested: Ints, rules: Rules) -> Ints:
+    if not rules.power2_divisions:
+        blocks = (requested + (MIN_BLOCK_BYTES - 1)) // MIN_BLOCK_BYTES
+        return np.maximum(blocks, 1) * MIN_BLOCK_BYTES
     distinct = np.unique(requested)  # hashes; with the inverse it would sort them all
     each: Ints = np.array([rules.rounded(size) for size in distinct.tolist()], np.int64)
     return each[np.searchsorted(distinct, requested)]

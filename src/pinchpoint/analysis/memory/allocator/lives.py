@@ -63,6 +63,8 @@ def lives(events: Table, snapshot: MemorySnapshot, device: int) -> Lives:
     paired = _pair(events)
     kept = _kept(paired, snapshot, device) if snapshot.complete else _no_rows()
     joined = _join(paired, kept, snapshot, events)
+    if len(joined) and joined.birth[0] != BEFORE and (joined.birth[1:] > joined.birth[:-1]).all():
+        return joined
     before = np.flatnonzero(joined.birth == BEFORE)
     after = np.flatnonzero(joined.birth != BEFORE)
     before = before[np.argsort(joined.address[before], kind="stable")]
@@ -199,4 +201,4 @@ def chained(first: Lives, second: Lives) -> Lives:
 
 
 def _chain(first: Any, second: Any) -> Any:
-    return np.concatenate((first, second))
+    return np.concatenate((first, second)) if len(second) else first

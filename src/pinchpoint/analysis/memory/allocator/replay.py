@@ -7,6 +7,7 @@ the allocator holds from the driver. The names and meanings are those of
 """
 
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from pinchpoint.analysis.memory.allocator.segments import (
 )
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import AllocatorAction, BlockState, MemorySnapshot, Table, Trace
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.arrays import Ints, distinct
 
 Beginning = Literal["whole", "late start", "ring", "late start or ring", "unknown"]
 
@@ -66,6 +67,12 @@ class AllocatorReplay:
 
     def peak(self, curve: Literal["requested", "allocated", "active", "reserved"]) -> Peak:
         """The peak of a curve within the recorded window."""
+        known = _peaks.setdefault(self, {})
+        if curve not in known:
+            known[curve] = self._highest(curve)
+        return known[curve]
+
+    def _highest(self, curve: Literal["requested", "allocated", "active", "reserved"]) -> Peak:
         names = ("requested", "allocated", "active", "reserved")
         values: Ints = getattr(self, curve)
         base = self.base[names.index(curve)]
@@ -79,13 +86,16 @@ class AllocatorReplay:
         return Peak(int(values[event]), most, event)
 
 
+_peaks: "WeakKeyDictionary[AllocatorReplay, dict[str, Peak]]" = WeakKeyDictionary()
+
+
 def devices(trace: Trace) -> tuple[int, ...]:
     """Devices that the snapshot says anything about."""
     snapshot = trace.snapshot
     if snapshot is None:
         return ()
-    used = np.union1d(snapshot.events["device"], snapshot.segments["device"])
-    return tuple(int(d) for d in used)
+    parts = (snapshot.events, snapshot.segments)
+    return tuple(int(d) for d in np.union1d(*(distinct(part["device"]) for part in parts)))
 
 
 def replay(trace: Trace, device: int) -> AllocatorReplay:

@@ -37,10 +37,9 @@ class Held:
 
 def reserved_change(events: Table) -> Ints:
     """Bytes gained from the driver (negative: given back) by each event; shape ``(events,)``."""
-    action, size = events["action"], events["bytes"]
-    change: Ints = np.where(np.isin(action, _GAINS), size, 0) - np.where(
-        np.isin(action, _LOSSES), size, 0
-    )
+    rows = segment_rows(events)
+    change, size = np.zeros(len(events), np.int64), events["bytes"][rows]
+    change[rows] = np.where(np.isin(events["action"][rows], _GAINS), size, -size)
     return change
 
 
