@@ -1,6 +1,7 @@
 """The memory report in each form, on real recordings and on hostile names."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -8,12 +9,15 @@ import pytest
 
 from analysis.memory import recordings
 from analysis.memory.programs import MIB, Program
+from builders import TraceBuilder
+from pinchpoint.errors import UsageError
 from pinchpoint.report import diagnose
 from pinchpoint.report.assemble.memory import memory_report
 from pinchpoint.report.documents.memory import decode_memory, encode_memory
 from pinchpoint.report.html_page import interactive
 from pinchpoint.report.pages.memory import memory_page
 from pinchpoint.report.terminal import Look, render
+from pinchpoint.trace import RunFacts
 
 
 def drawings(page):
@@ -41,6 +45,16 @@ def test_the_page_needs_no_network(name):
 def test_json_comes_back_as_it_was():
     report = memory_report(recordings.recording("oom"))
     assert decode_memory(encode_memory(report)) == report
+
+
+def test_a_run_on_the_cpu_is_told_how_to_record_its_memory():
+    builder = TraceBuilder()
+    builder.devices = []
+    builder.op("aten::mm", 0, 9)
+    trace = replace(builder.trace(), run=RunFacts(command=("python", "fit.py")))
+    with pytest.raises(UsageError) as said:
+        memory_report(trace)
+    assert said.value.hint == "pinchpoint run --memory python fit.py"
 
 
 def test_names_of_a_hostile_program_are_shown_as_text():

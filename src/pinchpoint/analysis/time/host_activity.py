@@ -134,7 +134,9 @@ _FRAMES: tuple[tuple[GapKind, str], ...] = (
     ),
     (
         GapKind.LOGGING,
-        r"torch/utils/tensorboard/|tensorboardX/|^logging/__init__\.py|wandb/|mlflow/|matplotlib/"
+        r"torch/utils/tensorboard/|tensorboardX/|wandb/|mlflow/|matplotlib/"
+        # Asking for a logger or its level writes nothing; autograd asks in every backward().
+        r"|^logging/__init__\.py(?!\(\d+\): (getLogger|getEffectiveLevel|isEnabledFor)$)"
         r"|^tqdm/std\.py|PIL/Image\.py\(\d+\): save",
     ),
     (GapKind.PROFILER, r"torch/profiler/|torch/autograd/profiler\.py"),

@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.memory.checkpointing import Checkpointing, checkpointing
 from pinchpoint.analysis.memory.composition import Holder, holders
 from pinchpoint.analysis.memory.facts import facts
@@ -21,6 +22,7 @@ from pinchpoint.analysis.memory.shortage import (
 from pinchpoint.analysis.memory.traced import HOST
 from pinchpoint.analysis.memory.waste import waste
 from pinchpoint.analysis.memory.what_if import RANKS, Batch, batch, what_ifs
+from pinchpoint.diagnosis.commands import program_of, spelt
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
@@ -70,6 +72,9 @@ _USUAL = Questions()
 def _how_to_record(trace: Trace) -> str:
     if trace.source.recorder in ("jax", "xprof"):
         return "of JAX's recordings only the .xplane.pb of a GPU names allocations"
+    if trace.run is not None:
+        option = "--memory" if computes_on_cpu(trace) else "--snapshot"
+        return spelt(f"pinchpoint run {option} python train.py", program_of(trace))
     return "record a snapshot (torch.cuda.memory._dump_snapshot) or profile_memory=True"
 
 

@@ -37,8 +37,12 @@ def test_a_line_written_in_a_function_that_computes_is_a_line(outcome):
 
 @pytest.mark.parametrize(
     "trace",
-    [logging(0, 5_000), logging(5_000, 0, writer="torch/serialization.py(967): save")],
-    ids=["a metric", "a save"],
+    [
+        logging(0, 5_000),
+        logging(5_000, 0, writer="torch/serialization.py(967): save"),
+        logging(5_000, 0, writer="logging/__init__.py(1720): getEffectiveLevel"),
+    ],
+    ids=["a metric", "a save", "a question for the level"],
 )
 def test_other_host_work_is_no_logging(outcome, trace):
     assert outcome("heavy-logging", trace).answer == "clear"
