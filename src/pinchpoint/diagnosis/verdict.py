@@ -45,7 +45,7 @@ def verdict(trace: Trace) -> str:
 
 
 def _with_the_mean(trace: Trace, said: str) -> str:
-    """What is said of the typical step, after what holds most of the mean one where that is else."""
+    """What is said of the typical step, after what holds most of the mean one if not in it."""
     first = most_of_the_mean(trace)
     if not first:
         return said + on_the_mean(trace)

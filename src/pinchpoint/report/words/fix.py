@@ -26,7 +26,9 @@ def fix_sentence(outcome: FixOutcome) -> str:
         said = f"{measured} {unit}{spread}, {in_unit(outcome.before_ns, unit)} before"
         return f"{said}: {_without_prediction(outcome)}{_doubt(outcome)}"
     predicted = f"predicted {in_unit(outcome.predicted_ns, unit)} {unit}"
-    return f"{predicted}, {measured}{spread}: {_ENDS[outcome.said]}{_slower(outcome)}{_doubt(outcome)}"
+    return (
+        f"{predicted}, {measured}{spread}: {_ENDS[outcome.said]}{_slower(outcome)}{_doubt(outcome)}"
+    )
 
 
 def _slower(outcome: FixOutcome) -> str:
