@@ -15,7 +15,7 @@ from pinchpoint.report.words.ranks import gain
 from pinchpoint.run_folder.notes import note_of
 from pinchpoint.serve.history import by_job, programs
 from pinchpoint.serve.index import Index, current, index_file
-from pinchpoint.serve.listing import ListedRecording, recordings
+from pinchpoint.serve.listing import ListedRecording, listed_as, recordings
 from pinchpoint.serve.pages import list_page, ranks_of
 from pinchpoint.serve.places import Place
 from pinchpoint.serve.reader import summary_of, summary_of_job
@@ -220,3 +220,7 @@ def test_a_run_is_dated_by_when_it_began_not_by_its_files(tmp_path):
     found = recordings(tmp_path).recordings
     assert [one.name for one in found] == ["new", "old"]
     assert [one.when_ns for one in found] == [2_000 * 10**9, 1_000 * 10**9]
+    facts = {"schema": "pinchpoint.run/1", "started_unix_ns": 10**30}
+    (tmp_path / "old" / "run.json").write_text(json.dumps(facts))
+    os.utime(tmp_path / "old", (9_001, 9_001))
+    assert listed_as("old", tmp_path / "old").when_ns == 9_001 * 10**9

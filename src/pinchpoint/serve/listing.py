@@ -15,6 +15,7 @@ from pinchpoint.run_folder.layout import RUN_FILE
 MOST_ENTRIES = 50_000  # of the file system that are looked at
 MOST_RECORDINGS = 1000
 DEEPEST = 8
+LATEST_NS = 1 << 63  # the year 2262: beyond it a file says nothing about when it was recorded
 _SUFFIXES = (
     *(".json", ".gz", ".trace", ".pickle", ".pkl", ".pb", ".csv", ".txt", ".log", ".prom"),
     *(".sqlite", ".nsys-rep", ".ncu-rep"),
@@ -152,9 +153,10 @@ def _recording(root: Path, path: Path, known: Known) -> ListedRecording | None:
 @lru_cache(maxsize=4 * MOST_RECORDINGS)
 def _began(run: Path, modified_ns: int) -> int | None:
     try:
-        return read(run / RUN_FILE, RunDocument).document.started_unix_ns
+        began = read(run / RUN_FILE, RunDocument).document.started_unix_ns
     except PinchpointError:
         return None
+    return began if began is not None and 0 < began < LATEST_NS else None
 
 
 @lru_cache(maxsize=4 * MOST_RECORDINGS)
