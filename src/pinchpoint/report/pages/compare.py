@@ -66,7 +66,10 @@ def _answer(found: ProfileComparison) -> str:
         return ""
     gone = fixed_words(found.fix)
     said = fix_sentence(found.fix)
-    return f"{gone} went: {said}" if gone else f"{said[:1].upper()}{said[1:]}"
+    if not gone:
+        return f"{said[:1].upper()}{said[1:]}"
+    reversed_ = found.fix.said == "did not help"
+    return f"{gone} went: {said}{'. If B is the earlier version, name it first' * reversed_}"
 
 
 def _name(path: str) -> str:

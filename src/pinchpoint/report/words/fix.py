@@ -32,12 +32,11 @@ def fix_sentence(outcome: FixOutcome) -> str:
 
 
 def _slower(outcome: FixOutcome) -> str:
-    """A step that became longer though a cause went: the sides may be the wrong way round."""
+    """By how much a step became longer though a cause went."""
     limit_ns = (1 + MATERIAL_STEP_RATIO) * outcome.before_ns
     if outcome.said != "did not help" or outcome.measured_ns < limit_ns:
         return ""
-    how = slower_or_faster(outcome.before_ns, outcome.measured_ns)
-    return f", the step is {how} (if B is the earlier version, name it first)"
+    return f", the step is {slower_or_faster(outcome.before_ns, outcome.measured_ns)}"
 
 
 MOST_STEPS = 200  # that a recording is asked for: more make files that nobody wants to open
