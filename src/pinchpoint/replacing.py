@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pinchpoint.errors import UnreadableFile, UsageError
 
@@ -158,6 +158,33 @@ def held(path: Path) -> Iterator[None]:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+
+
+def lock(file: IO[Any]) -> None:
+    """Lock an open file until it is closed; BlockingIOError if another process has done so."""
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # not every file system has locks
+        return
+
+
+@contextmanager
+def in_turn(folder: Path) -> Iterator[None]:
+    """Alone among the processes that do so in this folder: to add to a file that is replaced."""
+    if fcntl is None:
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # not every file system has locks
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
 
 
 @cache

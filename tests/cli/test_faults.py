@@ -7,14 +7,18 @@ import os
 import shutil
 import subprocess
 import sys
+from os import truncate
 from pathlib import Path
 
 import pytest
 
 from fuzz.commands import RUNS_A_PROGRAM, good_files, places
+from fuzz.readers import attacks
 from fuzz.samples import samples
 from pinchpoint import replacing
+from pinchpoint.capture.launch.folder import new_run_folder
 from pinchpoint.cli import main
+from pinchpoint.cli.sharing import note
 from pinchpoint.importers import open as opening
 
 DATA = Path(__file__).parents[1] / "data"
@@ -160,15 +164,46 @@ def test_two_that_write_the_same_leave_one_of_them_whole(tmp_path, writes, monke
         assert not list(folder.rglob(".pinchpoint-*")), words
 
 
+def test_two_notes_at_once_are_both_kept(tmp_path, monkeypatch):
+    """Between reading the note and replacing it no other process has its turn."""
+    fcntl = pytest.importorskip("fcntl")
+    usual, asked = note.replacing, []
+
+    def while_replacing(file):
+        number = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(number)
+        asked.append(file)
+        return usual(file)
+
+    monkeypatch.setattr(note, "replacing", while_replacing)
+    shutil.copy(TRACE, tmp_path / "a.json.gz")
+    assert [main(["note", str(tmp_path / "a.json.gz"), text]) for text in ("one", "two")] == [0, 0]
+    assert len(asked) == 2
+    assert [line.split()[1] for line in asked[0].read_text().splitlines()] == ["one", "two"]
+
+
+def test_two_runs_of_one_moment_have_a_folder_each(tmp_path, monkeypatch):
+    """Both looked for a name that is not there before either made its folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Path, "exists", lambda path: False)
+    made = {new_run_folder(None, "same") for _ in range(3)}
+    assert len(made) == 3
+
+
 class SlowRaw(io.FileIO):
-    """A file of a network: a few bytes at a time, and gone for good after ``lasts`` reads."""
+    """A file of a network: a few bytes at a time; after ``lasts`` reads it is gone, or ``then``."""
 
     lasts = 10**9
+    then = None
 
     def readinto(self, buffer):
         self.lasts -= 1
-        if self.lasts < 0:
+        if self.lasts < 0 and self.then is None:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), self.name)
+        if self.lasts < 0:
+            self.then()
         view = memoryview(buffer)
         return super().readinto(view[: min(len(view), 1000)])
 
@@ -176,7 +211,7 @@ class SlowRaw(io.FileIO):
         return b"".join(iter(lambda: self.read(1000), b""))
 
 
-def over_a_network(monkeypatch, paths, lasts):
+def over_a_network(monkeypatch, paths, lasts, then=None):
     """From now on these files are read so."""
     names, usual = set(map(str, paths)), io.open
 
@@ -184,7 +219,7 @@ def over_a_network(monkeypatch, paths, lasts):
         if str(file) not in names or mode != "rb":
             return usual(file, mode, buffering, *more, **named)
         raw = SlowRaw(str(file))
-        raw.lasts = lasts
+        raw.lasts, raw.then = lasts, then
         return raw if buffering == 0 else io.BufferedReader(raw)
 
     monkeypatch.setattr(io, "open", opened)
@@ -240,23 +275,29 @@ def test_a_file_that_vanishes_is_said(name, tmp_path, monkeypatch, capsys):
     assert "bug" not in said
 
 
-@pytest.mark.parametrize(
-    "name", ["zip", "perfetto", "rocprofv3", "rocprofv3 csv", "ascend table", "memory timeline"]
-)
-def test_a_file_that_grows_is_read_or_refused(name, tmp_path, monkeypatch, capsys):
-    paths = written(tmp_path, name)
-    look = opening._look
+@pytest.mark.parametrize("change", ["shorter", "longer"])
+def test_a_file_that_changes_while_it_is_read_is_read_or_refused(
+    change, tmp_path, monkeypatch, capsys
+):
+    """After the first thousand bytes of each reader's smallest file, and after four more."""
+    (tmp_path / "made").mkdir()
+    for name, attack in attacks(tmp_path / "made").items():
+        path = tmp_path / name.replace(" ", "-") / attack.given
+        if len(attack.files) > 1 or "/" in attack.given:
+            continue
+        for reads in (1, 5):
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(raw := attack.files[attack.given])
+            size = len(raw) // 2 if change == "shorter" else len(raw) + 5000
+            with monkeypatch.context() as only_now:
+                over_a_network(only_now, [path], reads, then=lambda p=path, n=size: truncate(p, n))
+                code = main(["memory" if name in OF_MEMORY else "diagnose", str(path)])
+            said = capsys.readouterr().err
+            assert code in (0, 2), (name, said)
+            assert code == 0 or "error: " in said, name
 
-    def look_then_grow(path):
-        head = look(path)
-        if path == paths[0]:
-            with path.open("ab") as file:
-                file.write(samples()[name].files[path.name][:50])
-        return head
 
-    monkeypatch.setattr(opening, "_look", look_then_grow)
-    assert main([samples()[name].commands[0], str(paths[0])]) in (0, 2)
-    assert "bug" not in capsys.readouterr().err
+OF_MEMORY = ("snapshot", "memory timeline")
 
 
 def written(folder, name):

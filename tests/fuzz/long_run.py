@@ -3,7 +3,8 @@
 ``--commands`` gives every command that takes a file what is no good one (``commands.py``).
 ``--readers`` damages small files and reads them, some hundred times as many as are diagnosed
 without it; ``--each N`` ends it when every reader had N mutants, PyTorch's ten times as many or
-what ``--pytorch`` says. ``readers.json`` in the folder of ``--keep`` has the same in numbers.
+what ``--pytorch`` says; ``--only perfetto`` is for that reader alone. ``readers.json`` in the
+folder of ``--keep`` has the same in numbers.
 """
 
 import argparse
@@ -34,6 +35,7 @@ def main() -> int:
     options.add_argument("--readers", action="store_true")
     options.add_argument("--each", type=int, default=10**9)
     options.add_argument("--pytorch", type=int)
+    options.add_argument("--only", choices=[name for reader in readers.READERS for name in reader])
     options.add_argument("--keep", type=Path, default=Path("build/fuzz"))
     chosen = options.parse_args()
     if chosen.commands:
@@ -79,6 +81,9 @@ def _readers(chosen: argparse.Namespace) -> int:
         tempfile.tempdir = scratch  # what readers unpack as well
         (home := Path(scratch) / "made").mkdir()
         found = readers.attacks(home)
+        if chosen.only is not None:
+            readers.READERS = tuple(each for each in readers.READERS if chosen.only in each)
+            found = {name: found[name] for reader in readers.READERS for name in reader}
         gc.freeze()  # all that is loaded stays: it need not be looked through again and again
         readers.limited()
         told, number = 0.0, 0

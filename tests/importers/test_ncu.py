@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 import pinchpoint as pp
 from importers.ncu_report import report, result, rule
 from pinchpoint.errors import PinchpointError, UnreadableFile
+from pinchpoint.importers.ncu import report_file
 from pinchpoint.importers.ncu.launch import decimal_sign, number, triple, unit_of
 
 DATA = Path(__file__).parents[1] / "data/ncu"
@@ -278,3 +280,18 @@ def test_launches_with_numbers_that_no_device_has_are_left_out(tmp_path, sound, 
     assert [trace.text(trace.health, "fact", i) for i in range(len(trace.health))] == ["rows-cut"]
     with pytest.raises(UnreadableFile, match="numbers that no device has"):
         pp.load(written(tmp_path, wrong, "page.txt"))
+
+
+def test_a_report_that_becomes_shorter_meanwhile_does_not_end_the_process(tmp_path, monkeypatch):
+    """What is mapped into memory and cut off would: SIGBUS."""
+    texts = []
+    path = tmp_path / "a.ncu-rep"
+    path.write_bytes(report([result(texts, "gemm", {"launch__grid_size": 3})], texts))
+    usual = report_file._read
+
+    def once_cut(content, shown):
+        os.truncate(path, 0)
+        return usual(content, shown)
+
+    monkeypatch.setattr(report_file, "_read", once_cut)
+    assert [launch.name for launch in pp.load(path).profiled_launches] == ["gemm"]

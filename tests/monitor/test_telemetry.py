@@ -38,6 +38,18 @@ def test_a_full_disk_stops_the_log_and_nothing_else():
     assert "No space left" in log.problem
 
 
+def test_a_log_that_another_writes_is_left_alone(tmp_path):
+    first = TelemetryLog(tmp_path / "t.csv")
+    first.add([Sample(7, "0", {"power_w": 1.0})])
+    before = (tmp_path / "t.csv").read_text()
+    with pytest.raises(UsageError, match="another process writes this log"):
+        TelemetryLog(tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text() == before
+    first.close()
+    TelemetryLog(tmp_path / "t.csv").close()
+    assert len((tmp_path / "t.csv").read_text().splitlines()) == 1
+
+
 def test_a_place_that_cannot_be_written_is_an_error_at_once(tmp_path):
     with pytest.raises(UsageError, match="No such file or directory"):
         TelemetryLog(tmp_path / "nowhere" / "t.csv")

@@ -34,6 +34,7 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader went away, for example ``| h
 OBJECTS_BETWEEN_COLLECTIONS = 400_000
 # These go on until they are ended, and answers leave garbage: they collect as Python does.
 _GOING_ON = ("serve", "mcp", "monitor")
+_UNTIL_CTRL_C = ("serve", "monitor")  # mcp ends with its input
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _TIME_NUMPY = ("bench", "crossover")  # how fast it is on all cores is what they are asked
 
@@ -45,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
     _stand_in_for_closed_streams()
     try:
-        code = _run(said)
+        code = _until_ctrl_c(said) if said and said[0] in _UNTIL_CTRL_C else _run(said)
         sys.stdout.flush()
         return code
     except PinchpointError as error:
@@ -70,6 +71,13 @@ def _stand_in_for_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _until_ctrl_c(words: list[str]) -> int:
+    from pinchpoint.cli.interruption import noted
+
+    with noted():
+        return _run(words)
 
 
 def _run(words: list[str]) -> int:

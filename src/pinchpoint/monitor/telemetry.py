@@ -1,5 +1,6 @@
 """Samples of devices and host while a program runs: a log that keeps them, and their summary."""
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from io import TextIOWrapper
@@ -11,6 +12,7 @@ from pinchpoint.monitor import reasons
 from pinchpoint.monitor.host import HostSource
 from pinchpoint.monitor.nvml import NoDevices, NvmlSource
 from pinchpoint.monitor.sample import METRICS, Missing, Sample, Sampler, Source
+from pinchpoint.replacing import lock
 
 COLUMNS = ("unix_ns", "device", *METRICS)
 
@@ -24,11 +26,15 @@ class TelemetryLog:
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises UsageError if the file cannot be made."""
+        """Raises UsageError if the file cannot be made, or another process writes it now."""
         self.problem: str | None = None
         self.path = path
         try:
-            self._file: TextIOWrapper | None = path.open("w", encoding="utf-8", newline="\n")
+            self._file: TextIOWrapper | None = _opened(path)
+        except BlockingIOError:
+            raise UsageError(
+                f"{path}: another process writes this log", hint="name another file"
+            ) from None
         except OSError as error:
             raise UsageError(
                 f"{path}: {error.strerror}", hint="name a file in a folder you may write to"
@@ -56,6 +62,28 @@ class TelemetryLog:
             self._file.flush()
         except OSError as error:
             self.problem = f"{self.path}: {error.strerror}; the samples after that are lost"
+
+
+def _opened(path: Path) -> TextIOWrapper:
+    """Empty, and locked until it is closed: rows of two would be mixed, some of them cut.
+
+    Raises BlockingIOError if it is locked already.
+    """
+    file = open(  # noqa: SIM115 - Path.open takes no opener
+        path,
+        "w",
+        encoding="utf-8",
+        newline="\n",
+        opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666),
+    )
+    try:
+        if path.is_file():
+            lock(file)
+            file.truncate()
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def row(sample: Sample) -> str:

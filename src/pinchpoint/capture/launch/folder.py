@@ -3,7 +3,9 @@
 import json
 import os
 import subprocess
+from contextlib import suppress
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 
 from pinchpoint.errors import UsageError
@@ -48,7 +50,7 @@ def new_run_folder(wanted: Path | None, label: str, *, shared: bool = False) -> 
     path = wanted or Path(DEFAULT_HOME) / f"{datetime.now():%Y%m%d-%H%M%S}-{label}"
     try:
         if wanted is None:
-            path = _unused(path)
+            path = _made_unused(path)
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()) and not shared:
             what = "an earlier run" if (path / RUN_FILE).exists() else "something else"
@@ -66,12 +68,13 @@ def new_run_folder(wanted: Path | None, label: str, *, shared: bool = False) -> 
     return path.resolve()
 
 
-def _unused(path: Path) -> Path:
-    """Several runs may start in the same second."""
-    number, candidate = 1, path
-    while candidate.exists():
-        number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
+def _made_unused(path: Path) -> Path:
+    """A new folder of this name, or with a number: several runs may start at the same moment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for candidate in chain([path], (path.with_name(f"{path.name}-{n}") for n in count(2))):
+        with suppress(FileExistsError):
+            candidate.mkdir()
+            break
     return candidate
 
 

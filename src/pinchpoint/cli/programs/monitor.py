@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from pinchpoint.cli.interruption import as_usual, came
 from pinchpoint.cli.output import has_unicode, may_write, note, show, show_plainly
 from pinchpoint.cli.page import Force
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
@@ -117,6 +118,8 @@ def _watch(
     log = TelemetryLog(log_path) if log_path else None
 
     def tick() -> None:
+        if came():
+            raise KeyboardInterrupt
         samples = board.refresh()
         _keep_textfile(prometheus, samples, board)
         if log is not None:
@@ -161,6 +164,7 @@ def _app(board: Board, interval_s: float, seconds: float | None, tick: Callable[
         raise MissingExtra(
             "--interactive needs Textual", hint=install_hint("tui", "textual")
         ) from None
+    as_usual()
     MonitorApp(board, tick, interval_s=interval_s, seconds=seconds).run()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pinchpoint.cli.output import show_plainly, wrote
 from pinchpoint.errors import UsageError
-from pinchpoint.replacing import replacing
+from pinchpoint.replacing import in_turn, replacing
 from pinchpoint.run_folder.notes import note_file, note_of
 
 
@@ -27,9 +27,10 @@ def command(recording: Path, /, *text: str) -> int:
     file = note_file(recording)
     line = f"{datetime.now().astimezone():%Y-%m-%d} {' '.join(text)}\n"
     try:
-        earlier = file.read_bytes() if file.exists() else b""
-        with replacing(file) as beside:
-            beside.write_bytes(earlier + line.encode("utf-8", "backslashreplace"))
+        with in_turn(file.parent):
+            earlier = file.read_bytes() if file.exists() else b""
+            with replacing(file) as beside:
+                beside.write_bytes(earlier + line.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}", hint="is the folder writable?") from None
     wrote(file)

@@ -71,6 +71,7 @@ def _serve(folder: Path, host: str, port: int, secret: str, *, local: bool) -> N
         raise MissingExtra(
             "serve needs Starlette and uvicorn", hint=install_hint("serve", "starlette", "uvicorn")
         ) from None
+    from pinchpoint.cli.sharing._server import Server
     from pinchpoint.serve.app import LOOPBACK_NAMES, application
     from pinchpoint.serve.index import Index, index_file
 
@@ -78,7 +79,7 @@ def _serve(folder: Path, host: str, port: int, secret: str, *, local: bool) -> N
     _allow_connections()
     index = Index(index_file(folder))
     app = application(folder, hosts=LOOPBACK_NAMES if local else None, key=secret, index=index)
-    server = uvicorn.Server(
+    server = Server(
         uvicorn.Config(
             app,
             log_level="error",

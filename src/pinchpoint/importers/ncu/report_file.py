@@ -5,7 +5,6 @@ header and a payload of sources, results and ranges. Only what the analyses need
 embedded binaries (most of the bytes) are skipped over.
 """
 
-import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import field
@@ -54,9 +53,8 @@ def read_report(path: Path, shown: Path) -> Launches:
     A report that is cut off gives the launches before the cut; one that is cut before its first
     launch is refused.
     """
-    with path.open("rb") as file:
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return _read(memoryview(content), shown)  # closed when the last view of it is gone
+    # Not mapped into memory: a file that becomes shorter meanwhile would end the process (SIGBUS).
+    return _read(memoryview(path.read_bytes()), shown)
 
 
 def _read(content: memoryview, shown: Path) -> Launches:
