@@ -60,6 +60,12 @@ def test_without_a_prediction_the_change_is_said(measured, end):
     assert fix_sentence(outcome(measured, None, None)).endswith(end)
 
 
+def test_a_step_that_grew_though_a_cause_went_says_how_much():
+    said = fix_sentence(outcome(15.0, (14.9, 15.1)))
+    assert said.endswith("it did not help, the step is 20.0 % slower")
+    assert "slower" not in fix_sentence(outcome(12.6, (12.55, 12.7)))
+
+
 def test_the_picture_has_before_predicted_and_measured():
     ladder = fix_ladder(outcome(8.57, (8.51, 8.63)))
     assert [rung.label for rung in ladder.rungs] == ["before", "predicted", "measured"]

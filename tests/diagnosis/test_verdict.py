@@ -10,6 +10,7 @@ from pinchpoint.diagnosis import verdict as module
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.trace import HostKind, RunFacts, RunSamples
 from pinchpoint.trace.run_samples import SampledThread
+from sampled_runs import SAVING, sampled, samples
 
 
 @pytest.fixture
@@ -192,3 +193,14 @@ def test_stacks_are_not_asked_for_where_the_run_has_them():
     assert "Python stacks" in verdict(bare)
     run = RunFacts(named=on_cpu(named=True))
     assert "Python stacks" not in verdict(replace(bare, run=run))
+
+
+def test_far_steps_that_hold_most_of_the_mean_step_come_first():
+    said = verdict(sampled(samples(SAVING)))
+    first, second = said.split(". ")[:2]
+    assert first == (
+        "Every 5 steps one takes 504 ms instead of 27.0 ms: save (train.py:88), in torch.save,"
+        " 91 % of the mean step"
+    )
+    assert second.startswith("The device bounds the typical step")
+    assert "But that is the typical step" in verdict(sampled(samples(SAVING, far_ms=60)))

@@ -55,10 +55,12 @@ def said(*found, **answers):
 def joined(monkeypatch):
     """The answer about a run from the answers about its bare window and the one with names."""
 
-    def join(bare, named=None, memory=None, bound_by=("host", "host")):
+    def join(bare, named=None, memory=None, bound_by=("host", "host"), timed=()):
         bare_trace, named_trace, memory_trace = stepping(100), stepping(200), stepping(300)
         run = RunFacts(
-            named=named_trace if named else None, memory=memory_trace if memory else None
+            named=named_trace if named else None,
+            memory=memory_trace if memory else None,
+            unprofiled_step_ns=timed,
         )
         bare_trace = replace(bare_trace, run=run)
         answers = {bare_trace: bare, named_trace: named, memory_trace: memory}
@@ -140,6 +142,13 @@ def test_a_cause_that_needs_names_is_kept_with_its_share_of_the_bare_step(joined
     assert found["python-gc"].finding.confidence == "medium"
     assert "its gain was scaled" in found["python-gc"].finding.evidence[-1].what
     assert answer(joined(bare, named), "python-gc").answer == "found"
+
+
+def test_what_only_names_show_counts_from_the_mean_step_where_that_is_todays(joined):
+    """As the ladder does: nine steps of 100 ns and one of 1,000."""
+    named = said(ranked("python-gc", 50, 200, PLACE))
+    (found,) = joined(said(python_gc="not checked"), named, timed=(100,) * 9 + (1000,)).found
+    assert found.predicted.base_ns == 190
 
 
 @pytest.mark.parametrize(("bound_by", "kept"), [(("host", "host"), 1), (("device", "host"), 0)])

@@ -175,6 +175,21 @@ def test_how_a_run_that_has_ended_passed(tmp_path, warm, early, before_s):
     assert (course.loader_starts, course.loader_workers, course.loader_start_ns) == (3, 8, 7)
 
 
+def test_a_run_that_was_ended_says_how_many_steps_took_how_long(tmp_path):
+    folder = run_folder(tmp_path / "run")
+    times = {"started_unix_ns": START_NS, "ended_unix_ns": START_NS + 28 * 10**9}
+    (folder / "run.json").write_text(json.dumps({"schema": SCHEMA} | times))
+    process = json.loads((folder / "processes/rank0.json").read_text())
+    warm = {"warm_unix_ns": START_NS + 8 * 10**9, "count": 1002, "cost_ns": 10**9}
+    for complete, counted in ((False, 1000), (True, None)):
+        (folder / "processes/rank0.json").write_text(
+            json.dumps(process | {"steps": warm, "complete": complete})
+        )
+        course = load(folder).run.course
+        assert course.counted == counted
+        assert course.counted_ns == 19 * 10**9
+
+
 def test_a_run_that_goes_on_has_no_course(tmp_path):
     assert load(run_folder(tmp_path / "run")).run.course is None
 

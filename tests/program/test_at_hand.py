@@ -1,11 +1,14 @@
 """Which files of this machine are shown beside a finding, and which never are."""
 
+import os
+
 import msgspec
 import pytest
 
 from pinchpoint.diagnosis.finding import Evidence, Finding, Location
 from pinchpoint.program.at_hand import with_code
 from pinchpoint.program.files import _parsed, source_of
+from pinchpoint.report.pages.report import code_lines
 from pinchpoint.trace import RunFacts, RunSamples, Source, Trace
 from pinchpoint.trace.run_samples import SampledThread
 
@@ -40,6 +43,15 @@ def test_the_lines_and_an_edit_that_fits_them(here, file):
     assert code.lines[2] == "    total += loss.item()"
     assert code.edited[2] == "    total += loss.detach()"
     assert len(code.edited) == len(code.lines)
+
+
+@pytest.mark.parametrize(("recorded_s", "newer"), [(100, True), (300, False)])
+def test_lines_of_a_file_that_is_newer_than_the_recording_say_so(here, recorded_s, newer):
+    os.utime(here / "train.py", (200, 200))
+    trace = Trace(Source(str(here / "a.json"), "kineto"), (), origin_ns=recorded_s * 10**9)
+    (found,) = with_code((finding("train.py"),), trace)
+    assert found.code.newer is newer
+    assert ("newer than the recording" in code_lines(found)[0]) is newer
 
 
 def test_of_a_function_that_begins_there_the_line_that_looks_saw_is_shown(here):

@@ -1,5 +1,7 @@
 """Runs in order of time: what changed, what was predicted, and what is kept of them."""
 
+import json
+import os
 import shutil
 from html import unescape
 from pathlib import Path
@@ -13,7 +15,7 @@ from pinchpoint.report.words.ranks import gain
 from pinchpoint.run_folder.notes import note_of
 from pinchpoint.serve.history import by_job, programs
 from pinchpoint.serve.index import Index, current, index_file
-from pinchpoint.serve.listing import ListedRecording, recordings
+from pinchpoint.serve.listing import ListedRecording, listed_as, recordings
 from pinchpoint.serve.pages import list_page, ranks_of
 from pinchpoint.serve.places import Place
 from pinchpoint.serve.reader import summary_of, summary_of_job
@@ -207,3 +209,18 @@ def test_a_note_that_leads_elsewhere_is_not_read(tmp_path):
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "a.json.note.md").symlink_to(tmp_path / "secret")
     assert note_of(tmp_path / "a.json") == ""
+
+
+def test_a_run_is_dated_by_when_it_began_not_by_its_files(tmp_path):
+    for name, began_s, changed_s in (("old", 1_000, 9_000), ("new", 2_000, 8_000)):
+        (tmp_path / name).mkdir()
+        facts = {"schema": "pinchpoint.run/1", "started_unix_ns": began_s * 10**9}
+        (tmp_path / name / "run.json").write_text(json.dumps(facts))
+        os.utime(tmp_path / name, (changed_s, changed_s))
+    found = recordings(tmp_path).recordings
+    assert [one.name for one in found] == ["new", "old"]
+    assert [one.when_ns for one in found] == [2_000 * 10**9, 1_000 * 10**9]
+    facts = {"schema": "pinchpoint.run/1", "started_unix_ns": 10**30}
+    (tmp_path / "old" / "run.json").write_text(json.dumps(facts))
+    os.utime(tmp_path / "old", (9_001, 9_001))
+    assert listed_as("old", tmp_path / "old").when_ns == 9_001 * 10**9

@@ -139,6 +139,7 @@ def look() -> Look:
         width=min(max(columns, 40), _WIDEST),
         colour=_has_colour(terminal),
         unicode=has_unicode(),
+        continues=terminal,
     )
 
 

@@ -64,6 +64,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     first_line: int  # number of the first of the lines
     lines: tuple[str, ...]  # as they are
     edited: tuple[str, ...] | None = None  # the same lines with the fix; null: none is known to fit
+    newer: bool = False  # the file was written after the recording: its lines may be others now
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

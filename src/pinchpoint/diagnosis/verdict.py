@@ -13,7 +13,7 @@ from pinchpoint.analysis.steps.in_steps import phases
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.diagnosis.evidence.exceptions import on_the_mean
+from pinchpoint.diagnosis.evidence.exceptions import most_of_the_mean, on_the_mean
 from pinchpoint.diagnosis.evidence.whole_run import before_the_steps, waits_for_others
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, shows_torch
@@ -33,14 +33,23 @@ def verdict(trace: Trace) -> str:
     if not parts.typical_ns:
         return _sampled(trace)
     if not parts.of_group("device") + parts.of_group("idle") + parts.of_group("exposed"):
-        return _without_device(trace, parts) + on_the_mean(trace) + _between_ranks(trace, parts)
+        said = _without_device(trace, parts)
+        return _with_the_mean(trace, said) + _between_ranks(trace, parts)
     held = _HELD_UP.get(facts.by)
     if held is not None and held(facts)[0] < facts.device_ratio:
         said = _held_up(facts, parts, *held(facts))
     else:
         said = _SENTENCES[facts.by](facts, parts)
-    said += on_the_mean(trace) + _before_the_steps(trace)
+    said = _with_the_mean(trace, said) + _before_the_steps(trace)
     return said + _quicker_than_most(trace, parts) + _between_ranks(trace, parts)
+
+
+def _with_the_mean(trace: Trace, said: str) -> str:
+    """What is said of the typical step, after what holds most of the mean one if not in it."""
+    first = most_of_the_mean(trace)
+    if not first:
+        return said + on_the_mean(trace)
+    return f"{first} {said.replace('this step', 'the typical step')}"
 
 
 def _before_the_steps(trace: Trace) -> str:

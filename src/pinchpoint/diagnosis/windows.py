@@ -25,6 +25,7 @@ import numpy as np
 from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.host.source_lines import places
+from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns
 from pinchpoint.analysis.steps.steps import steps
@@ -94,7 +95,8 @@ def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
     kept = list(common.values())
     new = [r for r in named.found if r.id in allowed and r.id not in {c.id for c in kept}]
     if base_ns and computes_on_cpu(named_trace):  # recording costs time everywhere there
-        ratio = base_ns / (steps(named_trace).typical_ns or base_ns)
+        usual_ns = min(base_ns, _usual_ns(trace) or base_ns)
+        ratio = usual_ns / (steps(named_trace).typical_ns or usual_ns)
         new = [_less(r, kept_ratio(trace, named_trace, r.finding)) for r in new]
     longer_ns = _longer_ns(named_trace, base_ns)
     kept += [_as_with_stacks(_scaled(r, ratio, base_ns), longer_ns) for r in new]
@@ -113,9 +115,13 @@ def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
 
 
 def _base_ns(trace: Trace, said: Diagnosis) -> int | None:
-    """The step that gains count from."""
+    """The step that gains count from, also where only the other window has any."""
     predicted = (r.predicted.base_ns for r in said.found if r.predicted)
-    return next(predicted, None) or corrected_step_ns(trace) or steps(trace).typical_ns
+    return next(predicted, None) or step_base_ns(trace) or _usual_ns(trace)
+
+
+def _usual_ns(trace: Trace) -> int | None:
+    return corrected_step_ns(trace) or steps(trace).typical_ns
 
 
 def _length_ratio(trace: Trace, named: Trace) -> float | None:
@@ -123,8 +129,7 @@ def _length_ratio(trace: Trace, named: Trace) -> float | None:
 
     Where the run timed steps without the profiler both are that step, and the ratio is 1.
     """
-    bare_ns = corrected_step_ns(trace) or steps(trace).typical_ns
-    named_ns = corrected_step_ns(named) or steps(named).typical_ns
+    bare_ns, named_ns = _usual_ns(trace), _usual_ns(named)
     return bare_ns / named_ns if bare_ns and named_ns else None
 
 

@@ -41,7 +41,20 @@ def with_code(findings: Sequence[Finding], trace: Trace) -> tuple[Finding, ...]:
     )
     program = program_of(trace)
     samples = run.samples if run else None
-    return tuple(_with_lines(finding, roots, program, samples) for finding in findings)
+    shown = (_with_lines(finding, roots, program, samples) for finding in findings)
+    return tuple(_dated(finding, trace.origin_ns, roots) for finding in shown)
+
+
+def _dated(finding: Finding, recorded_ns: int | None, roots: Sequence[Path]) -> Finding:
+    """The finding, saying of its lines whether their file was written after the recording."""
+    if finding.code is None or recorded_ns is None:
+        return finding
+    inmost = sorted(roots, key=lambda root: -len(root.parts))
+    there = (root / finding.code.file for root in inmost)
+    path = next((path for path in there if path.is_file()), None)
+    if path is None or path.stat().st_mtime_ns <= recorded_ns:
+        return finding
+    return msgspec.structs.replace(finding, code=msgspec.structs.replace(finding.code, newer=True))
 
 
 def _with_lines(

@@ -62,6 +62,24 @@ def units_kept(text: str) -> str:
     return _BEFORE_UNIT.sub(GLUE, text)
 
 
+_SHELL_WORD = regex(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
+
+
+def continued(command: str, room: int) -> list[str]:
+    """A command in lines of at most so many columns where its words allow it, each but the last
+    ending in a backslash: pasted into a shell, they are the same command."""
+    words = _SHELL_WORD.findall(command)
+    if " ".join(words) != command:  # a quote without its other, say
+        return [command]
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + 1 + len(word) + len(" \\") <= room:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"  {word}")
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
+
+
 # ------------------------------------------------------------------------------------------------
 # Columns of a table in a terminal: what fits, how wide, and what becomes of longer texts.
 
@@ -134,7 +152,7 @@ _BAR_WIDTH = 15  # columns of a bar for the whole
 _LEAST_BAR = 12  # the same beside a long label
 _LEAST_RUNG = 10  # columns of a bar of the ladder
 _MOST_RUNG = 60  # columns; longer bars tell no more and leave the words behind
-_WIDEST_TEXT = 110  # columns of a paragraph: longer lines are hard to read; tables use all of them
+_WIDEST_TEXT = 200  # columns of a paragraph, as tables beside it have; no eye follows longer lines
 _LONGEST_TEXT = 1000  # characters of a paragraph; names in it can have megabytes
 _WIDEST_LABEL = 24  # columns; a longer one pushes its text to the right
 _LEAST_ROOM = 20  # columns of a paragraph, however long the words before it
@@ -148,6 +166,7 @@ class Look:
     width: int = 80
     colour: bool = False
     unicode: bool = True
+    continues: bool = False  # commands that are too long go on below; else they stay whole
 
 
 @dataclass(frozen=True)
@@ -331,6 +350,8 @@ def _rows(line: _Line, look: Look) -> Iterator[str]:
     lead = plain(line.lead)
     room = max(min(look.width, _WIDEST_TEXT) - len(lead), _LEAST_ROOM)
     parts = wrap(glued, room, break_on_hyphens=False, break_long_words=not command) or [""]
+    if look.continues and _COMMAND.match(spaced(parts[-1])):
+        parts[-1:] = continued(spaced(parts[-1]), room)
     for position, part in enumerate(parts):
         before = _styled(lead, line.lead_style, look) if position == 0 else " " * len(lead)
         yield (before + _styled(spaced(part), line.style, look)).rstrip()

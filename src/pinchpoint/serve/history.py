@@ -63,7 +63,7 @@ def programs(found: Sequence[tuple[ListedRecording, Summary | None]]) -> tuple[P
     for recording, summary in found:
         by_name.setdefault(_program(recording, summary), []).append((recording, summary))
     return tuple(
-        Program(name, _with_changes(sorted(runs, key=lambda r: (r[0].modified_ns, r[0].name))))
+        Program(name, _with_changes(sorted(runs, key=lambda r: (r[0].when_ns, r[0].name))))
         for name, runs in by_name.items()
     )
 
@@ -194,6 +194,6 @@ def _by_name(jobs: list[list[_Ranked]]) -> dict[str, list[_Ranked]]:
 
 def _line(name: str, same: list[_Ranked]) -> tuple[ListedRecording, Summary]:
     slowest = max((summary for _, summary in same), key=lambda s: s.step_ns or 0)
-    newest = max(recording.modified_ns for recording, _ in same)
+    newest = max(recording.when_ns for recording, _ in same)
     whole = sum(recording.bytes or 0 for recording, _ in same)
     return ListedRecording(name, f"{len(same)} ranks", newest, whole), slowest

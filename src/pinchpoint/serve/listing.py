@@ -5,14 +5,17 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from pinchpoint.errors import PinchpointError
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.open import format_of
 from pinchpoint.importers.run_folder import FORMAT as RUN
+from pinchpoint.run_folder.documents import RunDocument, read
 from pinchpoint.run_folder.layout import RUN_FILE
 
 MOST_ENTRIES = 50_000  # of the file system that are looked at
 MOST_RECORDINGS = 1000
 DEEPEST = 8
+LATEST_NS = 1 << 63  # the year 2262: beyond it a file says nothing about when it was recorded
 _SUFFIXES = (
     *(".json", ".gz", ".trace", ".pickle", ".pkl", ".pb", ".csv", ".txt", ".log", ".prom"),
     *(".sqlite", ".nsys-rep", ".ncu-rep"),
@@ -27,6 +30,12 @@ class ListedRecording:
     format: str
     modified_ns: int
     bytes: int | None  # of a file
+    recorded_ns: int | None = None  # when a run began, where it says so
+
+    @property
+    def when_ns(self) -> int:
+        """When it was recorded, as far as is known: a copy has a file time of its own."""
+        return self.modified_ns if self.recorded_ns is None else self.recorded_ns
 
     @property
     def is_run(self) -> bool:
@@ -61,7 +70,7 @@ def recordings(root: Path, known: Known | None = None) -> Listing:
             break
         if recording := _recording(root, place, known or {}):
             found.append(recording)
-    found.sort(key=lambda r: (-r.modified_ns, r.name))
+    found.sort(key=lambda r: (-r.when_ns, r.name))
     return Listing(tuple(found), complete)
 
 
@@ -126,9 +135,10 @@ def listed_as(name: str, path: Path) -> ListedRecording | None:
     format_ = _format(path, facts.st_mtime_ns, facts.st_size)
     if format_ is None:
         return None
-    return ListedRecording(
-        name, format_, facts.st_mtime_ns, None if format_ == RUN else facts.st_size
-    )
+    if format_ != RUN:
+        return ListedRecording(name, format_, facts.st_mtime_ns, facts.st_size)
+    began = _began(path, facts.st_mtime_ns)
+    return ListedRecording(name, format_, facts.st_mtime_ns, None, began)
 
 
 def _recording(root: Path, path: Path, known: Known) -> ListedRecording | None:
@@ -138,6 +148,15 @@ def _recording(root: Path, path: Path, known: Known) -> ListedRecording | None:
         if known[name] == (facts.st_mtime_ns, facts.st_size):
             return ListedRecording(name, "", facts.st_mtime_ns, facts.st_size)
     return listed_as(name, path)
+
+
+@lru_cache(maxsize=4 * MOST_RECORDINGS)
+def _began(run: Path, modified_ns: int) -> int | None:
+    try:
+        began = read(run / RUN_FILE, RunDocument).document.started_unix_ns
+    except PinchpointError:
+        return None
+    return began if began is not None and 0 < began < LATEST_NS else None
 
 
 @lru_cache(maxsize=4 * MOST_RECORDINGS)

@@ -267,7 +267,7 @@ def _quoted(name: str) -> str:
 
 
 def _row(recording: ListedRecording, base: str) -> dict[str, str]:
-    changed = datetime.fromtimestamp(recording.modified_ns / 1e9, UTC).astimezone()
+    changed = datetime.fromtimestamp(recording.when_ns / 1e9, UTC).astimezone()
     kind, quoted = "run" if recording.is_run else "report", _quoted(recording.name)
     return {
         "name": plain(recording.name or "this run", _NAME_LIMIT),

@@ -49,6 +49,8 @@ class RunCourse:
     loader_starts: int = 0  # iterators of loaders with worker processes that were made
     loader_workers: int = 0  # of the largest of these loaders
     loader_start_ns: int = 0  # in making them
+    counted: int | None = None  # steps from the third on, where only the first of them were timed
+    counted_ns: int = 0  # from the third on to the end, less what recording took
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from pinchpoint.analysis.memory.growth import growth
 from pinchpoint.analysis.memory.history import histories
 from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.analysis.memory.owners.phases import Phase
+from pinchpoint.report.assemble.memory import memory_report
 
 MIB = 1 << 20
 BASE = 100 * MIB
@@ -108,3 +109,20 @@ def test_host_memory_has_a_history_only_if_it_is_worth_one():
     r.memory(100 * MIB, 2, device=None)
     (host,) = histories(r.b.trace(origin_ns=0))
     assert host.device == -1
+
+
+def test_what_the_host_held_before_is_unknown_and_no_batch_is_promised():
+    """A profiler's totals of the host begin with the recording: parameters are not in them."""
+    r = Recorded()
+    r.total = 0
+
+    def forward() -> None:
+        r.within("aten::linear", lambda: r.memory(100 * MIB, 1, device=None))
+
+    r.within("train.py(10): main", forward, python=True)
+    r.memory(-100 * MIB, 1, device=None)
+    (host,) = memory_report(r.b.trace(origin_ns=0)).devices
+    assert host.peaks["requested"].bytes == 100 * MIB
+    assert host.beginning == "unknown"
+    assert any("before the recording" in doubt for doubt in host.doubts)
+    assert host.batch is None

@@ -8,6 +8,7 @@ import pytest
 import pinchpoint as pp
 from pinchpoint.cli import main
 from pinchpoint.importers.open import load
+from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.report.documents.causal import CausalDocument, causal_document
 from pinchpoint.report.pages.causal import causal_page
 from pinchpoint.report.terminal import render
@@ -61,6 +62,9 @@ def test_pieces_of_a_run_are_those_of_its_window_with_names():
     assert [one.name for one in pp.causal(run_of_both, "line").pieces] == [
         one.name for one in pp.causal(named, "line").pieces
     ]
+    # One path for one run: that of its report, which is of the window without stacks.
+    assert said.critical_path == diagnose(run_of_both).critical_path != alone.critical_path
+    assert (said.names_apart, alone.names_apart) == (True, False)
 
 
 def test_a_cut_that_there_is_not(capsys):

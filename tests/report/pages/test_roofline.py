@@ -1,6 +1,7 @@
 """The roofline in each form: terminal, SVG, HTML, JSON."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -20,6 +21,7 @@ from pinchpoint.report.html_page import static as html
 from pinchpoint.report.pages.roofline import roofline_page
 from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.report.terminal import Look, render
+from pinchpoint.trace import RunFacts
 from report_sample import full_report
 
 DATA = Path(__file__).parents[2] / "data/ncu"
@@ -27,14 +29,14 @@ EVIL = '</svg><script>alert("1")</script>\x1b[31m\n&'
 MS = 1_000_000
 
 
-def training(names=("aten::mm",), steps=2):
+def training(names=("aten::mm",), steps=2, shapes="[[4096,4096],[4096,4096]]"):
     """Steps of products of two bf16 matrices of 4096."""
     builder = TraceBuilder()
     for step in range(steps):
         builder.step(step, step * 10 * MS, 10 * MS)
         for i, name in enumerate(names):
             at = step * 10 * MS + 1000 * i
-            builder.op(name, at + 10, 500, shapes="[[4096,4096],[4096,4096]]",
+            builder.op(name, at + 10, 500, shapes=shapes,
                        dtypes='["c10::BFloat16","c10::BFloat16"]')  # fmt: skip
             builder.launch(at + 20, 10, "gemm", runs_at=at + MS * (1 + i), for_ns=200_000)
     return builder.trace()
@@ -144,3 +146,18 @@ def test_what_passes_its_roof_is_called_so_with_the_reason(document):
     text = " ".join(render(roofline_page(above)).split())
     assert "above the ceiling: mm (110.0 %): the L2 cache served a part" in text
     assert "above the ceiling: gather (400.0 %): bytes are counted from whole shapes" in text
+
+
+def test_a_run_whose_other_window_has_no_sizes_shows_the_one_with_names():
+    alone = training(shapes=None)
+    assert not any(point.bound for point in roofline_document(alone).points)
+    run = roofline_document(replace(alone, run=RunFacts(named=training())))
+    assert run.points == roofline_document(training()).points
+    assert run.utilisation.mfu > 0
+    assert run.notes[0].startswith("of the steps recorded with names")
+
+
+def test_tables_of_the_window_with_names_say_so():
+    said = diagnose(replace(training(shapes=None), run=RunFacts(named=training()))).tables
+    assert said["operators"].clock == "as recorded"
+    assert said["operators_by_shape"].clock == "as recorded with names"

@@ -1,6 +1,7 @@
 import re
 from dataclasses import replace
 
+import pytest
 from msgspec.structs import replace as replace_fields
 
 from exceptional_programs import now_and_then, two_kinds
@@ -12,7 +13,7 @@ from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.report.words.mean import mean_sentences
 from pinchpoint.report.words.steps import base_ns, step_sentence
-from pinchpoint.trace import RunFacts
+from pinchpoint.trace import RunCourse, RunFacts
 
 
 def test_kinds_of_steps_are_said_apart():
@@ -68,6 +69,19 @@ def test_the_run_speaks_where_the_recording_is_quicker():
     said = diagnose(replace(quiet, run=RunFacts(unprofiled_step_ns=timed)))
     assert said.steps.run_mean_ns == base_ns(said) == 20_000_000
     assert said.steps.run_excess_ns == 10_000_000
+
+
+@pytest.mark.parametrize(("each_ms", "range_ms"), [(40, (10, 40)), (20, (10, 38)), (5, (5, 38))])
+def test_the_steps_that_a_run_counted_are_within_what_it_says_of_their_mean(each_ms, range_ms):
+    timed = (10_000_000,) * 9 + (110_000_000,)
+    course = RunCourse(60 * 10**9, counted=1000, counted_ns=each_ms * 10**9)
+    run = RunFacts(unprofiled_step_ns=timed, course=course)
+    said = diagnose(replace(now_and_then("python", ()), run=run))
+    assert said.steps.run_counted_ns == each_ms * 10**6
+    low, high = said.steps.base_range_ns
+    assert (low, high) == (range_ms[0] * 10**6, pytest.approx(range_ms[1] * 10**6, rel=0.03))
+    told = f"its steps took at most {each_ms}.0 ms each" if each_ms > 9 else "at most 5.00 ms each"
+    assert (told in " ".join(mean_sentences(said))) == (each_ms != 20)
 
 
 def test_every_format_says_it():

@@ -193,7 +193,11 @@ def mean_range_ns(trace: Trace) -> tuple[int, int] | None:
     timed = timed_steps_ns(trace)
     if len(timed):
         error = 2 * float(np.std(timed)) / sqrt(len(timed))  # two standard errors of a mean
-        return round(max(mean_ns - error, int(timed.min()))), round(mean_ns + error)
+        # Some steps that are far longer than the others make the mean longer than a typical one.
+        least = min(usual, int(np.median(timed)), mean_ns)
+        edges = round(max(mean_ns - error, least)), round(mean_ns + error)
+        counted = counted_mean_ns(trace) or mean_ns
+        return min(edges[0], counted), max(edges[1], counted)
     if made is None:
         return None
     low, high = range_ns(made, AS_IT_IS)
@@ -203,6 +207,15 @@ def mean_range_ns(trace: Trace) -> tuple[int, int] | None:
 def timed_steps_ns(trace: Trace) -> NDArray[np.int64]:
     """Steps that the same run timed without the profiler; empty where it timed none."""
     return np.array(trace.run.unprofiled_step_ns if trace.run else (), np.int64)
+
+
+def counted_mean_ns(trace: Trace) -> int | None:
+    """At most what the mean of all steps that a run counted is, pauses included, where it ended
+    before it could say how long they took; None where it did say."""
+    course = trace.run.course if trace.run else None
+    if course is None or not course.counted:
+        return None
+    return rounded_mean(course.counted_ns, course.counted)
 
 
 def at_the_rate_of_the_run(trace: Trace, ns: int) -> int:

@@ -2,8 +2,9 @@
 
 ``profile_memory=True`` records each allocation and free with the totals after it, but no stack and
 no segments. The operators, modules and Python functions around an event on its thread take the
-place of the stack. What was there before recording is one block of unknown content. Sizes are
-those of the blocks, so all curves but the reserved one are *allocated* bytes.
+place of the stack. What a device held before recording is one block of unknown content; what the
+host held is not known: the profiler's totals of it begin with the recording. Sizes are those of the
+blocks, so all curves but the reserved one are *allocated* bytes.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.memory.allocator.lives import BEFORE, Lives, chained, lives
-from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay, curve
+from pinchpoint.analysis.memory.allocator.replay import AllocatorReplay, Beginning, curve
 from pinchpoint.analysis.memory.owners.stacks import OPERATOR_FILE
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
@@ -32,6 +33,10 @@ from pinchpoint.trace.arrays import Ints, Mask, distinct
 from pinchpoint.trace.intervals import NO_ROW, innermost, nest, nesting_order
 
 HOST = -1  # as a device: memory of the host
+_UNSEEN_ON_HOST = (
+    "what the host held before the recording (parameters, state of the optimizer) is not known: all"
+    " figures are of what was allocated since, and the largest batch that fits cannot be told"
+)
 
 _PYTHON = regex(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<function>.*)$")
 _MODULE = "nn.Module: "
@@ -208,10 +213,17 @@ def traced_replay(found: Traced, device: int) -> AllocatorReplay:
         active=requested[1:],
         reserved=found.reserved[mine],
         base=(int(requested[0]), int(requested[0]), int(requested[0]), 0),
-        beginning="late start" if blocks.before.any() else "whole",
-        doubts=(),
+        beginning=_beginning(blocks, device),
+        doubts=(_UNSEEN_ON_HOST,) if device == HOST else (),
         slack_curve=none,
     )
+
+
+def _beginning(blocks: Lives, device: int) -> Beginning:
+    """A profiler counts the host's memory from its own start on: its totals begin at nothing."""
+    if device == HOST:
+        return "unknown"
+    return "late start" if blocks.before.any() else "whole"
 
 
 def _with_unknown(blocks: Lives, size: int, end: int) -> Lives:

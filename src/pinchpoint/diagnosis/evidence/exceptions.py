@@ -4,6 +4,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.frames import Owner, owners
 from pinchpoint.analysis.mean.mean_step import ExceptionalCause, MeanStep, mean_differs, mean_step
+from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.steps.in_steps import window_of
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind
@@ -69,6 +70,19 @@ def on_the_mean(trace: Trace) -> str:
         f" But that is the typical step, and the mean one takes {duration(mean.steady_ns)} in the"
         f" trace: {takes_more(mean, again[0])} ({what_it_is(again[0])})."
     )
+
+
+# Of the mean step, in one cause that comes again: what bounds the typical step is then the lesser.
+MOST_OF_MEAN_RATIO = 0.5
+
+
+def most_of_the_mean(trace: Trace) -> str:
+    """For the verdict: the far steps that hold most of the mean step; empty where none do."""
+    rare, base_ns = material(trace), step_base_ns(trace)
+    if not rare or not base_ns or rare[0].ns_per_step < MOST_OF_MEAN_RATIO * base_ns:
+        return ""
+    share = 100 * rare[0].ns_per_step / base_ns
+    return f"{sentence_of_rare(trace, rare[0])}, {share:.0f} % of the mean step."
 
 
 # Of the excess: a function that only these steps run and that takes so much of it is what they do.

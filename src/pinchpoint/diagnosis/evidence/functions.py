@@ -1,6 +1,6 @@
 """Functions that pass over memory far more often than their work needs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -45,8 +45,12 @@ class FarFunction:
     @property
     def evidence(self) -> tuple[Evidence, ...]:
         """What it takes and what it needs."""
-        outside = max(row.outside_bytes for row in self.rows)
-        inside = max(row.inside_bytes for row in self.rows)
+        return self.evidence_with(self.rows)
+
+    def evidence_with(self, rows: Sequence[Row]) -> tuple[Evidence, ...]:
+        """The same, with the bytes of some of its rows: those that a finding speaks of."""
+        outside = max(row.outside_bytes for row in rows)
+        inside = max(row.inside_bytes for row in rows)
         return (
             *self.work.evidence,
             Evidence("one pass each would take", self.needs_ns, "ns per step"),

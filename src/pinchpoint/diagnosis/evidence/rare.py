@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
+from pinchpoint.analysis.mean.mean_step import DIFFERENT_RATIO, mean_without_profiler_ns
 from pinchpoint.analysis.mean.rare_steps import RareCause, rare_causes
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.time.host_activity import GapKind
@@ -91,7 +92,10 @@ def evidence(trace: Trace, cause: RareCause) -> Iterator[Evidence]:
     assert trace.run.samples is not None
     samples, longest = trace.run.samples, cause.steps[0]
     yield Evidence("typical step of the run", cause.step_ns, "ns")
-    yield Evidence("mean step of the run", samples.total_ns // max(samples.count, 1), "ns")
+    all_ns, again_ns = samples.total_ns // max(samples.count, 1), mean_without_profiler_ns(trace)
+    yield Evidence("mean step of the run", again_ns or all_ns, "ns")
+    if again_ns and abs(all_ns - again_ns) > DIFFERENT_RATIO * again_ns:
+        yield Evidence(f"mean of {samples.count} steps, with what came once", all_ns, "ns")
     yield Evidence("far steps like these", len(cause.steps), f"of {samples.count}")
     numbers = sorted(step.step for step in cause.steps)[:10]
     yield Evidence("their numbers", ", ".join(map(str, numbers)), "")

@@ -9,6 +9,7 @@ from pinchpoint.analysis.host.source_lines import Place
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep
 from pinchpoint.analysis.mean.mean_step import (
     ExceptionalCause,
+    counted_mean_ns,
     mean_differs,
     mean_range_ns,
     mean_step,
@@ -52,6 +53,7 @@ def mean_fields(trace: Trace) -> dict[str, Any]:
         "base_range_ns": mean_range_ns(trace) if _corrected(trace) else None,
         "run_mean_ns": round(float(np.mean(timed))) if len(timed) else None,
         "run_excess_ns": unrecorded_excess_ns(trace),
+        "run_counted_ns": counted_mean_ns(trace),
     }
 
 

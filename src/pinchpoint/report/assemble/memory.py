@@ -148,7 +148,7 @@ def _layers(found: Checkpointing) -> LayersItem:
 
 def _larger_batch(history: History, questions: Questions, capacity: int) -> Batch | None:
     """After a failure its own answer stands alone, unless the user asks for another device."""
-    if not len(history.replay):
+    if not len(history.replay) or history.device == HOST:  # what it held before is not known
         return None
     failed = failures(history)
     if not failed:

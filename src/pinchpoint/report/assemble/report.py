@@ -46,6 +46,7 @@ from pinchpoint.report.documents.causal import (
     shown_pieces,
     without_limit,
 )
+from pinchpoint.report.documents.clock import AS_RECORDED, WITH_NAMES
 from pinchpoint.report.documents.report import (
     DeviceInfo,
     Health,
@@ -167,7 +168,14 @@ def _facts(trace: Trace, health: Health, detailed: bool, **conclusions: Any) -> 
 def _tables(trace: Trace) -> dict[str, ResultTable]:
     from pinchpoint.report.tables.build import tables
 
-    return tables(windows.names_of(trace)) | tables(trace)
+    named = windows.names_of(trace)
+    if named is trace:
+        return tables(trace)
+    lent = {
+        id_: replace(table, clock=WITH_NAMES) if table.clock == AS_RECORDED else table
+        for id_, table in tables(named).items()
+    }
+    return lent | tables(trace)
 
 
 def _sums(trace: Trace) -> dict[str, ResultTable]:

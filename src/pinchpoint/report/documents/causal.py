@@ -86,11 +86,15 @@ class CausalDocument(msgspec.Struct, frozen=True, kw_only=True):
     pieces: tuple[PieceInfo, ...]  # those that take 1 % of the step or more, 40 a cut
     why_not: str | None = None  # why there are none
     critical_path: CriticalPathInfo | None = None  # null: as why_not says
+    names_apart: bool = False  # pieces are of the window with names, the path of that without
 
 
 def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
-    """The document of one recording, of one cut or all; of a run, of its window with names."""
-    path, trace = trace.source.path, trace.with_names
+    """The document of one recording, of one cut or all; of a run, pieces of its window with names
+    and the critical path of the other."""
+    path, bare, trace = trace.source.path, trace, trace.with_names
+    # The path that reports show: recording names lengthens what the host does.
+    of_bare = critical_path_info(bare)
     found = profile(trace, tuple(Cut) if by is None else (Cut(by),))
     return CausalDocument(
         path=said(str(path)),
@@ -98,7 +102,8 @@ def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
         base=_base(trace),
         pieces=tuple(_info(trace, piece) for piece in found.pieces),
         why_not=found.why_not,
-        critical_path=critical_path_info(trace),
+        critical_path=of_bare or critical_path_info(trace),
+        names_apart=of_bare is not None and bare is not trace,
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Clock = Literal["unprofiled", "recorded"]
 AS_RECORDED, WITHOUT_PROFILER = "as recorded", "without the profiler"  # of the times of a table
+WITH_NAMES = "as recorded with names"  # the other window of a run, whose steps are longer
 
 
 def on_clock(report: Report, clock: Clock) -> Report:

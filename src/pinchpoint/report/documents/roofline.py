@@ -129,17 +129,24 @@ _MOST_SHAPES = 6  # of one operator, in one cell
 
 
 def roofline_document(trace: Trace, most: int = MOST_POINTS) -> RooflineDocument:
-    """The document of one recording, with at most so many points."""
+    """The document of one recording, with at most so many points.
+
+    Of a run whose window without names has no sizes, it is that of the window with names.
+    """
     from pinchpoint.analysis.limits.roofline import roofline
 
-    found = roofline(trace)
+    found, path, notes = roofline(trace), trace.source.path, []
+    if trace.with_names is not trace and not _placed(found):
+        of_names = roofline(trace.with_names)
+        if _placed(of_names):
+            found, trace, notes = of_names, trace.with_names, [_OF_NAMES]
     from pinchpoint.analysis.replay.utilisation import utilisation
 
     used = utilisation(trace) if trace.device_ops is not None else None
     points = found.points
     operators = not points or points[0].kind == "operator"
     return RooflineDocument(
-        path=said(str(trace.source.path)),
+        path=said(str(path)),
         device=None if found.roofs is None else plain(found.roofs.device),
         what="operators" if operators else "launches",
         roofs=_roofs(found.roofs),
@@ -148,8 +155,16 @@ def roofline_document(trace: Trace, most: int = MOST_POINTS) -> RooflineDocument
         time_ns=found.time_ns,
         not_placed_ratio=found.not_placed_ratio,
         utilisation=None if used is None else _utilisation(used),
-        notes=tuple(_notes(trace, found, used)),
+        notes=(*notes, *_notes(trace, found, used)),
     )
+
+
+_OF_NAMES = "of the steps recorded with names and sizes: the others have none"
+
+
+def _placed(found: "Roofline") -> bool:
+    """Whether anything has a place on it."""
+    return any(point.bound is not None for point in found.points)
 
 
 def _roofs(known: "Roofs | None") -> tuple[RoofInfo, ...]:

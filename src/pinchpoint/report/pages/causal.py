@@ -144,8 +144,12 @@ def _tables(document: CausalDocument, verbose: bool) -> Iterator[Block]:
         yield Text(
             "takes: host and device time, added; at least: what its device work needs, and how many"
             " times that it takes. The step without it, with its device work at that limit, and"
-            " without its host time; critical: what of it is on the critical path. -: not known"
+            " without its host time; critical: what of it is on the critical path"
+            f"{_OF_NAMES * document.names_apart}. -: not known"
         )
+
+
+_OF_NAMES = " of the steps recorded with names, which differs from the one above"
 
 
 def _row(piece: PieceInfo) -> tuple[str, ...]:

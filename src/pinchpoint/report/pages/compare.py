@@ -66,7 +66,10 @@ def _answer(found: ProfileComparison) -> str:
         return ""
     gone = fixed_words(found.fix)
     said = fix_sentence(found.fix)
-    return f"{gone} went: {said}" if gone else f"{said[:1].upper()}{said[1:]}"
+    if not gone:
+        return f"{said[:1].upper()}{said[1:]}"
+    reversed_ = found.fix.said == "did not help"
+    return f"{gone} went: {said}{'. If B is the earlier version, name it first' * reversed_}"
 
 
 def _name(path: str) -> str:
@@ -78,9 +81,10 @@ def _headline(found: ProfileComparison) -> str:
         return "a side has no step: nothing to compare"
     text = "The run took" if found.a.whole_run else "As recorded, a step takes"
     text += f" {duration(found.a_step_ns)} in A and {duration(found.b_step_ns)} in B"
-    if found.change_ratio is not None:
+    unprofiled = _unprofiled(found)
+    if found.change_ratio is not None and not unprofiled:  # one ratio, that of the last step named
         text += f" ({relative(found.a_step_ns, found.b_step_ns)})"
-    text += _sureness(found) + _unprofiled(found)
+    text += _sureness(found) + unprofiled
     if cannot_tell(found):
         return text
     if found.causes:
@@ -106,11 +110,13 @@ def _unprofiled(found: ProfileComparison) -> str:
     a, b = found.a.unprofiled_step_ns, found.b.unprofiled_step_ns
     if a is None or b is None:
         return ""
-    text = f"; without the profiler {_both(a, b)}"
     mean_a, mean_b = found.a.mean_step_ns, found.b.mean_step_ns
     if mean_a is None or mean_b is None or (mean_a, mean_b) == (a, b):
-        return text
-    return f"{text}; on average, exceptional steps and all kinds included, {_both(mean_a, mean_b)}"
+        return f"; without the profiler {_both(a, b)}"
+    return (
+        f"; without the profiler {duration(a)} and {duration(b)}; on average, exceptional steps and"
+        f" all kinds included, {_both(mean_a, mean_b)}"
+    )
 
 
 def _both(a_ns: int, b_ns: int) -> str:

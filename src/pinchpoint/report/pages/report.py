@@ -194,12 +194,15 @@ def code_lines(finding: Finding) -> tuple[str, ...]:
     code, hint = finding.code, (finding.hint or "").splitlines()
     if code is None:
         return ()
-    where = f"# {code.file}:{code.first_line}"
+    where = f"# {code.file}:{code.first_line}{_NEWER * code.newer}"
     if code.edited is None:
         as_it_is = tuple(f"  {line}".rstrip() for line in _trimmed(code.lines))
         return (where, *as_it_is, *(("# for example:", *hint) if hint else ()))
     changed = ndiff(code.lines, code.edited)
     return (where, *(line.rstrip() for line in changed if not line.startswith("?")))
+
+
+_NEWER = " as it is now: the file is newer than the recording"
 
 
 def _trimmed(lines: Sequence[str]) -> list[str]:

@@ -26,7 +26,17 @@ def fix_sentence(outcome: FixOutcome) -> str:
         said = f"{measured} {unit}{spread}, {in_unit(outcome.before_ns, unit)} before"
         return f"{said}: {_without_prediction(outcome)}{_doubt(outcome)}"
     predicted = f"predicted {in_unit(outcome.predicted_ns, unit)} {unit}"
-    return f"{predicted}, {measured}{spread}: {_ENDS[outcome.said]}{_doubt(outcome)}"
+    return (
+        f"{predicted}, {measured}{spread}: {_ENDS[outcome.said]}{_slower(outcome)}{_doubt(outcome)}"
+    )
+
+
+def _slower(outcome: FixOutcome) -> str:
+    """By how much a step became longer though a cause went."""
+    limit_ns = (1 + MATERIAL_STEP_RATIO) * outcome.before_ns
+    if outcome.said != "did not help" or outcome.measured_ns < limit_ns:
+        return ""
+    return f", the step is {slower_or_faster(outcome.before_ns, outcome.measured_ns)}"
 
 
 MOST_STEPS = 200  # that a recording is asked for: more make files that nobody wants to open

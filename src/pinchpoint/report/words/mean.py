@@ -6,8 +6,9 @@ from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.documents.report import ExceptionalStepInfo, Report, StepKindInfo
 from pinchpoint.report.quantity import duration, in_unit, time_unit
 from pinchpoint.report.words.run import outside_sentence, steps_of_run
-from pinchpoint.report.words.steps import counts_the_mean
+from pinchpoint.report.words.steps import base_ns, counts_the_mean
 
+_COUNTED_RATIO = 0.1  # host time differs by so much between two runs of one program
 _MOST_CAUSES = 3  # of exceptional steps, in one sentence
 
 
@@ -20,6 +21,8 @@ def mean_sentences(report: Report) -> Iterator[str]:
         yield mean
     if run := _run(report):
         yield run
+    if counted := _counted(report):
+        yield counted
     if outside := outside_sentence(report):
         yield outside
     if report.run is not None and report.run.alone and (timed := steps_of_run(report.run)):
@@ -141,6 +144,17 @@ def _run(report: Report) -> str | None:
         f"The run's mean is {duration(run_ns)}, the recorded steps' {duration(run_ns - more_ns)},"
         " without the profiler: what makes the difference was not recorded. More steps would"
         " show it (pinchpoint run --steps 60 --stacks)"
+    )
+
+
+def _counted(report: Report) -> str | None:
+    """What the number of steps says of the mean, where the few that were timed say otherwise."""
+    counted_ns, base = report.steps.run_counted_ns, base_ns(report)
+    if counted_ns is None or not base or abs(counted_ns / base - 1) < _COUNTED_RATIO:
+        return None
+    return (
+        f"By their number in the whole run its steps took at most {duration(counted_ns)} each,"
+        " pauses included: only the first ones were timed"
     )
 
 

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint.diagnosis.evidence.functions import far_functions
 from program import Program
 
 KERNEL = "void at::native::vectorized_elementwise_kernel<4, Functor<float> >(int)"
@@ -42,6 +45,16 @@ def test_a_tensor_of_all_pairs(outcome):
     assert evidence["read from and written for outside, at most"] == read + written
     assert finding.cost_ns_per_step == sum(TAKES_US.values()) * 1_000
     assert finding.location.function == "nearest"
+
+
+def test_the_summary_and_its_evidence_speak_of_the_same_rows(outcome):
+    """The backward pass reads a gradient as large as the tensor, which the summary leaves out."""
+    (finding,) = outcome("huge-intermediate", distances()).findings
+    (far,) = far_functions(distances(), lambda row: True)
+    backward = replace(far.rows[0], outside_bytes=BETWEEN_BYTES, inside_bytes=0)
+    both = replace(far, rows=(*far.rows, backward))
+    assert both.evidence_with(far.rows) == finding.evidence
+    assert both.evidence != finding.evidence
 
 
 def test_one_pass_takes_the_arithmetic_of_the_tensor(outcome):

@@ -60,7 +60,7 @@ def check(trace: Trace) -> Iterator[Found]:
                 f" {size(outside)}: {duration(one.work.ns_per_step)} of each step{also} where one"
                 f" pass would take {duration(one.needs_ns)}"
             ),
-            evidence=one.evidence,
+            evidence=one.evidence_with(huge),
             cost_ns_per_step=one.work.ns_per_step,
             changes=one.changes,
             location=one.work.place,
