@@ -197,6 +197,8 @@ class _Session:
             if before:
                 change = timing.median_ns / before["median_ns"] - 1
                 line += f" ({signed(change)} against before)"
+                if self._limit is not None and timing.batched.ci95_ns is None:
+                    line += ", too few rounds to judge it: allow more time"
             found.append(line + "".join(f" [{r.id}]" for r in timing.remarks))
         return found
 

@@ -45,6 +45,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if not said or said[0] not in _GOING_ON:
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
     _stand_in_for_closed_streams()
+    if (output := sys.modules.get("pinchpoint.cli.output")) is not None:
+        output.begin()  # another command of this process may have written
     try:
         code = _until_ctrl_c(said) if said and said[0] in _UNTIL_CTRL_C else _run(said)
         sys.stdout.flush()

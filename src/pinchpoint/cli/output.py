@@ -59,8 +59,13 @@ def wrote(path: Path, more: str = "") -> None:
     note(f"wrote {path}{more}")
 
 
+def begin() -> None:
+    """A command begins, and has written nothing."""
+    _WRITTEN.clear()
+
+
 def written() -> tuple[Path, ...]:
-    """What this process has written so far."""
+    """What this command has written so far."""
     return tuple(_WRITTEN)
 
 
