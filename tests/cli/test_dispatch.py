@@ -104,12 +104,13 @@ def test_error_text_cannot_drive_the_terminal(raising, capsys):
     assert capsys.readouterr().err == "error: \ufffd[31mred\ufffd[0m next line\ufffd\n"
 
 
-def test_an_interruption_is_one_line_about_what_is_left(raising, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("pinchpoint.cli.output._WRITTEN", [])
+def test_an_interruption_is_one_line_about_what_is_left(raising, capsys, monkeypatch):
     raising(KeyboardInterrupt())
+    wrote(Path("of_another_command.html"))
+    capsys.readouterr()
     assert cli(["formats"]) == 130
     assert capsys.readouterr() == ("", "interrupted; nothing was written\n")
-    wrote(Path("a.html"))
+    monkeypatch.setattr("pinchpoint.cli.output.begin", lambda: wrote(Path("a.html")))
     assert cli(["formats"]) == 130
     assert capsys.readouterr().err == "wrote a.html\ninterrupted; written before: a.html\n"
 
