@@ -295,9 +295,13 @@ def test_a_module_that_gets_the_same_values_is_called_again(again):
     assert again(step) == {"Encoder": (3, 1)}
 
 
-@pytest.mark.parametrize("what", ["values", "weights", "dropout", "gradients", "an object", "all"])
-def test_what_may_answer_otherwise_is_not_called_again(again, what):
+@pytest.mark.parametrize(
+    "what", ["values", "weights", "dropout", "gradients", "an object", "all", "size"]
+)
+def test_what_may_answer_otherwise_is_not_called_again(again, what, monkeypatch):
     encoder, head = encoder_and_head()
+    if what == "size":  # what is new could be in what was not looked at, or nowhere
+        monkeypatch.setattr("pinchpoint.capture.process.same_inputs.MOST_ELEMENTS", 32)
     prompt, grads = torch.ones(4, 8), what == "gradients"
     if what == "dropout":
         encoder.drop = torch.nn.Dropout()
@@ -316,6 +320,6 @@ def test_what_may_answer_otherwise_is_not_called_again(again, what):
                 encoder(prompt + number if what == "values" else prompt)
             if what == "weights":
                 encoder.weight.data.mul_(0.5)
-            head(prompt if what == "all" else prompt - number)
+            head(torch.ones(8, 8) - number if what == "size" else prompt - number * (what != "all"))
 
     assert again(step) == {}

@@ -8,6 +8,7 @@ objects whose content cannot be seen.
 
 import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -20,7 +21,9 @@ from pinchpoint.frozen import dataclass
 STEPS = 3  # in turn: two might be alike by chance, as two tokens are
 MOST_CALLS = 32  # in a step, for each depth
 MOST_DEPTH = 3  # a pipeline, its model, the encoder in it
-MOST_ELEMENTS = 1 << 22  # of one tensor: its sums need memory of 96 MiB for a moment
+MOST_ELEMENTS = 1 << 22  # of one tensor; larger ones are left alone
+IN_A_STEP = 1 << 24  # elements of all tensors: 0.1 s of a CPU
+PIECE = 1 << 20  # elements summed at once, which need 24 MiB for a moment
 SAMPLED = 1 << 12  # weights of one parameter, of the last ones: what trains changes them all
 PARAMETERS = 8
 _PLAIN = (int, float, str, bytes, bool, type(None))
@@ -29,12 +32,15 @@ _BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 
 @dataclass(frozen=True)
 class _Call:
-    """One call; ``sums``: none if it may answer otherwise each time."""
+    """One call. Without ``given``: what it was given could not be looked into."""
 
     model: str
     place: tuple[str, int, str] | None
-    told_by: tuple[Any, ...]
-    sums: tuple[Any, ...]
+    module: int = 0
+    told_by: tuple[Any, ...] = ()  # shapes and plain values; how often weights were written to
+    given: tuple[Any, ...] = ()  # sums over the bits of its tensors
+    weights: tuple[Any, ...] = ()  # and of samples of its weights
+    settled: bool = False  # with the same values it gives the same answer
 
 
 class SameInputs:
@@ -45,7 +51,8 @@ class SameInputs:
         self._steps: list[list[_Call]] = []
         self._inside: list[bool] = []  # modules that are running; whether each is looked at
         self._entered: dict[int, int] = {}  # of this step, by depth
-        self._thread = 0
+        self._thread = self._elements = 0
+        self.cost_ns = 0
         self._handles: list[Any] = []
 
     @property
@@ -57,6 +64,7 @@ class SameInputs:
         """Hear of all modules from now on."""
         hooks: Any = sys.modules["torch.nn.modules.module"]
         self._steps, self._inside, self._entered = [[]], [], {}
+        self._elements = 0
         self._thread = threading.get_ident()
         self._handles = [
             hooks.register_module_forward_pre_hook(self._enters),
@@ -67,7 +75,7 @@ class SameInputs:
         """None while more steps are to be watched; at the end what was called again."""
         if len(self._steps) < STEPS:
             self._steps.append([])
-            self._entered = {}
+            self._entered, self._elements = {}, 0
             return None
         self.end()
         return list(_again(self._steps))
@@ -87,29 +95,40 @@ class SameInputs:
         mine = threading.get_ident() == self._thread and self._inside
         if not (mine and self._inside.pop()):
             return
+        began_ns = time.perf_counter_ns()
         try:
             call = self._call(sys.modules["torch"], module, args, kwargs)
         except Exception:  # subclasses, devices without an operator: the program comes first
-            call = _Call(type(module).__name__, None, (), ())
+            call = _Call(type(module).__name__, None)
         self._steps[-1].append(call)
+        self.cost_ns += time.perf_counter_ns() - began_ns
 
     def _call(self, torch: Any, module: Any, args: Any, kwargs: Any) -> _Call:
         name, place = type(module).__name__, self._place()
-        seen = _is_settled(torch, module) and _all_seen(torch, (args, kwargs))
-        if not seen or graph_is_captured():
-            return _Call(name, place, (), ())
-        given = Leaves(torch)
-        given.add((args, kwargs))
+        leaves = Leaves(torch)
+        leaves.add((args, kwargs))
+        given = [leaf.tensor for leaf in leaves.found]
+        elements = sum(tensor.numel() for tensor in given)
+        seen = _all_seen(torch, (args, kwargs)) and not graph_is_captured()
+        fits = elements <= MOST_ELEMENTS and self._elements + elements <= IN_A_STEP
+        if not (elements and seen and fits):
+            return _Call(name, place)
+        self._elements += elements
         own = [*module.parameters(), *module.buffers()]
-        tensors = [leaf.tensor for leaf in given.found]
-        if not tensors or any(t.numel() > MOST_ELEMENTS for t in tensors):
-            return _Call(name, place, (), ())
         versions = tuple(t._version for t in own if not t.is_inference())
-        shapes = tuple((tuple(t.shape), t.dtype) for t in tensors)
-        parts = [*tensors, *(p.detach().reshape(-1)[:SAMPLED] for p in own[-PARAMETERS:])]
+        shapes = tuple((tuple(t.shape), t.dtype) for t in given)
+        weights = [p.detach().reshape(-1)[:SAMPLED] for p in own[-PARAMETERS:] if p.numel()]
+        settled = _is_settled(torch, module)
         with torch.no_grad():
-            sums = tuple(_sum_of_bits(torch, t) for t in parts if t.numel())
-        return _Call(name, place, (id(module), versions, shapes, _words(args, kwargs)), sums)
+            return _Call(
+                name,
+                place,
+                id(module),
+                (shapes, _words(args, kwargs), versions),
+                tuple(_sum_of_bits(torch, t) for t in given if t.numel()),
+                tuple(_sum_of_bits(torch, t) for t in weights),
+                settled,
+            )
 
 
 def _is_settled(torch: Any, module: Any) -> bool:
@@ -140,26 +159,38 @@ def _sum_of_bits(torch: Any, tensor: Any) -> Any:
     x = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if x.dtype is torch.bool or x.is_complex():
         x = x.to(torch.uint8) if x.dtype is torch.bool else torch.view_as_real(x).reshape(-1)
-    bits = x.view(getattr(torch, _BITS[x.element_size()])).to(torch.int64)
-    weights = torch.arange(1, len(bits) + 1, device=x.device) * 0x9E3779B1 | 1
-    return (bits * weights).sum()
+    bits = x.view(getattr(torch, _BITS[x.element_size()]))
+    total = torch.zeros((), dtype=torch.int64, device=x.device)
+    for number, piece in enumerate(bits.split(PIECE)):
+        weights = torch.arange(1, len(piece) + 1, device=x.device) * 0x9E3779B1 | 1
+        total += (piece.to(torch.int64) * weights).sum() * (2 * number + 1)
+    return total
 
 
 def _again(steps: list[list[_Call]]) -> Iterator[dict[str, Any]]:
-    """Kinds of modules all of whose calls came again, if other calls did not."""
+    """Kinds of modules all of whose calls came again, if others were given something new.
+
+    Where nothing is seen to be new, the loop may be a measurement, which repeats by intent.
+    """
     torch = sys.modules["torch"]
     calls = [call for step in steps for call in step]
-    known = [call for call in calls if call.sums]
-    summed = [s.reshape(1).cpu() for call in known for s in call.sums]
-    read = iter(torch.cat(summed).tolist() if summed else [])
-    by_kind: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for call in known:
-        by_kind[call.model].append((*call.told_by, *islice(read, len(call.sums))))
-    open_kinds = {call.model for call in calls if not call.sums}
-    new = {kind for kind, told in by_kind.items() if 2 * len(set(told)) > len(told)}
-    if not open_kinds and not new:
-        return  # a measurement, which computes the same thing by intent
-    for kind, told in by_kind.items():
-        if kind not in open_kinds | new:
-            place = next(call.place for call in known if call.model == kind)
+    sums = [s.reshape(1).cpu() for call in calls for s in (*call.given, *call.weights)]
+    read = iter(torch.cat(sums).tolist() if sums else [])
+    inputs: dict[str, list[Any]] = defaultdict(list)
+    all_of_it: dict[str, list[Any]] = defaultdict(list)
+    for call in calls:
+        given, weights = (tuple(islice(read, len(part))) for part in (call.given, call.weights))
+        if given:
+            inputs[call.model].append((call.module, call.told_by[:2], given))
+            all_of_it[call.model].append((call.module, call.told_by, given, weights))
+    if not any(_mostly_new(told) for told in inputs.values()):
+        return
+    unsure = {call.model for call in calls if not (call.given and call.settled)}
+    for kind, told in all_of_it.items():
+        if kind not in unsure and not _mostly_new(told):
+            place = next(call.place for call in calls if call.model == kind)
             yield {"model": kind, "place": place, "calls": len(told), "distinct": len(set(told))}
+
+
+def _mostly_new(told: list[Any]) -> bool:
+    return 2 * len(set(told)) > len(told)

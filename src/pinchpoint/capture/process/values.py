@@ -115,18 +115,25 @@ class ValuesLook:
             self._cost_ns = 0
         self._calls, self._batches, self._attention, self._masks = [], [], {}, {}
         self._session.clock.disturb()
-        if self._after and not compile_count():
-            self._same.begin()
-        elif self._after:
+        if self._after and not self._watches_more():
             self.stop()
+
+    def _watches_more(self) -> bool:
+        """Whether calls of some more steps are compared now."""
+        with contextlib.suppress(Exception):  # torch before 2.1 has no such hooks
+            if self._document and not compile_count():
+                self._same.begin()
+        return self._same.watches
 
     def _watched(self) -> None:
         """Another of the steps after the look, in which calls are compared, has ended."""
         self._session.clock.disturb()
         try:
             again = self._same.step_ends()
-            if again:
-                write_json(self._path(), self._document | {"again": again})
+            if again is not None:
+                cost_ns = self._document["cost_ns"] + self._same.cost_ns
+                more = {"again": again, "cost_ns": cost_ns}
+                write_json(self._path(), self._document | more)
         except Exception:
             again = []
         if again is not None:
