@@ -7,7 +7,7 @@ import uvicorn
 from pinchpoint.cli.interruption import came
 
 
-class Server(uvicorn.Server):
+class Server(uvicorn.Server):  # type: ignore[misc]  # not followed: it may be absent
     """Asks in each turn of its loop, ten times a second, whether it has been ended already."""
 
     async def on_tick(self, counter: int) -> bool:
