@@ -72,8 +72,8 @@ def _refuse_options(cls: Any) -> None:
             raise TypeError(f"{cls.__qualname__}.{field.name}: only a default is known here")
 
 
-# Instances after which ``__init__`` is compiled: that takes 0.2 ms, as setting the fields of so many
-# one by one does. Of ten classes that a diagnosis makes instances of, nine have fewer.
+# Instances after which ``__init__`` is compiled: that takes 0.2 ms, as setting the fields of so
+# many one by one does. Of ten classes that a diagnosis makes instances of, nine have fewer.
 _FEW = 32
 
 
