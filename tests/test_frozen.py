@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -84,3 +84,40 @@ def test_options_are_honoured_or_refused() -> None:
 
     with pytest.raises(TypeError, match="only a default"):
         Hidden()
+
+    @frozen.dataclass(frozen=True)
+    class OfTheClass:
+        limit: ClassVar[int] = 7
+
+    with pytest.raises(TypeError, match="only a default"):
+        OfTheClass()
+
+
+def test_the_first_instances_are_as_the_later_ones_are() -> None:
+    @frozen.dataclass(frozen=True)
+    class Base:
+        x_ns: int
+        label: "str | None" = None
+
+    @frozen.dataclass(frozen=True)
+    class Derived(Base):
+        parts: list[int] = dataclasses.field(default_factory=list)
+        seen: int = 0
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "seen", self.x_ns + 1)
+
+    for _ in range(2 * frozen._FEW):
+        assert Base(1).__dict__ == Base(label=None, x_ns=1).__dict__ == {"x_ns": 1, "label": None}
+        assert Derived(2, parts=[3]).__dict__ == {"x_ns": 2, "label": None, "parts": [3], "seen": 3}
+        assert Derived(2).parts is not Derived(2).parts
+    assert [f.name for f in dataclasses.fields(Base)] == ["x_ns", "label"]
+
+
+@pytest.mark.parametrize("given", [((), {}), ((1, 2, 3), {}), ((1,), {"x_ns": 2}), ((), {"y": 1})])
+def test_arguments_that_do_not_fit_are_refused_from_the_first_instance_on(given: Any) -> None:
+    fresh = declared_by(frozen.dataclass)[1]
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            fresh(*given[0], **given[1])
+    assert fresh(1).x_ns == 1

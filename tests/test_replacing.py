@@ -2,6 +2,7 @@
 
 import os
 import stat
+import tempfile
 
 import pytest
 
@@ -97,7 +98,7 @@ def test_no_folder_is_no_place(tmp_path):
 
 
 def test_what_killed_processes_left_is_swept_and_what_is_in_use_is_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     module._sweep.cache_clear()
     with scratch_folder() as used, replacing(tmp_path / "out") as beside:
         beside.write_text("half")

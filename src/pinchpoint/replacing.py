@@ -8,9 +8,7 @@ replaced at all.
 import errno
 import os
 import re
-import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -142,6 +140,8 @@ def replacing(path: Path, *, lasting: bool = False) -> Iterator[Path]:
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A temporary folder, gone after the block; what killed processes left is swept first."""
+    import tempfile
+
     home = Path(tempfile.gettempdir())
     _sweep(home, f"{_SCRATCH}*/{_LOCK}")
     with tempfile.TemporaryDirectory(prefix=_SCRATCH) as folder:
@@ -193,6 +193,8 @@ def _sweep(folder: Path, pattern: str) -> None:
     for left in left_behind(folder, pattern):
         with suppress(OSError):
             if left.name == _LOCK:
+                import shutil
+
                 shutil.rmtree(left.parent, ignore_errors=True)
             else:
                 left.unlink()
@@ -250,6 +252,8 @@ def _move(beside: Path, target: Path, *, there: bool) -> None:
     except OSError as error:
         if not there or error.errno not in _ONLY_IN_PLACE:
             raise
+        import shutil
+
         shutil.copyfile(beside, target)
 
 

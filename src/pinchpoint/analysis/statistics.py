@@ -1,5 +1,7 @@
 """Means and medians over the values that are known; nan where none is."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from pinchpoint.frozen import dataclass
@@ -50,6 +52,15 @@ def spread(values: Ints) -> Spread | None:
     ordered = np.sort(values)
     at = (0, (n - 1) // 2, -(-9 * n // 10) - 1, n - 1)
     return Spread(n, *(int(ordered[i]) for i in at))
+
+
+def median(values: Iterable[float]) -> float:
+    """As ``statistics.median``, whose module takes 5 ms to import: fractions, decimals."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return (ordered[middle - 1] + ordered[middle]) / 2
 
 
 # ------------------------------------------------------------------------------------------------

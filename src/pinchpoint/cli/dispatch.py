@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -98,6 +97,8 @@ def _run(words: list[str]) -> int:
 
 
 def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
     close = get_close_matches(name, commands(), n=1)
     if close:
         return f"did you mean: pinchpoint {close[0]}"

@@ -2,9 +2,7 @@
 
 import errno
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -96,6 +94,8 @@ def must_be_writable(path: Path, beginning: bytes = b"", *, force: bool = True) 
         with suppress(FileNotFoundError):
             path.stat()  # a link to itself, a name that is too long
         if not path.exists():
+            import tempfile
+
             tempfile.TemporaryFile(dir=path.resolve().parent, prefix=".pinchpoint-").close()
     except (OSError, RuntimeError) as error:  # RuntimeError: a link to itself, before Python 3.13
         why = getattr(error, "strerror", None) or error
@@ -138,8 +138,11 @@ def _fill(path: Path, content: bytes) -> None:
 
 def look() -> Look:
     """What standard output can show."""
-    terminal = sys.stdout.isatty()
-    columns = shutil.get_terminal_size().columns if terminal else _LOG_WIDTH
+    terminal, columns = sys.stdout.isatty(), _LOG_WIDTH
+    if terminal:
+        import shutil
+
+        columns = shutil.get_terminal_size().columns
     return Look(
         width=min(max(columns, 40), _WIDEST),
         colour=_has_colour(terminal),

@@ -3,7 +3,6 @@
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from inspect import getdoc
@@ -112,6 +111,8 @@ def related(text: str) -> list[str]:
     words = {word for word in text.lower().replace("_", "-").split("-") if len(word) > 2}
     sharing = [r for r in rule_ids() if words & set(r.split("-"))]
     sharing.sort(key=lambda r: r.split("-")[0] not in words)
+    from difflib import get_close_matches
+
     close = get_close_matches(text.lower(), rule_ids(), n=3, cutoff=0.75)
     return list(dict.fromkeys([*close, *sharing]))[:3]
 

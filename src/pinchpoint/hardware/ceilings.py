@@ -4,7 +4,6 @@ Kept as JSON, keyed by the fingerprint of device, driver, power limit and clocks
 driver or power limit does not inherit the figures of the old one.
 """
 
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +81,8 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
 
 def key_of(fingerprint: dict[str, Any]) -> str:
     """A short name for a fingerprint."""
+    import hashlib
+
     text = msgspec.json.encode(dict(sorted(fingerprint.items())))
     return hashlib.sha256(text).hexdigest()[:16]
 

@@ -4,7 +4,6 @@ One row an operation, in microseconds since 1970. Nothing of the host is in them
 ``trace_view.json``, which has both sides, they say shapes. Numbers may carry tabs, or be ``N/A``.
 """
 
-import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
@@ -65,6 +64,8 @@ _Columns = dict[str, Sequence[str]]
 
 def _columns(path: Path, plain: Path, timeline: "Timeline") -> Iterator[_Columns]:
     """Some rows at a time, by column."""
+    import csv  # every file is asked whether it is such a table
+
     csv.field_size_limit(_CSV_FIELD_BYTES)
     try:
         with io.TextIOWrapper(plain.open("rb"), "utf-8-sig", "replace", newline="") as file:

@@ -14,7 +14,7 @@ from pinchpoint.trace.snapshot import (
     MemorySnapshot,
     Stacks,
 )
-from pinchpoint.trace.table import Table, empty_table, table
+from pinchpoint.trace.table import Table, empty_table, once_per_table, table
 from pinchpoint.trace.tables import TABLES, Column
 from pinchpoint.trace.trace import (
     Device,
@@ -61,6 +61,7 @@ __all__ = [
     "Thread",
     "Trace",
     "empty_table",
+    "once_per_table",
     "once_per_trace",
     "table",
 ]

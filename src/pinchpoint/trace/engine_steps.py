@@ -7,9 +7,9 @@ SGLang: ``step[EXTEND bs=15 toks=15360]``, ``step[DECODE bs=32]``; TensorRT-LLM:
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
+from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 
 _VLLM = regex(

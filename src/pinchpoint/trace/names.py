@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from pinchpoint.trace.arrays import Mask
-from pinchpoint.trace.table import Table
+from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.table import Table, once_per_table
 from pinchpoint.trace.trace import Trace
 
 
@@ -52,8 +52,16 @@ def rows_named(trace: Trace, rows: Table, test: Callable[[str], bool]) -> Mask:
     The test is asked once for each name that the table uses: of all names of a trace, most are
     shapes, grids and arguments.
     """
-    used = np.flatnonzero(np.bincount(rows["name"], minlength=1))
+    used = names_used(rows)
     passes = np.zeros(len(trace.names), np.bool_)
     passes[used] = [test(trace.names[name]) for name in used.tolist()]
-    found: Mask = passes[rows["name"]]
+    if not passes.any():
+        return np.zeros(len(rows), np.bool_)
+    found: Mask = passes.take(rows["name"])
     return found
+
+
+@once_per_table
+def names_used(rows: Table) -> Rows:
+    """The names of a table's rows, each once, in order."""
+    return np.flatnonzero(np.bincount(rows["name"], minlength=1))

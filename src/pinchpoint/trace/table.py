@@ -1,7 +1,9 @@
 """A frozen table of numpy columns with explicit nulls."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from types import MappingProxyType
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -115,6 +117,21 @@ def _cast(values: Array, dtype: DTypeLike, missing: Mask | None) -> Array:
         if not ((values >= bounds.min) & (values < float(bounds.max) + 1)).all():
             raise OverflowError(f"a number that does not fit {bounds.dtype}")
     return values.astype(dtype, copy=False)
+
+
+def once_per_table(question: Callable[[Table], Array]) -> Callable[[Table], Array]:
+    """Remember a column that is worked out of a table's own for as long as the table lives."""
+    remembered: WeakKeyDictionary[Table, Array] = WeakKeyDictionary()
+
+    @wraps(question)
+    def ask(table: Table) -> Array:
+        try:
+            return remembered[table]
+        except KeyError:
+            answer = remembered[table] = _frozen(question(table))
+            return answer
+
+    return ask
 
 
 def empty_table(name: str) -> Table:

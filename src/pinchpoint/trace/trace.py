@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import wraps
-from html import escape
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -260,5 +259,7 @@ def _in_notebook(trace: Trace) -> str:
 
 
 def _safe(text: str) -> str:
+    from html import escape
+
     cut = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     return escape("".join(c if c.isprintable() else "\ufffd" for c in cut))

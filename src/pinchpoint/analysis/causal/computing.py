@@ -8,7 +8,7 @@ calls to the driver that launch nothing, count wholly. Waiting and loading are a
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums
+from pinchpoint.analysis.host.ancestry import nearest, operators_around, parents, subtree_sums
 from pinchpoint.analysis.host.attribution import launched_count
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.mean.exceptional_steps import exceptional_steps
@@ -123,7 +123,7 @@ def _dispatching(trace: Trace) -> Mask:
     host = trace.host_ops
     assert host is not None
     chain, none = parents(host), len(host)
-    in_operator = nearest(chain, host["kind"] == HostKind.OPERATOR) != none
+    in_operator = operators_around(trace)[:-1] != none
     frames = (host["kind"] == HostKind.PYTHON) & ~rows_named(trace, host, _is_builtin)
     framework = rows_named(trace, host, lambda name: _FRAMEWORK.search(name) is not None)
     around = nearest(chain, frames)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pinchpoint.analysis.tables.kernels import volume
+from pinchpoint.analysis.tables.kernels import volumes
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
@@ -52,11 +52,11 @@ def bytes_by_grid(trace: Trace, wanted: Mask) -> tuple[Floats, Mask]:
     )
     found = np.full(len(distinct), np.nan)
     indexed = np.zeros(len(distinct), np.bool_)
-    names, sizes = np.unique(distinct[:, 0]).tolist(), np.unique(distinct[:, 1:3]).tolist()
-    kernels = {name: _kernel(trace.names[name]) for name in names}
-    product = {size: volume(trace.names[size]) if size >= 0 else 0 for size in sizes}
-    for at, (name, grid, block, call) in enumerate(distinct.tolist()):
-        kernel, blocks, threads = kernels[name], product[grid], product[block]
+    kernels = {name: _kernel(trace.names[name]) for name in np.unique(distinct[:, 0]).tolist()}
+    product = np.append(volumes(trace), 0)  # the last one for -1: no block is known
+    distinct[:, 1:3] = product[distinct[:, 1:3]]
+    for at, (name, blocks, threads, call) in enumerate(distinct.tolist()):
+        kernel = kernels[name]
         given = calls.calls[call].call if call < len(calls.calls) else None
         if (match := kernel.indexed) and given and given.name == _GATHER:
             found[at] = 2 * given.element_bytes(0) * int(match[1]) * int(match[2]) * blocks

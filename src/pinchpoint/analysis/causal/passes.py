@@ -13,7 +13,7 @@ not made or read before. Results are what nothing later in the row reads.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 
 import numpy as np
@@ -30,7 +30,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, MemoryKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Rows
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.names import rows_named
 
 # Different ones: a single one has a limit of its own, and a loop over one measures it.
@@ -63,18 +63,19 @@ def rows_of_passes(trace: Trace) -> tuple[Row, ...]:
     ops, known = trace.device_ops, roofs(trace)
     if ops is None or trace.host_ops is None or known is None or known.memory is None:
         return ()
-    found = _instances(trace)
+    found = _operators(trace)
+    calls = launched_calls(trace).calls
     remembered: dict[tuple[tuple[int, ...], bool], list[_Pass]] = {}
     out: list[Row] = []
-    for (instance, backward), operators in found.operators.items():
-        key = (tuple(found.call[one] for one in operators), backward)
+    for begin, end in _with_neighbours(found, calls):
+        key = (tuple(found.call[begin:end].tolist()), bool(found.backward[begin]))
         if key not in remembered:
-            calls = launched_calls(trace).calls
             given = [calls[at] if 0 <= at < len(calls) else None for at in key[0]]
             remembered[key] = _passes(given, known)
         for one in remembered[key]:
-            rows = np.concatenate([found.rows[o] for o in operators[one.begin : one.end]])
-            out.append(_row(trace, one, rows, instance, backward=backward))
+            rows = np.concatenate(found.rows_of(begin + one.begin, begin + one.end))
+            instance = int(found.instance[begin])
+            out.append(_row(trace, one, rows, instance, backward=key[1]))
     return tuple(out)
 
 
@@ -101,12 +102,20 @@ def _row(trace: Trace, one: "_Pass", rows: Rows, instance: int, *, backward: boo
 
 
 @dataclass(frozen=True, eq=False)
-class _Instances:
-    """Operators that launch in the judged steps, by the call of a function that they belong to."""
+class _Operators:
+    """Operators that launch in the judged steps, those of one call of a function in a row."""
 
-    operators: dict[tuple[int, bool], list[int]]  # (row of the frame, backward): rows, in order
-    rows: dict[int, Rows]  # of device_ops, of each operator
-    call: dict[int, int]  # which of the distinct calls each operator is
+    instance: Rows  # the row of the function's frame
+    backward: Mask
+    call: Ints  # which of the distinct calls it is
+    rows: Rows  # of device_ops, of all of them in their own order
+    first: Rows  # where in ``rows`` those of each operator begin
+    count: Ints
+
+    def rows_of(self, begin: int, end: int) -> list[Rows]:
+        """Rows of ``device_ops`` of each of some operators."""
+        spans = zip(self.first[begin:end].tolist(), self.count[begin:end].tolist(), strict=True)
+        return [self.rows[first : first + count] for first, count in spans]
 
 
 _UNKNOWN = -1  # no call that can be part of a pass
@@ -137,7 +146,7 @@ def _frames(trace: Trace) -> Rows:
     return frame.astype(np.intp)
 
 
-def _instances(trace: Trace) -> _Instances:
+def _operators(trace: Trace) -> _Operators:
     host, ops, calls = trace.host_ops, trace.device_ops, launched_calls(trace)
     assert host is not None
     assert ops is not None
@@ -147,17 +156,36 @@ def _instances(trace: Trace) -> _Instances:
     mine = np.flatnonzero(
         device_ops_in_steps(trace) & (instance < none) & (ops["kind"] != DeviceKind.COLLECTIVE)
     )
-    mine = mine[np.lexsort((mine, calls.operator[mine]))]
-    begins = np.flatnonzero(np.diff(calls.operator[mine], prepend=-1))
+    mine = mine[np.argsort(calls.operator[mine], kind="stable")]
+    first = np.flatnonzero(np.diff(calls.operator[mine], prepend=-1))
+    row = mine[first]
+    operator = calls.operator[row]
+    backward = (forward[row] != operator) & (frame[operator] == none)
     copies = (ops["kind"] == DeviceKind.COPY) & (ops.filled("from_memory", 0) != MemoryKind.DEVICE)
-    found = _Instances({}, {}, {})
-    for some in np.split(mine, begins[1:]) if len(mine) else ():
-        operator = int(calls.operator[some[0]])
-        backward = bool(forward[some[0]] != operator and frame[operator] == none)
-        found.operators.setdefault((int(instance[some[0]]), backward), []).append(operator)
-        found.rows[operator] = some
-        found.call[operator] = _UNKNOWN if copies[some].any() else int(calls.which[some[0]])
-    return found
+    copied = np.logical_or.reduceat(copies[mine], first) if len(first) else np.zeros(0, np.bool_)
+    call = np.where(copied, _UNKNOWN, calls.which[row])
+    count = np.diff(first, append=len(mine))
+    # Calls of functions in the order of their first operators; one that calls another goes on after
+    # it, and keeps its operators together.
+    _, begins, group = np.unique(
+        2 * instance[row] + backward, return_index=True, return_inverse=True
+    )
+    order = np.argsort(begins[group], kind="stable")
+    return _Operators(
+        instance[row][order], backward[order], call[order], mine, first[order], count[order]
+    )
+
+
+def _with_neighbours(
+    found: _Operators, calls: tuple[LaunchedCall, ...]
+) -> Iterator[tuple[int, int]]:
+    """Calls of functions that run two such operators in a row, as spans of ``found``."""
+    over = np.array([_passes_over(call) for call in calls] + [False], np.bool_)[found.call]
+    ends = (np.diff(found.instance) != 0) | (np.diff(found.backward) != 0)
+    edges = np.concatenate(([0], np.flatnonzero(ends) + 1, [len(over)]))
+    pairs = np.flatnonzero(over[:-1] & over[1:] & ~ends)
+    for at in np.unique(np.searchsorted(edges, pairs, "right") - 1).tolist():
+        yield int(edges[at]), int(edges[at + 1])
 
 
 # ------------------------------------------------------------------------------------------------

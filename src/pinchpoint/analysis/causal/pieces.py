@@ -74,11 +74,15 @@ def _operator(trace: Trace, cut: Cut) -> Pieces:
     if host is not None:
         kind[: rows.operators] = host["kind"]
     found = _named(trace, kind == HostKind.OPERATOR)
-    if trace.device_ops is None:
-        return Pieces(found, np.zeros(0, np.int64))
-    launcher = launching_operators(trace)
-    none = 0 if host is None else len(host)
-    return Pieces(found, np.append(found[:none], NOBODYS)[launcher])
+    return Pieces(found, operators_of_device_ops(trace))
+
+
+def operators_of_device_ops(trace: Trace) -> Ints:
+    """Name of the operator that launched each row of ``device_ops``, or NOBODYS."""
+    host = trace.host_ops
+    names = np.zeros(0, np.int64) if host is None else host["name"].astype(np.int64)
+    found: Ints = np.append(names, NOBODYS)[launching_operators(trace)]
+    return found
 
 
 def _function(trace: Trace, cut: Cut) -> Pieces:

@@ -33,8 +33,9 @@ class Spent:
 
     def by_node(self, wanted: Mask) -> tuple[Ints, Ints, Mask]:
         """Time of wanted rows before each node, and in it; and which nodes are calls of them."""
-        mine = wanted[self.row]
-        before, within = mine & ~self.inside, mine & self.inside
+        mine = np.flatnonzero(wanted[self.row])
+        inside = self.inside[mine]
+        before, within = mine[~inside], mine[inside]
         nodes = len(self.gap_ns)
         gap = np.bincount(self.node[before], self.ns[before], nodes).astype(np.int64)
         own = np.bincount(self.node[within], self.ns[within], nodes).astype(np.int64)

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.regex import regex
-from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
+from pinchpoint.trace import HostKind, Table, Trace, once_per_table, once_per_trace
 from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows
 
 
+@once_per_table
 def parents(host_ops: Table) -> Rows:
     """The enclosing row of each row; ``len(host_ops)`` where there is none."""
     return host_ops.filled("parent", len(host_ops)).astype(np.int64)
@@ -28,14 +29,25 @@ def nearest(parent: Rows, wanted: Mask) -> Rows:
     costs its logarithm.
     """
     none = len(parent)
-    if not wanted.any():
+    itself = np.flatnonzero(wanted)
+    if not len(itself):
         return np.full(none, none, np.int64)
-    jump: Rows = np.append(np.where(wanted, np.arange(none), parent), none)
+    jump: Rows = np.append(parent, none)
+    jump[itself] = itself
     while True:
-        further: Rows = jump[jump]
+        further = jump.take(jump)  # half as long as jump[jump]
         if np.array_equal(further, jump):
             return jump[:-1]
         jump = further
+
+
+@once_per_trace
+def operators_around(trace: Trace) -> Rows:
+    """The innermost operator that is or encloses each row of ``host_ops``, and none for no row."""
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(1, np.int64)
+    return np.append(nearest(parents(host), host["kind"] == HostKind.OPERATOR), len(host))
 
 
 def within(parent: Rows, wanted: Mask) -> Mask:
@@ -70,6 +82,8 @@ def depths(parent: Rows) -> Rows:
 def subtree_sums(parent: Rows, values: Ints) -> Ints:
     """The value of each row plus those of all rows inside it."""
     total = values.astype(np.int64)
+    if not total.any():
+        return total
     depth = depths(parent)
     order = np.argsort(-_sortable(depth), kind="stable")
     edges = np.flatnonzero(np.diff(depth[order])) + 1

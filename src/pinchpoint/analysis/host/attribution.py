@@ -4,10 +4,11 @@ import re
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import above, nearest, parents, within
+from pinchpoint.analysis.host.ancestry import above, nearest, operators_around, parents
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.names import rows_named
 
 # Autograd names its nodes so; recordings of before 2022 lack the prefix and keep the suffix.
 _BACKWARD = regex(r"^autograd::engine::evaluate_function|Backward\d*$|AccumulateGrad$")
@@ -51,8 +52,7 @@ def launching_operators(trace: Trace) -> Rows:
         return np.zeros(0, np.int64)
     if host is None or not len(host):
         return np.zeros(len(ops), np.int64)
-    operator = nearest(parents(host), host["kind"] == HostKind.OPERATOR)
-    found: Rows = np.append(operator, len(host))[ops.filled("host_op", len(host))]
+    found: Rows = operators_around(trace)[ops.filled("host_op", len(host))]
     return found
 
 
@@ -109,11 +109,7 @@ def _matching_forward(host: Table, backward: Mask, outside: Mask) -> Rows:
 
 
 def _named(trace: Trace, host: Table, pattern: re.Pattern[str]) -> Mask:
-    used = np.flatnonzero(np.bincount(host["name"], minlength=len(trace.names)))
-    matches = np.zeros(len(trace.names), np.bool_)
-    matches[used] = [bool(pattern.search(trace.names[i])) for i in used]
-    found: Mask = matches[host["name"]]
-    return found
+    return rows_named(trace, host, lambda name: pattern.search(name) is not None)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -183,11 +179,12 @@ def _holds(rows: int, of: Rows) -> Mask:
     return found
 
 
+@once_per_trace
 def called_by_operators(trace: Trace) -> Mask:
     """Runtime calls made by operators and nodes of the backward pass, not by the program itself."""
     calls, host = trace.api_calls, trace.host_ops
     assert calls is not None
     if host is None or not len(host):
         return np.zeros(len(calls), np.bool_)
-    operator = within(parents(host), host["kind"] == HostKind.OPERATOR)[:-1]
-    return np.append(operator, False)[calls.filled("host_op", len(host))]
+    inside: Mask = operators_around(trace)[calls.filled("host_op", len(host))] < len(host)
+    return inside

@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations, pairwise
 from math import ceil, floor, sqrt
-from statistics import median
 
 import numpy as np
 
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, in_recorder
+from pinchpoint.analysis.statistics import median
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
 from pinchpoint.trace.run_samples import RunPart

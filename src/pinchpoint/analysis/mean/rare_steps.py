@@ -7,7 +7,6 @@ which the thread was ready to run for most of the rest, and got no core, is no d
 
 from collections import Counter
 from itertools import pairwise
-from statistics import median
 
 from pinchpoint.analysis.host.frames import (
     NAMELESS,
@@ -18,7 +17,7 @@ from pinchpoint.analysis.host.frames import (
     is_recorder,
 )
 from pinchpoint.analysis.replay.predict import corrected_step_ns
-from pinchpoint.analysis.statistics import rounded_mean
+from pinchpoint.analysis.statistics import median, rounded_mean
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, meaning_of
 from pinchpoint.frozen import dataclass

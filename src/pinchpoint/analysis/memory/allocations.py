@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pinchpoint.analysis.costs import OperatorCall
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import operators_around
 from pinchpoint.analysis.host.input_arguments import input_dtypes, input_shapes
 from pinchpoint.analysis.memory.history import once_per_history
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
@@ -20,6 +20,7 @@ from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, Frame, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows
+from pinchpoint.trace.names import rows_named
 
 if TYPE_CHECKING:
     from pinchpoint.analysis.memory.history import History
@@ -91,11 +92,9 @@ def driver_retries(trace: Trace) -> DriverRetries | None:
     calls, host = trace.api_calls, trace.host_ops
     if calls is None or host is None or not len(host) or not len(judged_steps(trace)):
         return None
-    operator = nearest(parents(host), host["kind"] == HostKind.OPERATOR)
-    asking = np.append(operator < len(host), False)
-    searching = np.array([bool(_SEARCHES.search(n)) for n in trace.names] + [False])
-    name_of = np.append(host["name"], len(trace.names))
-    asking &= ~searching[np.append(name_of[operator], len(trace.names))]
+    operator = operators_around(trace)
+    searching = rows_named(trace, host, lambda name: _SEARCHES.search(name) is not None)
+    asking = (operator < len(host)) & ~np.append(searching, False)[operator]
     by_operator = asking[calls.filled("host_op", len(host))]
     inside = rows_in_steps(trace, calls) & by_operator
     frees = np.flatnonzero((calls["kind"] == ApiKind.FREE) & inside)

@@ -119,7 +119,8 @@ def cost_in_windows(
     taken = np.zeros(len(start_ns))
     for thread in np.unique(threads).tolist():
         if (line := lines.get(thread)) is not None:
-            taken += line.until_ns(end_ns, costs) - line.until_ns(start_ns, costs)
+            until = line.until_ns(np.concatenate((end_ns, start_ns)), costs)
+            taken += until[: len(end_ns)] - until[len(end_ns) :]
     taken = np.minimum(taken, end_ns - start_ns - whole)
     cost: Ints = whole + taken.astype(np.int64)
     return cost

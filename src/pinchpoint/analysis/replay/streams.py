@@ -5,13 +5,14 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import Table, Trace
+from pinchpoint.trace import Table, Trace, once_per_table
 from pinchpoint.trace.arrays import Ints, Rows
 
 LONGEST_LAUNCH_LATENCY_NS = 10_000  # 3 to 8 µs on H100 and A100, recorded, with an empty stream
 OTHER_STREAM_WAIT_NS = 5_000  # a longer bubble is looked up for a cause on another stream
 
 
+@once_per_table
 def stream_ids(ops: Table) -> Rows:
     """A number for each pair of device and stream, by row."""
     keys = ops["device"].astype(np.int64) * (1 << 40) + ops.filled("stream", 0)

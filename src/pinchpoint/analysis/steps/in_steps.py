@@ -1,5 +1,7 @@
 """Which rows belong to the steps that are judged, and how much that is per step."""
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -75,8 +77,16 @@ def judged_steps(trace: Trace) -> JudgedSteps:
 
 def rows_in_steps(trace: Trace, table: Table) -> Mask:
     """True for rows of a host-side table that start inside a judged step."""
-    inside: Mask = judged_steps(trace).step_of(table["start_ns"]) >= 0
-    return inside
+    known = _rows_in_steps(trace)
+    if table not in known:
+        known[table] = judged_steps(trace).step_of(table["start_ns"]) >= 0
+        known[table].flags.writeable = False
+    return known[table]
+
+
+@once_per_trace
+def _rows_in_steps(trace: Trace) -> WeakKeyDictionary[Table, Mask]:
+    return WeakKeyDictionary()
 
 
 @once_per_trace

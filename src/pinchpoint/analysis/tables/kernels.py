@@ -1,6 +1,7 @@
 """Which kernels the device spends its time in: one row a distinct kernel name."""
 
 import math
+from contextlib import suppress
 
 import msgspec
 import numpy as np
@@ -20,7 +21,7 @@ from pinchpoint.hardware import find_spec
 from pinchpoint.trace import Device, DeviceKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows
 
-_SIZES = msgspec.json.Decoder(list[int])
+_SIZES, _MANY_SIZES = msgspec.json.Decoder(list[int]), msgspec.json.Decoder(list[list[int]])
 LAUNCHERS_SHOWN = 3  # enough to tell one dominant operator from several
 
 
@@ -176,18 +177,41 @@ def blocks_of_device_ops(trace: Trace) -> Rows:
     if ops is None:
         return np.zeros(0, np.int64)
     known = ops.known("grid")
-    blocks = np.zeros(len(trace.names), np.int64)
-    for position in np.unique(ops["grid"][known]):
-        blocks[position] = volume(trace.names[position])
-    return np.where(known, blocks[np.where(known, ops["grid"], 0)], 0)
+    return np.where(known, volumes(trace)[np.where(known, ops["grid"], 0)], 0)
 
 
-def volume(size: str) -> int:
-    """Blocks of a grid, or threads of a block, from their JSON text; 0 if it is no size."""
+@once_per_trace
+def volumes(trace: Trace) -> Ints:
+    """Blocks or threads that each name says which is the grid or block of a row of ``device_ops``;
+    0 of the others, and where it is no size."""
+    out = np.zeros(len(trace.names), np.int64)
+    ops = trace.device_ops
+    if ops is not None:
+        used = np.concatenate([ops[column][ops.known(column)] for column in ("grid", "block")])
+        names = np.flatnonzero(np.bincount(used))
+        out[names] = [_volume(size) for size in _sizes([trace.names[i] for i in names.tolist()])]
+    return out
+
+
+def _sizes(texts: list[str]) -> list[list[int]]:
+    """What JSON texts list; nothing where one is no list of whole numbers.
+
+    Together where each is one list, as a launch with another grid each time has thousands.
+    """
+    if all(t[:1] == "[" and t[-1:] == "]" and t.count("[") == t.count("]") == 1 for t in texts):
+        with suppress(msgspec.DecodeError, UnicodeError):
+            return _MANY_SIZES.decode(f"[{','.join(texts)}]")
+    return [_size(text) for text in texts]
+
+
+def _size(text: str) -> list[int]:
     try:
-        sizes = _SIZES.decode(size)
+        return _SIZES.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return 0
+        return []
+
+
+def _volume(sizes: list[int]) -> int:
     if not sizes or min(sizes) <= 0 or max(sizes) >= 1 << 31:
         return 0
     return min(math.prod(sizes), 2**63 - 1)

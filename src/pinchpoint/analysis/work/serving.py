@@ -1,10 +1,9 @@
 """Rounds of a serving engine: prefill and decode apart, how many requests and tokens, how fast."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.engine_steps import EngineStep, engine_step

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,6 +12,7 @@ import msgspec
 from pinchpoint.cli.output import counting, note, reading
 from pinchpoint.cli.recordings._window import NO_WINDOW, Window
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers import execution_trace, load
 from pinchpoint.importers.files.remote import is_url
 from pinchpoint.importers.open import as_folder, format_of, guarded

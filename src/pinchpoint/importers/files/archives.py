@@ -6,13 +6,10 @@ no name leads out of the temporary folder.
 """
 
 import errno
-import tarfile
-import tempfile
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from pinchpoint.errors import (
     HostileFile,
@@ -25,6 +22,10 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.importers.files.packed import Budget, Head, head_of, unpack
 from pinchpoint.replacing import scratch_folder
 from pinchpoint.run_folder.layout import RUN_FILE
+
+if TYPE_CHECKING:
+    import tarfile
+    import zipfile
 
 ZIP_MAGIC = b"PK\x03\x04"
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257  # POSIX and GNU; older tars have no mark
@@ -182,14 +183,18 @@ def _members(path: Path, archive: Path) -> Iterator[list[Member]]:
             start = file.read(len(ZIP_MAGIC))
             file.seek(0)
             if start == ZIP_MAGIC:
+                import zipfile
+
                 _check_directory(path, file)
                 found = _of_zip(stack.enter_context(zipfile.ZipFile(file)))
             else:
+                import tarfile
+
                 found = _of_tar(path, stack.enter_context(tarfile.open(fileobj=file, mode="r:")))
         yield [m for m in found if _is_of_the_user(m.name)]
 
 
-def _of_zip(archive: zipfile.ZipFile) -> list[Member]:
+def _of_zip(archive: "zipfile.ZipFile") -> list[Member]:
     return [
         Member(m.filename, lambda m=m: archive.open(m))  # type: ignore[misc]
         for m in archive.infolist()
@@ -197,7 +202,7 @@ def _of_zip(archive: zipfile.ZipFile) -> list[Member]:
     ]
 
 
-def _of_tar(path: Path, archive: tarfile.TarFile) -> list[Member]:
+def _of_tar(path: Path, archive: "tarfile.TarFile") -> list[Member]:
     found: list[Member] = []
     seen = 0
     while (info := archive.next()) is not None:
@@ -221,6 +226,8 @@ def _damage_said(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in _NO_DAMAGE:
+            import tempfile
+
             raise UnreadableFile(
                 f"{path}: cannot be unpacked ({error.strerror or error})",
                 hint=f"free space in {tempfile.gettempdir()}, or set TMPDIR",

@@ -6,7 +6,6 @@ anything: only what its bytes really unpack to counts, and it is bounded.
 
 import bz2
 import lzma
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -153,6 +152,8 @@ def _write(path: Path, target: IO[bytes], chunk: bytes) -> None:
     try:
         target.write(chunk)
     except OSError as error:
+        import tempfile
+
         raise UnreadableFile(
             f"{path}: cannot be unpacked ({error.strerror or error})",
             hint=f"free space in {tempfile.gettempdir()}, or set TMPDIR",

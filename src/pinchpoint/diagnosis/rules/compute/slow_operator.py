@@ -29,7 +29,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.causal.limits import KERNEL_START_NS, MEMORY_REACHED, needed_limits
-from pinchpoint.analysis.causal.pieces import Cut, pieces
+from pinchpoint.analysis.causal.pieces import Cut, operators_of_device_ops
 from pinchpoint.analysis.causal.profile import Piece, off_path
 from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.device.kernel_precision import Precision, precision_of_device_ops
@@ -208,9 +208,8 @@ def _is_product(of: LaunchedCall) -> bool:
 
 
 def _rows(trace: Trace, piece: Piece) -> Mask:
-    names = np.array([name == piece.name for name in trace.names], np.bool_)
-    mine = pieces(trace, Cut.OPERATOR).device
-    result: Mask = np.append(names, False)[mine] & device_ops_in_steps(trace)
+    mine = operators_of_device_ops(trace) == trace.names.index(piece.name)
+    result: Mask = mine & device_ops_in_steps(trace)
     return result
 
 

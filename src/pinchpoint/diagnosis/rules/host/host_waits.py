@@ -86,8 +86,10 @@ def check(trace: Trace) -> Iterator[Found]:
     base, windows = step_base_ns(trace), judged_steps(trace)
     if base is None or not len(windows):
         raise NotChecked("no step is known")
+    thread = np.full(len(windows), steps(trace).thread, np.int64)
+    did = host_did(trace, thread, windows.start_ns, windows.end_ns)
     for kinds in ((GapKind.WAIT, GapKind.DATA), (GapKind.SYNC,)):
-        waits = _longest(trace, kinds)
+        waits = _longest(trace, did, kinds)
         if waits is None or waits.ns_per_step < max(LEAST_GAIN_RATIO * base, LEAST_NS):
             continue
         if not _may_be_told(trace, waits, base):
@@ -114,15 +116,12 @@ def _has_stacks(trace: Trace) -> bool:
     return trace.host_ops is not None and bool((trace.host_ops["kind"] == HostKind.PYTHON).any())
 
 
-def _longest(trace: Trace, kinds: tuple[GapKind, ...]) -> _Waits | None:
+def _longest(trace: Trace, did: HostPieces, kinds: tuple[GapKind, ...]) -> _Waits | None:
     """The waits of these kinds in one function, most time together."""
     windows = judged_steps(trace)
-    thread = np.full(len(windows), steps(trace).thread, np.int64)
-    did = host_did(trace, thread, windows.start_ns, windows.end_ns)
     does = activity(trace)[did.row]
-    at = np.flatnonzero(
-        np.isin(does, kinds) & ((does != GapKind.SYNC) | _launches_later(trace, did))
-    )
+    at = np.flatnonzero(np.isin(does, kinds))
+    at = at[(does[at] != GapKind.SYNC) | _launches_later(trace, did.asked[at], did.end_ns[at])]
     if not len(at):
         return None
     start, end, row = did.start_ns[at], did.end_ns[at], did.row[at]
@@ -150,15 +149,15 @@ def _longest(trace: Trace, kinds: tuple[GapKind, ...]) -> _Waits | None:
     )
 
 
-def _launches_later(trace: Trace, did: HostPieces) -> Mask:
-    """Whether something is launched in the same step after each piece: its end may be awaited."""
+def _launches_later(trace: Trace, step: Ints, end_ns: Ints) -> Mask:
+    """Whether something is launched after each piece in its step: its end may be awaited."""
     calls, windows = trace.api_calls, judged_steps(trace)
-    if calls is None:
-        return np.zeros(len(did.row), np.bool_)
+    if calls is None or not len(step):
+        return np.zeros(len(step), np.bool_)
     launches = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH, ApiKind.COPY))
     started = np.sort(calls["start_ns"][launches])
-    ends = windows.end_ns[did.asked]
-    later: Mask = np.searchsorted(started, ends) > np.searchsorted(started, did.end_ns)
+    ends = windows.end_ns[step]
+    later: Mask = np.searchsorted(started, ends) > np.searchsorted(started, end_ns)
     return later
 
 
