@@ -49,9 +49,10 @@ STRETCHED_RATIO = 3.0  # against the usual duration of the same launch
 FEWEST_ALIKE = 16  # launches, for a median that a few stretched ones do not move
 # Of the device time; a neighbour that computes all the time takes about half.
 LEAST_LOST_RATIO = 0.15
-# Where only the launches themselves can tell. A scheduler's slices have one length: on an H100 that
-# two processes shared, the middle 80 % of 40 lost turns lay within 2 % of 2.5 ms.
+# Where only the launches themselves can tell: enough for a spread.
 FEWEST_TURNS = 8
+# A scheduler's slices have one length: on an H100 that two processes shared, the middle 80 % of 40
+# lost turns lay within 2 % of 2.5 ms.
 ALIKE_RATIO = 0.2
 
 
