@@ -87,7 +87,7 @@ class Attack:
 
 MADE = (
     *("nsys", "bench folder", "DCGM exporter text", "pinchpoint telemetry"),
-    *("rocpd", "TensorFlow stats", "load test"),
+    *("rocpd", "TensorFlow stats", "load test", "Ascend database"),
 )
 
 
@@ -130,7 +130,13 @@ READERS = (
     *(("zip", "zip of two", "tar", "plain tar"), ("nsys",), ("nsys trace CSV", "nsys sums CSV")),
     *(("ncu report",), ("ncu details", "ncu text", "ncu raw")),
     *(("rocprofv3",), ("rocprofv3 csv",), ("rocpd", "rocprof 1")),
-    *(("perfetto",), ("ascend table",), ("memory timeline",), ("execution trace",)),
+    *(
+        ("perfetto",),
+        ("ascend table",),
+        ("Ascend database",),
+        ("memory timeline",),
+        ("execution trace",),
+    ),
     *(("run folder",), ("bench folder",), ("snapshot",), ("xplane",)),
     *(("DCGM exporter text",), ("pinchpoint telemetry",)),
     *(("nvidia-smi CSV",), ("nvidia-smi dmon",)),
