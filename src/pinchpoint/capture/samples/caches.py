@@ -35,7 +35,9 @@ class Caches:
         if sys.getallocatedblocks() > MOST_BLOCKS:
             return
         kind = functools._lru_cache_wrapper
-        found = (_note(one) for one in gc.get_objects() if type(one) is kind)
+        # Who refers to its type, and not all objects there are: among them are tuples that other
+        # threads are still making, which fail there (SystemError) once somebody else holds them.
+        found = (_note(one) for one in gc.get_referrers(kind) if type(one) is kind)
         for note in found:
             if note is not None:
                 self._seen[note["file"], note["line"], note["function"]] = note
