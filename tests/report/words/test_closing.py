@@ -32,6 +32,16 @@ def test_a_busy_device_is_healthy():
     assert closing_sentence(report) == HEALTHY
 
 
+def test_kernels_of_which_no_name_tells_leave_the_answer_open():
+    report = with_parts(
+        part("other", "other kernels", "device", 90), part("gemm", "g", "device", 9)
+    )
+    assert closing_sentence(report) == (
+        "No cause that was checked is worth 3 % of the step. How fast its kernels could be, 91 % of"
+        " the step, no name of theirs tells; their counters do: pinchpoint ncu"
+    )
+
+
 def test_a_window_shorter_than_the_loaders_queue_is_said():
     short = Unanswered(
         id="dataloader-starved", why="", record="16 steps or more", needs=Need.LONGER

@@ -101,7 +101,7 @@ def _nothing(report: Report, where: str, worth: str) -> str:
             f"No cause of programs on CPUs that was checked is {worth}"
             f" ({len(report.not_applicable)} others are causes on devices).{doubt}"
         )
-    if said := doubt + _heaviest(report):
+    if said := doubt + _heaviest(report) or _of_unknown_kernels(report):
         return f"No cause that was checked is {worth}.{said}"
     return f"Nothing worth fixing here: no cause is {worth}."
 
@@ -187,6 +187,22 @@ def _not_judged(report: Report) -> str:
     of = f" of {piece.shapes}" if piece.shapes else ""
     why = f": {piece.known}" if piece.known else ""
     return f" How fast {piece.name}{of}{where}, {share} of the step, could be is not known{why}."
+
+
+_UNNAMED = "other"  # the part of kernels that no category takes
+MOSTLY_RATIO = 0.5  # of the step: the rest of it is the smaller part
+
+
+def _of_unknown_kernels(report: Report) -> str:
+    """The doubt where most of a step are kernels of which no name tells what they do."""
+    step_ns = sum(part_ns(part) for part in report.breakdown)
+    unknown_ns = sum(part_ns(part) for part in report.breakdown if part.part == _UNNAMED)
+    if unknown_ns <= MOSTLY_RATIO * step_ns:
+        return ""
+    return (
+        f" How fast its kernels could be, {100 * unknown_ns / step_ns:.0f} % of the step, no name"
+        " of theirs tells; their counters do: pinchpoint ncu"
+    )
 
 
 def _undecided(report: Report) -> str:
