@@ -108,7 +108,7 @@ SAMPLES = {
     "run folder": lambda f: [run_folder(f)],
     "DCGM exporter text": lambda f: text(f, "metrics.txt", SCRAPE),
     "nvidia-smi dmon": lambda _: [DATA / "nvidia-smi/dmon.log"],
-    "nvidia-smi table": lambda f: text(f, "gpu.log", BOXES),
+    "nvidia-smi table": lambda f: text(f, "gpu.log", 2 * BOXES),
     "pinchpoint telemetry": telemetry_log,
     "nvidia-smi CSV": lambda _: [DATA / "nvidia-smi/nvidia-smi.csv"],
     "xplane": lambda _: [DATA / "xplane/h100_train.xplane.pb.gz"],

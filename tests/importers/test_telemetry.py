@@ -332,3 +332,20 @@ def test_boxes_dated_by_half_days_and_without_a_date(tmp_path):
 def test_a_title_of_nvidia_smi_without_devices_is_refused(tmp_path):
     with pytest.raises(UnreadableFile, match="without a device"):
         pp.load(written(tmp_path, "| NVIDIA-SMI 535.183.01 |\n"))
+    with pytest.raises(UnreadableFile, match="one look at devices"):
+        pp.load(written(tmp_path, BOXES))
+
+
+def test_the_hole_of_a_log_that_was_emptied_is_left_out(tmp_path):
+    hole = "\0" * 100_000
+    text = f"index, memory.used [MiB]\n{hole}0, 5 MiB\n{hole}0, 6 MiB\n"
+    trace = pp.load(written(tmp_path, text))
+    assert [device.number for device in trace.devices] == [0]
+    assert series(trace, "memory_used_bytes", 0)[1] == [5 * 2**20, 6 * 2**20]
+
+
+def test_what_a_script_printed_before_the_header_is_passed_over(tmp_path):
+    text = BOXES + "index, memory.used [MiB]\n0, 5 MiB\n0, 6 MiB\n"
+    trace = pp.load(written(tmp_path, text))
+    assert trace.source.format == "nvidia-smi CSV"
+    assert series(trace, "memory_used_bytes", 0)[1] == [5 * 2**20, 6 * 2**20]

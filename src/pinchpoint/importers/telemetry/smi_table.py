@@ -19,6 +19,7 @@ NOT_READ = "processes"
 
 _SIGN = b"| NVIDIA-SMI "
 _MIB = 1024.0**2  # bytes
+_FEWEST_LOOKS = 2  # one tells nothing of a time
 _DEVICE = regex(
     r"\|\s{1,4}(\d{1,3})\s+(\S.{0,60}?)(?:\.\.\.)?\s+(?:On|Off|N/A|Disabled|Enabled)\s+\|"
 )
@@ -64,10 +65,11 @@ def read(path: Path) -> Trace:
                 value = number(cell)
                 samples.add(time_ns, name, None if value is None else value * factor, device)
             device = None
-    if not names:
+    if not names or looks < _FEWEST_LOOKS:
+        what = "one look at devices" if names else "a title of nvidia-smi without a device below it"
         raise UnreadableFile(
-            f"{path}: a title of nvidia-smi without a device below it",
-            hint="log in a form for programs: nvidia-smi --query-gpu=timestamp,index,"
+            f"{path}: {what}, not a log of what they did",
+            hint="log it while the program runs: nvidia-smi --query-gpu=timestamp,index,"
             "utilization.gpu,memory.used,power.draw --format=csv -l 1",
         )
     if not dated:
