@@ -39,15 +39,14 @@ from pinchpoint.report.assemble.run import (
     run_tables,
     run_verdict,
 )
-from pinchpoint.report.documents.causal import (
-    critical_path_info,
+from pinchpoint.report.documents.causal import critical_path_info, ladder, shown_pieces
+from pinchpoint.report.documents.clock import AS_RECORDED, WITH_NAMES
+from pinchpoint.report.documents.left_over import (
     furthest,
     heaviest_line,
-    ladder,
-    shown_pieces,
     without_limit,
+    without_limit_ratio,
 )
-from pinchpoint.report.documents.clock import AS_RECORDED, WITH_NAMES
 from pinchpoint.report.documents.report import (
     DeviceInfo,
     Health,
@@ -104,6 +103,7 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace) or _memory(trace),
         far_from_limit=furthest(trace) or furthest(windows.names_of(trace)),
         without_limit=without_limit(trace) and without_limit(windows.names_of(trace)),
+        without_limit_ratio=without_limit_ratio(windows.names_of(trace)),
         heaviest_line=heaviest_line(trace, windows.names_of(trace)),
         fix_ladder=ladder_info(trace, diagnosis),
         ladder=ladder(shown_pieces(trace)) if detailed else (),
