@@ -80,9 +80,7 @@ def test_two_waits_a_whole_round_apart_are_rounds(outcome, apart, answer):
     assert outcome("dataloader-starved", loading(waits, workers=5)).answer == answer
 
 
-@pytest.mark.parametrize(
-    ("cores", "more"), [(2.0, False), (3.0, False), (8.0, True), (None, True)]
-)
+@pytest.mark.parametrize(("cores", "more"), [(2.0, False), (3.0, False), (8.0, True), (None, True)])
 def test_more_workers_are_advised_only_where_the_cores_have_room(outcome, cores, more):
     run = RunFacts(cores_allowed=cores, loader_workers=(LoaderWorker(2, 1, 1, 1),))
     trace = replace(loading(WAITS_MS, workers=2), run=run)

@@ -13,10 +13,10 @@ def eager(function, line, seconds):
 
 
 def compiling(seconds):
-    called = ("jax/_src/compiler.py(353): backend_compile", "jax/_src/pjit.py(9): call")
-    return spent((*called, "work.py(80): main"), seconds)
+    return spent((COMPILES, "jax/_src/pjit.py(9): call", "work.py(80): main"), seconds)
 
 
+COMPILES = "jax/_src/compiler.py(353): backend_compile"
 RESULT = spent(("jax/_src/array.py(615): _value", "work.py(85): main"), 2, on_core=0.0)
 
 
@@ -43,7 +43,7 @@ def test_operations_outside_of_jit_are_told_with_the_function_that_has_most(outc
         pytest.param([RESULT, computing(5, "batch", 3)], id="nothing outside of jit"),
         pytest.param(
             [
-                spent(("jax/_src/compiler.py(3): backend_compile", *eager("f", 9, 5).frames[:-1]), 5),
+                spent((COMPILES, *eager("f", 9, 5).frames[:-1]), 5),
                 spent(IMPORTING, 5),
                 RESULT,
             ],

@@ -70,8 +70,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"JAX operations are called one by one, outside of jit, {100 * took.ratio:.0f} % of the"
-            " time without imports and compiling"
-            + (f", most of it in {where}" if where else "")
+            " time without imports and compiling" + (f", most of it in {where}" if where else "")
         ),
         evidence=(
             *share_evidence(took),
@@ -90,4 +89,3 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _starts(one: Spent) -> bool:
     return imports(one.frames) or kind_of(one.frames) is GapKind.COMPILE
-
