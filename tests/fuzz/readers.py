@@ -38,6 +38,7 @@ from importers.memory_snapshot import snapshots
 from importers.ncu_report import report, result
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
 from importers.test_rocpd import old_database
+from importers.test_telemetry import BOXES
 from importers.xplane.test_xplane import space
 from kineto_documents import call, document, event, kernel, launched, op, step
 from pinchpoint.errors import OutOfMemory, PinchpointError
@@ -115,6 +116,7 @@ def attacks(folder: Path) -> dict[str, Attack]:
         "nsys trace CSV": ("a.csv", GPU_TRACE.encode()),
         "nsys sums CSV": ("b.csv", SUMMARY.encode()),
         "nvidia-smi CSV": ("s.csv", _lines(DATA / "nvidia-smi/nvidia-smi.csv", 6)),
+        "nvidia-smi table": ("s.log", BOXES.encode()),
         "nvidia-smi dmon": ("d.log", _lines(DATA / "nvidia-smi/dmon.log", 6)),
         "ncu details": ("p.csv", _lines(DATA / "ncu/kernels.details.csv.gz", MOST_LINES)),
         "ncu text": ("p.txt", _lines(DATA / "ncu/kernels.details.txt.gz", MOST_LINES)),
@@ -139,7 +141,7 @@ READERS = (
     ),
     *(("run folder",), ("bench folder",), ("snapshot",), ("xplane",)),
     *(("DCGM exporter text",), ("pinchpoint telemetry",)),
-    *(("nvidia-smi CSV",), ("nvidia-smi dmon",)),
+    *(("nvidia-smi CSV",), ("nvidia-smi dmon",), ("nvidia-smi table",)),
     *(("TensorFlow stats",), ("load test",)),
 )
 
