@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers.kineto.columns import Columns
+from pinchpoint.importers.kineto.columns import Columns, of_rows
 from pinchpoint.importers.kineto.reading.fields import Lane
 from pinchpoint.trace.arrays import Array
 
@@ -41,8 +41,8 @@ def _longer_first(start: Array, duration: Array, order: Array) -> None:
 
 
 def reordered(values: Array, order: Array | None) -> Array:
-    """The values in that order."""
-    return values if order is None else values[order]
+    """The values in that order; one cell for all of them stays one."""
+    return values if order is None else of_rows(values, order)
 
 
 # ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pinchpoint.importers.assembly.links import (
     rows_by_external_id,
 )
 from pinchpoint.importers.kineto.clock import Spans
-from pinchpoint.importers.kineto.columns import known, known_32
+from pinchpoint.importers.kineto.columns import known, known_32, of_rows
 from pinchpoint.importers.kineto.device_kinds import (
     ANNOTATION_CATEGORY,
     NOT_AN_OPERATION,
@@ -94,7 +94,7 @@ class _Cells:
 
     def take(self, column: str) -> Array:
         """A column in the order of time."""
-        return self.spans.of(self.sources.columns.take(Lane.DEVICE, column))
+        return self.spans.of(self.sources.columns.take_sparse(Lane.DEVICE, column))
 
     def take_or(self, column: str, other: str) -> Array:
         """The same, with the values of another spelling where the column has none."""
@@ -129,7 +129,7 @@ def _device_ops(
     everything = len(rows) == len(kinds)
 
     def of(column: Array) -> Array:
-        return column if everything else column[rows]
+        return column if everything else of_rows(column, rows)
 
     kind = of(kinds)
     out: dict[str, Array] = {

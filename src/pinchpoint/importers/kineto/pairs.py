@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pinchpoint.importers.kineto.columns import Columns
+from pinchpoint.importers.kineto.columns import Columns, of_rows
 from pinchpoint.importers.kineto.reading.fields import (
     ABSENT,
     CATEGORY_LANES,
@@ -137,17 +137,11 @@ def _complete(
     rows = {each: np.flatnonzero(lane == each) for each in _SPAN_LANES}
     return {
         each: {
-            column: _of_rows(joined[column], rows[each]) if each in rows else nothing
+            column: of_rows(joined[column], rows[each]) if each in rows else nothing
             for column in (*names, "event")
         }
         for each, names in LANE_COLUMNS.items()
     }
-
-
-def _of_rows(column: Array, rows: Array) -> Array:
-    if column.strides == (0,) and len(rows):
-        return np.broadcast_to(column[0], rows.shape)
-    return column[rows]
 
 
 __all__ = ["Marks", "join_pairs", "matched"]
