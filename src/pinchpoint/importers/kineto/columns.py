@@ -21,7 +21,7 @@ from pinchpoint.importers.kineto.reading.fields import (
 from pinchpoint.importers.kineto.reading.lenient import value_text
 from pinchpoint.importers.kineto.reading.scan import Chunk, Place, Scanned
 from pinchpoint.trace import Names
-from pinchpoint.trace.arrays import Array, Mask
+from pinchpoint.trace.arrays import Array, Mask, of_rows
 
 _MOST_ARE_SEEN_IN = 65_536  # rows: a step or more, and the next ones repeat it
 _BLANKS = b" \t\r\n"
@@ -49,6 +49,7 @@ class Columns:
         self.raw = _joined_raw(scanned)
         self.untimed = sum(chunk.untimed for chunk, _ in scanned.chunks)
         self.unread = sum(chunk.unread for chunk, _ in scanned.chunks)
+        self.left_out = scanned.left_out
         self._rows = self._count_rows()
 
     def _count_rows(self) -> dict[Lane, int]:
@@ -155,13 +156,6 @@ def _joined(interned: list[list[Item]]) -> tuple[list[Item], list[Array]]:
         there: list[int] = [positions.setdefault(item, len(positions)) for item in own]
         maps.append(np.array([*there, ABSENT], np.int32))
     return list(positions), maps
-
-
-def of_rows(column: Array, rows: Array) -> Array:
-    """Some rows of a column; one cell for all of them where the column has one."""
-    if column.strides == (0,) and len(column):
-        return np.broadcast_to(column[0], rows.shape)
-    return column[rows]
 
 
 def _by_cell(column: Array, answer: Callable[[Array], Array]) -> Array:

@@ -11,7 +11,7 @@ from pinchpoint.importers.assembly.links import (
     rows_by_external_id,
 )
 from pinchpoint.importers.kineto.clock import Spans
-from pinchpoint.importers.kineto.columns import known, known_32, of_rows
+from pinchpoint.importers.kineto.columns import known, known_32
 from pinchpoint.importers.kineto.device_kinds import (
     ANNOTATION_CATEGORY,
     NOT_AN_OPERATION,
@@ -27,7 +27,7 @@ from pinchpoint.importers.kineto.reading.scan import Place
 from pinchpoint.importers.kineto.threads import device_number, place_text
 from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, Names, Table, table
-from pinchpoint.trace.arrays import Array
+from pinchpoint.trace.arrays import Array, of_rows
 from pinchpoint.trace.kinds import collective_verb
 
 # ------------------------------------------------------------------------------------------------
