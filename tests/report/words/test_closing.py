@@ -153,6 +153,33 @@ def test_the_function_with_most_of_the_devices_work_is_named_where_nothing_else_
     )
 
 
+@pytest.mark.parametrize(
+    ("device_ms", "limit_ms", "free_ms", "end"),
+    [
+        (98, 90, 0, ", near the machine's limit for it: to be shorter, it has to be less."),
+        (98, 40, 0, ", of which the machine needs 40.0 ms. Little else is in the step: is all of it"
+                    " needed?"),
+        (98, None, 2, ". Little else is in the step: is all of it needed?"),
+    ],
+)  # fmt: skip
+def test_work_at_the_limit_can_only_be_less(device_ms, limit_ms, free_ms, end):
+    limit_ns = None if limit_ms is None else limit_ms * MS
+    line = operator("forward (moe.py:57)", device_ms, calls=48.0, limit_ns=limit_ns,
+                    step_if_free_ns=free_ms * MS)  # fmt: skip
+    report = with_parts(part("gemm", "gemm", "device", 100), heaviest_line=line)
+    assert closing_sentence(report).endswith(f"98.0 ms a step in 48 operations{end}")
+
+
+def test_kernels_that_nobody_knows_the_work_of_are_not_called_healthy():
+    unknown = with_parts(part("gemm", "gemm", "device", 100), without_limit_ratio=0.9)
+    assert closing_sentence(unknown) == (
+        "No cause that was checked is worth 3 % of the step. For 90 % of the kernels' time the"
+        " recording does not show what they compute, so how fast it could be is not known."
+    )
+    known = with_parts(part("gemm", "gemm", "device", 100), without_limit_ratio=0.4)
+    assert closing_sentence(known) == HEALTHY
+
+
 def test_beside_findings_it_is_named_while_they_win_little_and_are_about_other_places():
     line = operator("forward (moe.py:57)", 60, calls=48.0, step_if_free_ns=41 * MS)
     report = msgspec.structs.replace(

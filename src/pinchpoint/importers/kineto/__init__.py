@@ -4,10 +4,14 @@
 columns, ``assemble`` makes tables of them.
 """
 
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers.kineto.assemble import FORMAT, assemble
+from pinchpoint.importers.kineto.facts import devices_of_launches
 from pinchpoint.importers.kineto.reading.document import (
     RECORD_AGAIN,
     DocumentFrame,
@@ -29,7 +33,10 @@ from pinchpoint.trace.window import Part
 
 __all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read", "read_arguments"]
 
-FILES = (".json .json.gz .trace", "torch.profiler, Kineto, jax.profiler (.trace.json.gz)")
+FILES = (
+    ".json .json.gz .trace",
+    "torch.profiler, Kineto, jax.profiler (.trace.json.gz), TensorFlow 1, viztracer",
+)
 READS: tuple[str, ...] = (
     "host",
     "calls",
@@ -98,8 +105,21 @@ def read(
         ) from None
     if scanned.left_out is not None and scanned.left_out.misjudged:
         return read(path, progress, scanner)
-    trace = assemble(text, frame, scanned, scanner)
+    trace = _with_devices(assemble(text, frame, scanned, scanner), scanner)
     return _with_content(path, trace, has_phases=not frame.bare_list or b'"ph"' in rest)
+
+
+_LAUNCHES_READ = 16  # that say how many multiprocessors there are; all have to agree
+
+
+def _with_devices(trace: Trace, scanner: ScannerName) -> Trace:
+    """Where the file describes no device, what its first launches say of it."""
+    ops = trace.device_ops
+    if trace.devices or ops is None or not ops.known("grid").any():
+        return trace
+    rows = np.flatnonzero(ops.known("grid"))[:_LAUNCHES_READ]
+    launches = read_arguments(trace, ops["event"][rows].tolist(), scanner)
+    return replace(trace, devices=devices_of_launches(np.unique(ops["device"]).tolist(), launches))
 
 
 def _with_content(path: Path, trace: Trace, *, has_phases: bool) -> Trace:

@@ -94,18 +94,22 @@ def _nothing(report: Report, where: str, worth: str) -> str:
         return f"No cause that was checked{where} is {worth}."
     if where:
         return f"Nothing{where} is {worth}.{_not_judged(report)}"
-    doubt = _not_judged(report) + _undecided(report)
+    doubt, open_ = _not_judged(report), _undecided(report)
     if report.not_applicable:
-        doubt = doubt or _heaviest(report)
+        doubt = doubt + open_ or _heaviest(report)
         return (
             f"No cause of programs on CPUs that was checked is {worth}"
             f" ({len(report.not_applicable)} others are causes on devices).{doubt}"
         )
-    if said := doubt + _heaviest(report):
+    if said := doubt + _heaviest(report) + (_unknown(report) if not doubt else "") + open_:
         return f"No cause that was checked is {worth}.{said}"
     return f"Nothing worth fixing here: no cause is {worth}."
 
 
+# Good kernels reach 0.85 to 0.9 of what data sheets allow, and limits count what is attainable: the
+# rest is no waste that anybody could take out.
+AT_LIMIT_RATIO = 0.85
+LITTLE_ELSE_RATIO = 0.05  # of the step: what is left without a piece is no figure to plan with
 LITTLE_WON_RATIO = 0.25  # of the step: with more of it won, the findings are what to read first
 
 
@@ -127,16 +131,19 @@ def _heaviest(report: Report) -> str:
         return ""
     if report.device is None:
         return _longest_operator(report, line)
-    least = (
-        ""
-        if line.limit_ns is None
-        else f", of which the machine needs {duration(min(line.limit_ns, line.device_ns))}"
-    )
-    return (
+    said = (
         f" Most of the device's work is that of {line.name}: {duration(line.device_ns)} a step in"
-        f" {line.calls:.0f} operations{least}. Without it the step would be"
-        f" {duration(line.step_if_free_ns)}: is all of it needed?"
+        f" {line.calls:.0f} operations"
     )
+    if line.limit_ns is not None:
+        needs_ns = min(line.limit_ns, line.device_ns)
+        if needs_ns >= AT_LIMIT_RATIO * line.device_ns:
+            return f"{said}, near the machine's limit for it: to be shorter, it has to be less."
+        said += f", of which the machine needs {duration(needs_ns)}"
+    if line.step_if_free_ns < LITTLE_ELSE_RATIO * sum(map(part_ns, report.breakdown)):
+        return f"{said}. Little else is in the step: is all of it needed?"
+    without = f"Without it the step would be {duration(line.step_if_free_ns)}"
+    return f"{said}. {without}: is all of it needed?"
 
 
 def _is_about(finding: Finding, line: str) -> bool:
@@ -187,6 +194,20 @@ def _not_judged(report: Report) -> str:
     of = f" of {piece.shapes}" if piece.shapes else ""
     why = f": {piece.known}" if piece.known else ""
     return f" How fast {piece.name}{of}{where}, {share} of the step, could be is not known{why}."
+
+
+MOSTLY_UNKNOWN_RATIO = 0.5  # of the kernels' time: then nobody can say that it is well spent
+
+
+def _unknown(report: Report) -> str:
+    """The doubt where no limit is known for most of what kernels do."""
+    ratio = report.without_limit_ratio
+    if ratio is None or ratio < MOSTLY_UNKNOWN_RATIO:
+        return ""
+    return (
+        f" For {100 * ratio:.0f} % of the kernels' time the recording does not show what they"
+        " compute, so how fast it could be is not known."
+    )
 
 
 def _undecided(report: Report) -> str:
