@@ -142,6 +142,7 @@ class Source:
     recorder_version: str | None = None  # where the file says so
     producer: str | None = None  # the same for people: "torch 2.11.0"
     options: Mapping[str, Any] = field(default_factory=dict)  # with_stack, record_shapes, …
+    first_ns: int | None = None  # of a file of which a part was read: when its first event began
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Asked:
     def trace(self, file: Path) -> Trace:
         """The recording, or the part of it."""
         with reading(file) as progress:
-            trace = load(file, progress)
+            trace = load(file, progress, self.part.part)
         return self.part.cut(trace)
 
     def report(self, trace: Trace) -> Report:
