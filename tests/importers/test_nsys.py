@@ -402,3 +402,30 @@ def test_launches_without_kernels_are_said(tmp_path, kernels, said):
 def test_a_table_of_a_newer_form_is_named(tmp_path):
     trace = small(tmp_path, CUPTI_ACTIVITY_KIND_KERNEL_V2=[kernel(10, 20, 1)])
     assert facts(trace)["tables-unread"] == 1
+
+
+def test_what_nsys_warns_of_helpers_is_not_said_of_the_program(tmp_path):
+    said = "No CUDA events collected. Does the process use CUDA?"
+    rows = [
+        {"severity": 2, "text": said, "globalPid": pid(PID_B)},
+        {"severity": 2, "text": "Dropped events.", "globalPid": pid(PID_A)},
+        {"severity": 3, "text": "Of no process.", "globalPid": None},
+    ]
+    tables = {
+        "StringIds": strings("gemm"),
+        "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(100, 200, 1)],
+        "DIAGNOSTIC_EVENT": rows,
+    }
+    told = read_session_warnings(pp.load(write(tmp_path / "a.sqlite", tables)))
+    assert told == ["Dropped events.", "Of no process."]
+    alone = {"StringIds": strings("x"), "NVTX_EVENTS": [nvtx(1, 2, "r")], "DIAGNOSTIC_EVENT": rows}
+    assert said in read_session_warnings(pp.load(write(tmp_path / "b.sqlite", alone)))
+
+
+def read_session_warnings(trace):
+    health = trace.health
+    return [
+        trace.text(health, "detail", row)
+        for row in range(len(health))
+        if trace.text(health, "fact", row) == "profiler-warning"
+    ]

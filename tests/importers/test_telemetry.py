@@ -78,6 +78,17 @@ def test_values_without_units_and_devices_known_by_uuid(tmp_path):
     assert series(trace, "memory_used_bytes", 1)[1] == [2 * 2**20]
 
 
+@pytest.mark.parametrize(
+    "time", ["2026-11-27T21:38:0{}+01:00", "2026-11-27T20:38:0{}", "179581188{}.5"]
+)
+def test_times_that_scripts_put_before_the_values(tmp_path, time):
+    rows = "".join(f"{time.format(second)},1, 40, 512\n" for second in (1, 3))
+    trace = pp.load(written(tmp_path, "timestamp,gpu,utilization.gpu,memory.used\n" + rows))
+    times, values = series(trace, "any_kernel_ratio", 1)
+    assert values == [0.4, 0.4]
+    assert times[1] - times[0] == 2 * 10**9
+
+
 def test_a_killed_loggers_last_line_and_messages_are_no_samples(tmp_path):
     text = (
         "timestamp, index, power.draw [W]\n2026/11/27 21:38:00.000, 0, 10 W\n"

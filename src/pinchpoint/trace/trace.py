@@ -5,7 +5,7 @@ from dataclasses import field
 from functools import wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.ceilings import Ceilings
@@ -220,15 +220,25 @@ class Trace:
 
 
 def once_per_trace(question: Callable[[Trace], Answer]) -> Callable[[Trace], Answer]:
-    """Remember the answer of a pure function of a trace for as long as the trace lives."""
+    """Remember the answer of a pure function of a trace for as long as the trace lives.
+
+    An answer must not hold its trace, which would then live for ever; it may be the trace itself.
+    """
     remembered: WeakKeyDictionary[Trace, Answer] = WeakKeyDictionary()
+    itself: WeakSet[Trace] = WeakSet()
 
     @wraps(question)
     def ask(trace: Trace) -> Answer:
         try:
             return remembered[trace]
         except KeyError:
-            answer = remembered[trace] = question(trace)
+            if trace in itself:
+                return trace  # type: ignore[return-value]
+            answer = question(trace)
+            if answer is trace:
+                itself.add(trace)
+            else:
+                remembered[trace] = answer
             return answer
 
     return ask

@@ -366,13 +366,19 @@ class _Replay:
         )
 
 
-@once_per_trace
 def _replay(trace: Trace) -> _Replay | None:
-    """None where the trace cannot be replayed."""
+    """None where the trace cannot be replayed. Not remembered, as it holds the trace."""
     window, base = replayed_window(trace), step_base_ns(trace)
     if window is None or base is None:
         return None
-    return _Replay(trace, window, base, spent(trace, window.graph))
+    return _Replay(trace, window, base, _spent(trace))
+
+
+@once_per_trace
+def _spent(trace: Trace) -> Spent:
+    window = replayed_window(trace)
+    assert window is not None
+    return spent(trace, window.graph)
 
 
 KNOWN_RATIO = 0.9  # of a piece's device time, with a known limit: below it the piece has none

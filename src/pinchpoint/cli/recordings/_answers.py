@@ -208,9 +208,16 @@ def _of_groups(groups: Sequence[Sequence[str]], asked: Asked) -> Answers:
         except PinchpointError as error:
             if len(groups) == 1:
                 raise
-            note(f"error: {error.message}")
-            code = error.exit_code
+            code = _told(error)
     return Answers(reports, jobs, code)
+
+
+def _told(error: PinchpointError) -> int:
+    """One of several files could not be read: what is wrong, and the next step."""
+    note(f"error: {error.message}")
+    if error.hint:
+        note(f" next: {error.hint}")
+    return error.exit_code
 
 
 def _of_files(files: Sequence[Path], asked: Asked) -> Answers:
@@ -224,8 +231,7 @@ def _of_files(files: Sequence[Path], asked: Asked) -> Answers:
             if is_rank_of_a_job(reports[-1]):
                 records.append(record_from(trace, reports[-1]))
         except PinchpointError as error:
-            note(f"error: {error.message}")
-            code = error.exit_code
+            code = _told(error)
     job = job_of(records) if len(records) == len(reports) else None
     if job is None:
         return Answers(reports, [], code)

@@ -32,7 +32,10 @@ from pinchpoint.trace import Trace
 
 __all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read", "read_arguments"]
 
-FILES = (".json .json.gz .trace", "torch.profiler, Kineto, jax.profiler (.trace.json.gz)")
+FILES = (
+    ".json .json.gz .trace",
+    "torch.profiler, Kineto, jax.profiler (.trace.json.gz), TensorFlow 1, viztracer",
+)
 READS: tuple[str, ...] = (
     "host",
     "calls",

@@ -24,7 +24,7 @@ from pinchpoint.importers.kineto.host import Sources
 from pinchpoint.importers.kineto.reading.fields import ABSENT, ARGUMENTS, NULL, PLACE, Lane
 from pinchpoint.importers.kineto.reading.rare import device_in
 from pinchpoint.importers.kineto.reading.scan import Place
-from pinchpoint.importers.kineto.threads import device_number, place_text
+from pinchpoint.importers.kineto.threads import device_number, place_text, stream_number
 from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, Names, Table, table
 from pinchpoint.trace.arrays import Array
@@ -117,8 +117,12 @@ class _Cells:
 
     def _numbers(self, place: Place) -> tuple[int, int]:
         process, thread = place_text(place)
-        device = device_number(self.sources.rare.process_names.get(process))
-        numbers = device_in(process) if device is None else device, device_in(thread)
+        called = self.sources.rare.process_names.get(process)
+        device, stream = device_number(called), stream_number(called)
+        numbers = (
+            device_in(process) if device is None else device,
+            device_in(thread) if stream is None else stream,
+        )
         return tuple(NULL if number is None else number for number in numbers)  # type: ignore[return-value]
 
 

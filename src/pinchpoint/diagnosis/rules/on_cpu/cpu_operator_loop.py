@@ -70,7 +70,7 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     if not np.isin(trace.host_ops["kind"], (HostKind.PYTHON, HostKind.MODULE)).any():
         raise NotChecked("Python functions are not recorded")
-    mine &= ~inside(trace, "Optimizer.", "enumerate(DataLoader)")
+    mine = mine & ~inside(trace, "Optimizer.", "enumerate(DataLoader)")
     turns = _turns(trace, mine)
     small = _small(trace, turns > 0)
     looped = (turns > 0) & small
