@@ -198,7 +198,7 @@ def _of_groups(groups: Sequence[Sequence[str]], asked: Asked) -> Answers:
 
     reports: list[Report] = []
     jobs: list[RanksReport] = []
-    code = 0
+    unread: dict[tuple[str, str], list[tuple[str, PinchpointError]]] = {}
     for group in groups:
         try:
             if len(group) > 1 or several_ranks(Path(group[0])):
@@ -208,8 +208,30 @@ def _of_groups(groups: Sequence[Sequence[str]], asked: Asked) -> Answers:
         except PinchpointError as error:
             if len(groups) == 1:
                 raise
-            code = _told(error)
-    return Answers(reports, jobs, code)
+            unread.setdefault(_reason(error, group[0]), []).append((group[0], error))
+    codes = [_told_together(alike) for alike in unread.values()]
+    return Answers(reports, jobs, codes[-1] if codes else 0)
+
+
+def _reason(error: PinchpointError, place: str) -> tuple[str, str]:
+    """What is wrong and the next step, whatever the file is called and holds."""
+    name = Path(place).name
+    return error.message.removeprefix(f"{place}: ").partition(" (")[0], error.hint.replace(name, "")
+
+
+MOST_NAMED = 3  # of files with one reason, beside the first
+
+
+def _told_together(unread: Sequence[tuple[str, PinchpointError]]) -> int:
+    """Files of one folder that have the same wrong with them, in one line: a folder holds much
+    that is no recording."""
+    (_, first), *others = unread
+    if others:
+        names = ", ".join(Path(place).name for place, _ in others[:MOST_NAMED])
+        left = len(others) - MOST_NAMED
+        names += f" and {left} more" if left > 0 else ""
+        first.message += f"; the same of {names}"
+    return _told(first)
 
 
 def _told(error: PinchpointError) -> int:
