@@ -27,7 +27,7 @@ def cpu_nodes(nodes: Path = NODES) -> list[int] | None:
 def placement(nodes: Path = NODES, process: Path = PROCESS) -> dict[str, Any] | None:
     """Bytes and CPU time by node, as they are now; None with one node, or where nobody tells.
 
-    Looked at once, after a recording: the kernel goes through all pages, some 10 ms a GB.
+    Looked at once, after a recording: the kernel goes through all pages, 0.5 ms a GB of huge ones.
     """
     node_of = _node_of_core(nodes)
     if len(set(node_of.values())) < 2:
