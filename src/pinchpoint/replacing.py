@@ -31,7 +31,11 @@ _BEGINS, _SCRATCH, _LOCK = ".pinchpoint-", "pinchpoint-", ".lock"
 _YOUNG_S = 60  # from making a file to locking it takes far less, on any machine
 
 _RUN_FILE = "run.json"  # run_folder.layout.RUN_FILE; a folder with it is a run
+_SESSION_FILE = "session.json"  # bench.folders.SESSION_FILE
+_SESSION_MARK = b'"bench.session/'  # how the schema in it begins
 _HEAD_BYTES = 4096
+_NAME = b"pinchpoint"  # stands at the beginning or the end of all that we write and others may
+_OF_ANYBODY = (b"stacks", b"PAR1", b"# HE")
 _MARK = b'"exporter":"pinchpoint"'  # what our exports say of themselves at their beginning
 _ELSEWHERE = "name another file"
 
@@ -48,7 +52,8 @@ def check_free(
 
     Free are: no file, an empty one, an earlier output of the same kind, and with ``force`` any
     other file. Never free are what is read at the moment, whatever it is called; a recording; and
-    what belongs to a run folder.
+    what belongs to a run folder or a folder of ``bench``. A page, a picture or stacks of somebody
+    else are of another kind than ours.
     """
     if any(_same(path, each) for each in inputs):
         raise UsageError(f"{path}: this is what is read; it is not replaced", hint=_ELSEWHERE)
@@ -56,15 +61,18 @@ def check_free(
         return
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
+        file.seek(max(file.seek(0, os.SEEK_END) - _HEAD_BYTES, 0))
+        foot = file.read(_HEAD_BYTES)
     if not head:
         return
-    same_kind = _kind(head) == _kind(content[:_HEAD_BYTES])
+    kind = _kind(head)
+    same_kind = kind == _kind(content[:_HEAD_BYTES]) and (
+        not _anybody_writes(kind) or _NAME in (head + foot).lower()
+    )
     if _MARK not in head and is_recording(path):
         raise UsageError(f"{path}: a recording is there; it is not replaced", hint=_ELSEWHERE)
-    if not same_kind and _in_run_folder(path):
-        raise UsageError(
-            f"{path}: a part of a run folder is there; it is not replaced", hint=_ELSEWHERE
-        )
+    if not same_kind and (whose := _folder_of(path)):
+        raise UsageError(f"{path}: a part of {whose} is there; it is not replaced", hint=_ELSEWHERE)
     if not same_kind and not force:
         raise UsageError(
             f"{path}: a file of another kind is there; it is not replaced",
@@ -86,8 +94,28 @@ def _same(path: Path, other: Path) -> bool:
         return False
 
 
-def _in_run_folder(path: Path) -> bool:
-    return any((above / _RUN_FILE).is_file() for above in path.resolve().parents[:3])
+def _folder_of(path: Path) -> str:
+    """The folder that a file is a part of, in words; empty where it is of none."""
+    for above in path.resolve().parents[:3]:
+        if (above / _RUN_FILE).is_file():
+            return "a run folder"
+        if _is_session(above / _SESSION_FILE):
+            return "a folder of pinchpoint bench"
+    return ""
+
+
+def _is_session(file: Path) -> bool:
+    try:
+        with file.open("rb") as there:
+            return _SESSION_MARK in there.read(_HEAD_BYTES)
+    except OSError:
+        return False
+
+
+def _anybody_writes(kind: bytes) -> bool:
+    """Whether other programs write files that begin so: pages, pictures, reports of tests, stacks,
+    Parquet, metrics, JSON without a schema of ours. Columns of our tables are ours alone."""
+    return kind in _OF_ANYBODY or (kind[:1] in b"<{" and not kind.startswith(b'{"schema":'))
 
 
 def _kind(head: bytes) -> bytes:

@@ -103,7 +103,7 @@ def test_a_program_in_its_place_wants_force(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "name", ["report", "diagnose", "chrome", "speedscope", "collapsed", "sarif", "otlp", "shard"]
+    "name", ["report", "diagnose", "chrome", "speedscope", "sarif", "otlp", "shard"]
 )
 def test_an_earlier_output_of_its_kind_is_replaced(name, tmp_path):
     out = tmp_path / "out"
@@ -132,3 +132,63 @@ def test_tables_are_replaced_by_tables_only(to, tmp_path, capsys):
     assert main([*words, "--force"]) == 2
     refused(capsys, "a recording is there")
     assert {p.read_bytes() for p in (tmp_path / "out").iterdir()} == {SAMPLE.read_bytes()}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("report", "<!doctype html>\n<title>My thesis</title>"),
+        ("diagnose", "<!DOCTYPE html>\n<title>My thesis</title>"),
+        ("collapsed", "main;work 12\n"),  # as any tool writes them
+        ("sarif", '{"$schema":"https://json.schemastore.org/sarif-2.1.0.json","runs":[]}'),
+        ("speedscope", '{"$schema":"https://www.speedscope.app/file-format-schema.json"}'),
+        ("otlp", '{"resourceSpans":[]}'),
+    ],
+)
+def test_what_another_program_wrote_in_our_format_wants_force(name, text, tmp_path, capsys):
+    theirs = tmp_path / "theirs"
+    theirs.write_text(text)
+    assert run(name, theirs) == 2
+    refused(capsys, "--force")
+    assert theirs.read_text() == text
+    assert run(name, theirs, SAMPLE, "--force") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["compare", str(SAMPLE), str(SAMPLE), "--junit"], "<?xml version='1.0'?><project/>"),
+        (["roofline", str(SAMPLE), "--svg"], "<svg xmlns='http://www.w3.org/2000/svg'/>"),
+        (["monitor", "--once", "--prometheus"], "# HELP node_load1 1m load average.\n"),
+    ],
+)
+def test_so_does_a_picture_a_report_of_tests_and_a_metric(words, text, tmp_path, capsys):
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.write_text(text)
+    assert main([*words, str(theirs)]) == 2
+    refused(capsys, "--force")
+    assert theirs.read_text() == text
+    assert main([*words, str(ours)]) == 0
+    assert main([*words, str(ours)]) == 0  # its own is replaced
+
+
+def test_tables_of_another_program_want_force(tmp_path, capsys):
+    duckdb = pytest.importorskip("duckdb")
+    theirs = tmp_path / "steps.parquet"
+    duckdb.sql("SELECT 1 AS mine").write_parquet(str(theirs))
+    before = theirs.read_bytes()
+    words = ["export", str(SAMPLE), "--to", "parquet", "-o", str(tmp_path)]
+    assert main(words) == 2
+    refused(capsys, "--force")
+    assert theirs.read_bytes() == before
+
+
+def test_nor_a_part_of_a_folder_of_bench(tmp_path, capsys):
+    (tmp_path / "session.json").write_text('{"schema": "bench.session/1"}')
+    result = tmp_path / "runs" / "000" / "metrics.json"
+    result.parent.mkdir(parents=True)
+    result.write_text('{"schema": "bench.run/1"}')
+    assert run("report", result, SAMPLE, "--force") == 2
+    refused(capsys, "a folder of pinchpoint bench")
+    (tmp_path / "session.json").write_text('{"user": "of another program"}')
+    assert run("report", result, SAMPLE, "--force") == 0

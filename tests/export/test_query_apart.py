@@ -3,14 +3,16 @@
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 import pinchpoint as pp
 from pinchpoint.errors import UsageError
 from pinchpoint.export.database import Limits, query
-from pinchpoint.export.query_apart import query_apart
+from pinchpoint.export.query_apart import _START_S, query_apart
 
 pytest.importorskip("duckdb")
 SAMPLE = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
@@ -84,4 +86,46 @@ def test_a_process_that_dies_is_said(trace, monkeypatch):
         lambda words, **how: real([words[0], "-c", "raise SystemExit(1)"], **how),
     )
     with pytest.raises(UsageError, match="needs more than 256 MB or 20 s"):
+        query_apart(trace, "SELECT 1", LIMITS)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system's clock ends it (POSIX)")
+def test_one_long_piece_of_work_ends_with_its_time(trace, monkeypatch):
+    """What DuckDB does not look at its clock in: a second after the time, and not 30 later."""
+    sleeping = "from pinchpoint.export import query_apart as q; import time; q.query = lambda *a: (a[3](), time.sleep(60)); q.main()"  # noqa: E501
+    real = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess,
+        "Popen",
+        lambda words, **how: real([words[0], "-c", sleeping, words[-1]], **how),
+    )
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=r"more than 256 MB or 0\.2 s"):
+        query_apart(trace, "SELECT 1", Limits(0.2, 256, 10))
+    assert time.monotonic() - began < _START_S  # else it was ended by who waits for it
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a process of its parent's end")
+def test_a_query_ends_with_the_program_that_asked(tmp_path):
+    """Killed in the middle of a query, a program leaves no process of it."""
+    program = (
+        "import pinchpoint as pp; from pinchpoint.export.database import Limits;"
+        "from pinchpoint.export.query_apart import query_apart;"
+        f"query_apart(pp.load({str(SAMPLE)!r}), 'SELECT count(*) FROM range(10000000000000)',"
+        " Limits(60.0, 256, 10))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program]) as asking:
+        of_it = psutil.Process(asking.pid)
+        while not (queries := of_it.children()):
+            time.sleep(0.01)
+        while queries[0].cpu_times().user < 0.2:
+            time.sleep(0.01)
+        asking.kill()
+    _, alive = psutil.wait_procs(queries, timeout=10)
+    assert not alive
+
+
+def test_that_no_process_can_be_started_is_said(trace, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(SAMPLE))  # no program
+    with pytest.raises(UsageError, match="cannot be started"):
         query_apart(trace, "SELECT 1", LIMITS)

@@ -1,6 +1,6 @@
 import pytest
 
-from pinchpoint.hardware import all_specs, derived_spec, find_spec
+from pinchpoint.hardware import alike_spec, all_specs, derived_spec, find_spec
 from pinchpoint.hardware.specs import FLOP_PER_CYCLE, DeviceSpec, _normal
 
 PEAKS = {
@@ -65,3 +65,21 @@ def test_an_unknown_device_is_none_and_can_be_derived():
     assert spec.peak_flop_per_s("bf16") == pytest.approx(989.4e12, rel=1e-3)
     assert spec.peak_flop_per_s("fp4") is None
     assert derived_spec("NVIDIA Z9000", (99, 0), 132, 1.83e9) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ((304, None, 206_141_652_992, "amd"), "MI300X"),  # as a driver without its name says it
+        ((80, "Volta"), "V100S PCIe 32GB"),  # V100s and a TITAN V: the fastest of them
+        ((108, "Ampere"), "A100 SXM4 80GB"),
+        ((108, "Ampere", 42_297_524_224), "A100 SXM4 40GB"),
+        ((80, "Ampere"), "GeForce RTX 3080 Ti"),
+        ((80, None), None),  # multiprocessors alone are met by chance
+        ((81, "Volta"), None),
+        ((132, "Hopper"), "GH200 144GB"),
+    ],
+)
+def test_a_device_without_a_name_is_the_fastest_that_fits(facts, expected):
+    found = alike_spec(*facts)
+    assert (None if found is None else found.name) == expected

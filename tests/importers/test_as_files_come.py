@@ -249,6 +249,58 @@ STRANGERS = {
         ".xplane.pb",
     ),
     "7z": (b"7z\xbc\xaf\x27\x1c" + b"\0" * 99, "a 7z archive", "7z x"),
+    "memray": (
+        b"\x04\x22\x4d\x18@@\xc0\xeb\xb9\0\0\xf8\x06memray\0\x0c\0",
+        "a recording of memray",
+        "pinchpoint run",
+    ),
+    "pyinstrument": (
+        b'{"start_time": 1.5, "duration": 2.5, "sample_count": 9, "root_frame": {}}',
+        "a profile of pyinstrument",
+        "pinchpoint run",
+    ),
+    "browser": (
+        b'{"traceEvents": [{"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args":'
+        b' {"name": "CrRendererMain"}}, {"ph": "X", "name": "RunTask", "ts": 1, "dur": 2}]}',
+        "a trace of a browser",
+        "pinchpoint run",
+    ),
+    "stacks": (b"main;forward;gemm 7\nmain;backward 5\n", "stacks of samples", "pinchpoint run"),
+    "perf script": (b"# ========\n# captured on: Mon\n", "perf script", "pinchpoint run"),
+    "report": (
+        b"<!DOCTYPE html><html><title>Scalene</title>",
+        "an HTML page, titled 'Scalene'",
+        "the recording that the report shows",
+    ),
+    "nvprof after other lines": (
+        b"nohup: ignoring input\n==7== NVPROF is profiling process 7\n",
+        "printed by nvprof",
+        "nsys profile",
+    ),
+    "key averages": (
+        b"-------  -------\n   Name    Self CPU %      Self CPU\n",
+        "sums by operator",
+        "export_chrome_trace",
+    ),
+    "deepspeed": (b"--- DeepSpeed Flops Profiler ---\n", "DeepSpeed's FLOPs", "pinchpoint run"),
+    "mlperf": (b':::MLLOG {"key": "a"}\n', "a log of MLPerf", "pinchpoint run"),
+    "proton": (b'\n[{"children": [], "frame": {"name": "gemm"}}]', "Triton's Proton", "trace"),
+    "workload": (b'{"workload_graph": []}', "a workload for simulators", "of the run"),
+    "chakra of 1.0": (
+        b"^\x12\x10\n\x06schema\xea\x01\x051.0.1\x12",
+        "a Chakra execution trace",
+        "the run that it was made from",
+    ),
+    "dlprof": (
+        b"Iteration Report\nIteration,Op ID,Op Name,Direction,GPU Duration (ns)\n",
+        "a report of DLProf",
+        "nsys_profile.sqlite",
+    ),
+    "load of one's own": (
+        b"time,gpu_utilization,memory_used\n1.5,3,4\n",
+        "in words of its own",
+        "nvidia-smi --query-gpu=",
+    ),
     "lz4": (b"\x04\x22\x4d\x18" + b"\0" * 99, "packed with LZ4", "lz4 -d"),
 }
 
@@ -294,3 +346,18 @@ def test_a_url_is_read_through_fsspec():
             load("memory://job/other.json")
     finally:
         memory.rm("/job", recursive=True)
+
+
+def test_the_file_in_an_archive_is_named_with_what_helps(tmp_path, capsys):
+    path = file(tmp_path, "t.tar", tar({"chakra.0.json": b'{"workload_graph": []}'}))
+    assert main(["diagnose", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "chakra.0.json: a workload for simulators" in said
+    assert "next: give the profiler's trace" in said
+
+
+def test_each_bad_file_of_several_is_told_its_next_step(tmp_path, capsys):
+    good, bad = file(tmp_path, "a.json", TRACE), file(tmp_path, "b.json", b'{"workload_graph": []}')
+    assert main(["diagnose", str(good), str(bad)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1] == " next: give the profiler's trace of the run that it was made from"

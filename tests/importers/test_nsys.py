@@ -121,6 +121,20 @@ def test_copies_know_their_ends(tmp_path):
     assert values(trace, "device_ops", "bytes") == [4096] * 4 + [64]
 
 
+def test_pages_of_unified_memory_come_from_the_host_and_go_there(tmp_path):
+    managed = {"srcKind": 4, "dstKind": 4}
+    trace = small(
+        tmp_path,
+        CUPTI_ACTIVITY_KIND_MEMCPY=[
+            copy(1, 2, 1, 11, srcKind=7, dstKind=7),
+            copy(3, 4, 2, 12, **managed),
+        ],
+    )
+    ends = (MemoryKind.HOST, MemoryKind.UNIFIED)
+    assert values(trace, "device_ops", "from_memory") == list(ends)
+    assert values(trace, "device_ops", "to_memory") == list(reversed(ends))
+
+
 def test_a_graph_recorded_as_a_whole_is_busy_time_and_said_to_be_opaque(tmp_path):
     replay = {
         "start": 100, "end": 900, "deviceId": 0, "contextId": 1, "streamId": 7,
@@ -402,3 +416,30 @@ def test_launches_without_kernels_are_said(tmp_path, kernels, said):
 def test_a_table_of_a_newer_form_is_named(tmp_path):
     trace = small(tmp_path, CUPTI_ACTIVITY_KIND_KERNEL_V2=[kernel(10, 20, 1)])
     assert facts(trace)["tables-unread"] == 1
+
+
+def test_what_nsys_warns_of_helpers_is_not_said_of_the_program(tmp_path):
+    said = "No CUDA events collected. Does the process use CUDA?"
+    rows = [
+        {"severity": 2, "text": said, "globalPid": pid(PID_B)},
+        {"severity": 2, "text": "Dropped events.", "globalPid": pid(PID_A)},
+        {"severity": 3, "text": "Of no process.", "globalPid": None},
+    ]
+    tables = {
+        "StringIds": strings("gemm"),
+        "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(100, 200, 1)],
+        "DIAGNOSTIC_EVENT": rows,
+    }
+    told = read_session_warnings(pp.load(write(tmp_path / "a.sqlite", tables)))
+    assert told == ["Dropped events.", "Of no process."]
+    alone = {"StringIds": strings("x"), "NVTX_EVENTS": [nvtx(1, 2, "r")], "DIAGNOSTIC_EVENT": rows}
+    assert said in read_session_warnings(pp.load(write(tmp_path / "b.sqlite", alone)))
+
+
+def read_session_warnings(trace):
+    health = trace.health
+    return [
+        trace.text(health, "detail", row)
+        for row in range(len(health))
+        if trace.text(health, "fact", row) == "profiler-warning"
+    ]

@@ -1,6 +1,7 @@
 import pytest
 
 import pinchpoint as pp
+from pinchpoint.cli import main
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.trace import ApiKind, DeviceKind, MemoryKind
 
@@ -83,3 +84,11 @@ def test_numbers_that_are_none(tmp_path):
 def test_a_table_without_rows(tmp_path):
     with pytest.raises(UnreadableFile, match="no rows"):
         read(tmp_path, "Start (ns),Duration (ns),CorrId,Strm,Name\n")
+
+
+def test_a_screen_shows_what_a_sum_is_of(tmp_path, capsys):
+    path = tmp_path / "report.csv"
+    path.write_text(SUMMARY)
+    assert main(["diagnose", str(path)]) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if "75.0" in line]
+    assert shown[0].startswith("void gemm")

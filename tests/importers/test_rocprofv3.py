@@ -181,3 +181,24 @@ def test_sums_say_what_to_give_instead(tmp_path, capsys, header, helps):
     path = written(tmp_path, "7_stats.csv", header + '\n1,2,"a",4,5\n')
     assert main(["diagnose", str(path)]) == 2
     assert helps in capsys.readouterr().err
+
+
+def test_counters_of_one_dispatch_are_one_kernel_that_ran_alone(tmp_path):
+    header = (
+        '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Kernel_Name","Counter_Name",'
+        '"Counter_Value","Start_Timestamp","End_Timestamp"\n'
+    )
+    rows = [(1, "A", 100, 200), (1, "B", 100, 200), (2, "A", 900, 950), (2, "B", 900, 950)]
+    text = header + "".join(f'{d},{d},1,1,"gemm","{c}",5,{s},{e}\n' for d, c, s, e in rows)
+    trace = load(written(tmp_path, "7_counter_collection.csv", text))
+    assert trace.device_ops["start_ns"].tolist() == [0, 800]
+    assert "kernels-alone" in [trace.names[fact] for fact in trace.health["fact"].tolist()]
+
+
+def test_calls_alone_lead_to_the_kernels(tmp_path, capsys):
+    text = (
+        '"Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp",'
+        '"End_Timestamp"\n"HIP_RUNTIME_API","hipLaunchKernel",1,1,1,100,200\n'
+    )
+    assert main(["diagnose", str(written(tmp_path, "7_hip_api_trace.csv", text))]) == 0
+    assert "kernel_trace.csv" in " ".join(capsys.readouterr().out.split())

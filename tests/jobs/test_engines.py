@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -41,6 +42,26 @@ def test_a_file_that_always_kills_is_the_only_one_lost(tmp_path):
     lost = [decode_record(r) for r in records if decode_record(r).error != "nothing to read"]
     assert [r.rank for r in lost] == [3]
     assert "died" in lost[0].error
+
+
+@pytest.mark.parametrize("missing", ["program", "semaphores"])
+def test_where_no_process_can_be_started_this_one_reads(missing, monkeypatch):
+    if missing == "program":
+        monkeypatch.setattr(sys, "executable", __file__)
+    else:
+        monkeypatch.setattr(engines, "get_context", lambda _: NoSemaphores())
+    assert ranks(in_processes(FILES, 2, quick)) == [0, 1, 2, 3, 4, 5]
+
+
+class NoSemaphores:
+    def Lock(self):  # noqa: N802 - its name
+        raise FileNotFoundError(2, "No such file or directory")
+
+
+def test_what_is_lost_is_said_in_the_form_of_the_work(tmp_path):
+    deadly = RankFile("rank3.json", 3, label=str(tmp_path / "always"))
+    said = in_processes([deadly], 1, fragile, lambda file, why: f"{file.rank}: {why}".encode())
+    assert list(said) == [b"3: the process that read it died; out of memory?"]
 
 
 class Recording:

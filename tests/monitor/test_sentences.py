@@ -23,9 +23,16 @@ def test_a_healthy_busy_device_gives_nothing_to_say():
 
 
 def test_the_low_clock_of_an_idle_device_is_normal():
-    idle = {"any_kernel_ratio": 0.0, "event_reasons": 0x1, "sm_clock_mhz": 345}
+    idle = {"any_kernel_ratio": 0.1, "event_reasons": 0x1, "sm_clock_mhz": 345}
     assert device_sentences(stretch(idle)) == (
-        "no kernel ran in 100 % of the last minute: the host feeds it too slowly",
+        "no kernel ran in 90 % of the last minute: the host feeds it too slowly",
+    )
+
+
+def test_a_device_that_nothing_uses_is_not_fed_slowly():
+    unused = {"any_kernel_ratio": 0.0, "memory_used_bytes": 2**30}
+    assert device_sentences(stretch(unused)) == (
+        "no kernel ran in the last minute: nothing used it, with 1.0 GiB of its memory in use",
     )
 
 

@@ -127,6 +127,16 @@ def test_an_object_whose_key_leads_out_of_the_run_is_left(root, tmp_path):
         store.rm("/keys", recursive=True)
 
 
+def test_a_run_that_the_processes_die_of_is_said_for_it(root, tmp_path, monkeypatch):
+    def dying(files, workers, work, lost):
+        yield from (lost(file, "the process that read it died") for file in files)
+
+    monkeypatch.setattr("pinchpoint.jobs.engines.in_processes", dying)
+    index = Index(tmp_path / "index")
+    assert diagnose_runs(run_places(str(root / "even")), index, 2) == 2
+    assert {row[2].problem for row in index.all().values()} == {"the process that read it died"}
+
+
 def test_recordings_are_diagnosed_and_their_causes_cost_hours(tmp_path, monkeypatch, capsysbinary):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     run = tmp_path / "runs" / "one"

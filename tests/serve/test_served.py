@@ -91,6 +91,13 @@ def test_a_name_that_is_not_utf_8_is_listed_and_opens(tmp_path):
     assert [os.fsencode(name) for name in index.all()] == [b"n\xff.json.gz"]
 
 
+def test_a_name_with_a_line_feed_is_listed_and_opens(tmp_path):
+    shutil.copy(DEMO, tmp_path / "a\nb.json.gz")
+    with served(application(tmp_path, hosts=LOOPBACK_NAMES)) as port:
+        assert 'href="/report/a%0Ab.json.gz"' in asked(port, "/").text
+        assert "sync-in-loop" in asked(port, "/report/a%0Ab.json.gz").text
+
+
 def test_two_recordings_are_compared(port):
     other = "deep/a%20%3Cb%3E%20%26%20%22c%22.json.gz"
     answer = asked(port, f"/compare?a=before.json.gz&b={other}")
@@ -224,6 +231,12 @@ def test_beyond_this_machine_the_link_has_a_secret(more, has_secret, tmp_path, m
     assert main(["serve", str(tmp_path), *more]) == 0
     assert bool(secrets[0]) is has_secret
     assert not has_secret or len(secrets[0]) >= 20
+
+
+def test_a_folder_that_this_user_may_not_look_into_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as root may look into all
+    assert main(["serve", str(tmp_path)]) == 2
+    assert "may not look into it" in capsys.readouterr().err
 
 
 def test_the_whole_disk_is_not_served(tmp_path, capsys):

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from pinchpoint.analysis.host.frames import Owner
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.ranks.accounting import between_ranks_ratio, one_of_many
@@ -93,8 +95,40 @@ def _sampled(trace: Trace) -> str:
     if said:
         return " ".join(f"{text[:1].upper()}{text[1:]}." for text in said)
     if device_looks(trace):
+        if not _tells_of_kernels(trace):
+            return "Nothing held the devices down; whether they worked was not sampled."
         return "The devices worked, and nothing held them down."
-    return ""
+    return _of_memory(trace)
+
+
+def _tells_of_kernels(trace: Trace) -> bool:
+    counters = trace.counters
+    if counters is None:
+        return False
+    return any(trace.names[n] in _OF_WORK for n in np.unique(counters["name"]).tolist())
+
+
+_OF_WORK = ("any_kernel_ratio", "sm_active_ratio")
+
+
+def _of_memory(trace: Trace) -> str:
+    """What a memory snapshot alone has to say: how much each device held at its peak."""
+    if trace.snapshot is None:
+        return ""
+    from pinchpoint.analysis.memory.history import histories
+    from pinchpoint.analysis.memory.shortage import size
+    from pinchpoint.analysis.memory.traced import HOST
+
+    said = []
+    for history in histories(trace):
+        requested, reserved = (
+            history.replay.peak(what).bytes for what in ("requested", "reserved")
+        )
+        of = "the host" if history.device == HOST else f"device {history.device}"
+        if requested:
+            said.append(f"{of} held {size(requested)} at the peak ({size(reserved)} reserved)")
+    words = "; ".join(said)
+    return f"{words[:1].upper()}{words[1:]}." if words else ""
 
 
 def _nothing_of_the_device(trace: Trace) -> str:

@@ -261,7 +261,8 @@ def copy_to_parquet(connection: "DuckDBPyConnection", rows: str, file: Path) -> 
         raise UsageError(f"{file}: DuckDB writes to names in UTF-8 only", hint="name another place")
     with replacing(file) as beside:
         target = str(beside).replace("'", "''")
-        how = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
+        how = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false, "
+        how += "KV_METADATA {written_by: 'pinchpoint'}"  # so that it is known for ours
         copy = f"COPY {rows} TO '{target}' ({how})"
         interruptible(connection, lambda: connection.execute(copy))
 

@@ -3,13 +3,14 @@
 DuckDB's own limit holds for its buffers, not for a scalar: ``repeat('x', 2000000000)`` takes
 gigabytes past it, and a statement that computes one value cannot be interrupted. The process gets
 the tables and the statement, and gives back the rows. It may use so much memory, so much time, and
-not one byte of a file; whatever happens to it, this program goes on.
+not one byte of a file; whatever happens to it, this program goes on, and it ends with this program.
 """
 
 import contextlib
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,10 +22,14 @@ from typing import Any, cast
 
 from pinchpoint.errors import PinchpointError, UsageError
 from pinchpoint.export.database import Limits, duckdb_module, query, tables_of
+from pinchpoint.inside.ending import end_with_parent
 from pinchpoint.trace import Table, Trace
 
 # Python, NumPy and DuckDB are loaded and the tables handed over before the query's time begins.
 _START_S = 30.0
+# DuckDB looks at its clock between pieces of work; one piece that takes longer ends with the
+# process. On a busy machine it has said within a second that the time is over.
+_MORE_S = 1.0
 MOST_ANSWER_BYTES = 16 << 20  # what is shown of it has 100,000 characters
 _LONGEST_TEXT = 10_000  # characters of one value that are passed on; what is shown is cut to 300
 _SMALLER = "aggregate it, or ask for less"
@@ -75,13 +80,21 @@ def _understood(said: bytes, limits: Limits, *, too_late: bool) -> Answer:
 def _process() -> Iterator[subprocess.Popen[bytes]]:
     """This module as a program. ``-P``: no module comes from the folder of the recordings."""
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths)),
-    ) as process:
+    try:
+        started = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=dict(os.environ, PYTHONPATH=os.pathsep.join(paths)),
+        )
+    except OSError as error:
+        raise UsageError(
+            f"sql: a query needs a process of its own, and {sys.executable} cannot be started: "
+            f"{error.strerror}",
+            hint="let this user run it",
+        ) from None
+    with started as process:
         try:
             yield process
         finally:
@@ -111,6 +124,9 @@ def _ended_after(process: subprocess.Popen[bytes], seconds: float) -> Iterator[l
 
 def main() -> int:
     """Read tables and statement from standard input, write the answer to standard output."""
+    end_with_parent(int(sys.argv[1]))
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it may have been ignored by who started us
     given = pickle.load(sys.stdin.buffer)  # from query_apart, in the program that started this
     tables = {name: Table(name, columns, missing) for name, columns, missing in given["tables"]}
     trace = SimpleNamespace(names=given["names"], threads=given["threads"], **tables)
@@ -141,6 +157,7 @@ def _confine(limits: Limits) -> None:
         import resource
     except ImportError:
         return
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds + _MORE_S)  # ends it, whatever it is at
     wanted = {resource.RLIMIT_CPU: _cpu_seconds(limits), resource.RLIMIT_FSIZE: 0}
     if limits.memory_mb and (used := _address_space_bytes()):
         wanted[resource.RLIMIT_AS] = used + (limits.memory_mb << 20)

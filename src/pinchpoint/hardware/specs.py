@@ -69,6 +69,54 @@ def find_spec(reported: str | None) -> DeviceSpec | None:
     return None if found is None else _spec(*found)
 
 
+# Devices with one number of multiprocessors and one architecture differ by what is around the chip:
+# V100 and V100S by 1.26 in their memory, the TITAN V and a V100S by 1.74, A100s by 1.31.
+ALIKE_RATIO = 1.75
+# Drivers report 0.98 to 1.07 of the round figure of a data sheet: GB or GiB, less what is reserved.
+MEMORY_RATIO = 1.1
+
+
+@cache
+def alike_spec(
+    multiprocessors: int, architecture: str | None = None, memory_bytes: int | None = None,
+    vendor: str | None = None,
+) -> DeviceSpec | None:  # fmt: skip
+    """The fastest of the devices that these facts fit, so that nothing can be faster than it says.
+
+    None where they fit none, or devices that are not alike. One of ``architecture`` and
+    ``memory_bytes`` is needed: multiprocessors alone are met by chance.
+    """
+    if architecture is None and memory_bytes is None:
+        return None
+    fit = [
+        spec
+        for spec in all_specs()
+        if spec.multiprocessors == multiprocessors
+        and (architecture is None or spec.architecture == architecture)
+        and (vendor is None or spec.vendor == vendor)
+        and (memory_bytes is None or _fits(memory_bytes, spec.memory_bytes))
+    ]
+    return max(fit, key=_speed) if fit and _are_alike(fit) else None
+
+
+def _fits(said_bytes: int, sheet_bytes: int | None) -> bool:
+    return sheet_bytes is not None and (
+        1 / MEMORY_RATIO <= said_bytes / sheet_bytes <= MEMORY_RATIO
+    )
+
+
+def _speed(spec: DeviceSpec) -> tuple[float, float]:
+    return spec.memory_bytes_per_s or 0.0, spec.peak_flop_per_s("fp32") or 0.0
+
+
+def _are_alike(specs: list[DeviceSpec]) -> bool:
+    """Whether their memories and vector units differ by little."""
+    return all(
+        min(values) > 0 and max(values) <= ALIKE_RATIO * min(values)
+        for values in zip(*map(_speed, specs), strict=True)
+    )
+
+
 @cache
 def _by_name() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     """The entry of each name, and its page."""

@@ -61,6 +61,17 @@ FACTS: dict[str, FactKind] = {
         "hardly any device operation was recorded, and nothing of the program on the host",
         record="while the program gives work to the device, and what runs on the host as well",
     ),
+    "calls-alone": FactKind(
+        Severity.FATAL,
+        "the file has the calls of the host alone; what the device did stands in another",
+        record="with --kernel-trace, and give the folder of all its files: kernel_trace.csv stands "
+        "beside this one",
+    ),
+    "kernels-alone": FactKind(
+        Severity.WARNING,
+        "counters were collected, for which each kernel has the device for itself: the time "
+        "between kernels is not the program's",
+    ),
     "rows-cut": FactKind(Severity.WARNING, "rows of the table are cut off and were left out"),
     "ranges-unclosed": FactKind(Severity.NOTE, "ranges that were open when recording stopped"),
     "cut-off": FactKind(

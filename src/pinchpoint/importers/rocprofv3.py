@@ -17,13 +17,14 @@ from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers.assembly.timeline import Timeline
 from pinchpoint.importers.files.memory import ROCPROF_JSON_TIMES, TABLE_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
+from pinchpoint.importers.health import Fact
 from pinchpoint.regex import regex
 from pinchpoint.trace import Device, DeviceKind, HostKind, MemoryKind, Source, Trace
 
 FORMAT = "rocprofv3"
 FILES = ("results.json kernel_trace.csv", "rocprofv3 --output-format json|csv")
 READS: tuple[str, ...] = ("host", "calls", "device", "steps")
-NOT_READ = "counters, PC samples"
+NOT_READ = "counters (what they were counted on is read), PC samples"
 
 _JSON_SIGN = b'"rocprofiler-sdk-tool"'
 _GPU = 2  # agents: 1 is a CPU
@@ -215,7 +216,13 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Trace:
     must_fit(path, sum(file.stat().st_size for file in files), TABLE_TIMES)
     timeline = Timeline()
     devices: dict[int, Device] = {}
-    for row in (row for file in files for row in _rows(path, file, timeline)):
+    counted: set[tuple[str, str]] = set()
+    for row in (row for file in files for row in table_rows(path, file, timeline, lower=True)):
+        if "counter_name" in row:  # a row each counter of a dispatch
+            dispatch = row.get("dispatch_id", ""), row.get(_TIMES[0], "")
+            if dispatch in counted:
+                continue
+            counted.add(dispatch)
         try:
             start, end = (int(row[column]) for column in _TIMES)
         except (ValueError, KeyError):
@@ -228,15 +235,22 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Trace:
             _csv_copy(timeline, row, (start, end - start))
         else:
             _csv_call(timeline, row, (start, end - start), kind)
-    return _finished(path, timeline, devices)
+    facts = [Fact("kernels-alone", len(counted))] if counted else []
+    if path.is_file() and len(timeline.calls) and not len(timeline.operations):
+        facts.append(Fact("calls-alone"))
+    return _finished(path, timeline, devices, facts)
 
 
-def _rows(path: Path, plain: Path, timeline: Timeline) -> Iterator[dict[str, str]]:
+def table_rows(
+    path: Path, plain: Path, timeline: Timeline, *, lower: bool = False
+) -> Iterator[dict[str, str]]:
+    """The rows of a CSV file by the titles of its columns, these in small letters if asked."""
     csv.field_size_limit(_CSV_FIELD_BYTES)
     try:
         with io.TextIOWrapper(plain.open("rb"), "utf-8-sig", "replace", newline="") as file:
             reader = csv.reader(file)
-            header = [cell.strip().lower() for cell in next(reader, [])[:_LONGEST_HEADER]]
+            header = [cell.strip() for cell in next(reader, [])[:_LONGEST_HEADER]]
+            header = [cell.lower() for cell in header] if lower else header
             for cells in reader:
                 if len(cells) == len(header):
                     yield dict(zip(header, cells, strict=True))
@@ -301,7 +315,9 @@ def _last_number(text: str | None) -> int | None:
     return int(found[1]) if found else None
 
 
-def _finished(path: Path, timeline: Timeline, devices: dict[int, Device]) -> Trace:
+def _finished(
+    path: Path, timeline: Timeline, devices: dict[int, Device], facts: Sequence[Fact] = ()
+) -> Trace:
     if not any(map(len, (timeline.host, timeline.calls, timeline.operations))):
         raise UnreadableFile(
             f"{path}: rocprofv3 recorded nothing",
@@ -309,7 +325,7 @@ def _finished(path: Path, timeline: Timeline, devices: dict[int, Device]) -> Tra
         )
     used = set(timeline.operations.columns.get("device", ()))
     source = Source(str(path), FORMAT, _bytes(path), recorder="rocprofv3")
-    return timeline.trace(source, [devices[n] for n in sorted(used & set(devices))])
+    return timeline.trace(source, [devices[n] for n in sorted(used & set(devices))], facts=facts)
 
 
 def _bytes(path: Path) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from typing import Callable
+from typing import Any, Callable
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -16,12 +16,25 @@ def ends_with_us() -> Callable[[], None]:
     Linux means the thread that starts it, which therefore has to wait for it.
     """
     ours = os.getpid()
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    prctl = _prctl()
 
     def prepare() -> None:
-        if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-            if os.getppid() != ours:  # killed between the two
-                os._exit(128 + signal.SIGTERM)
+        _end_with(prctl, ours)
 
     return prepare
+
+
+def end_with_parent(parent: int) -> None:
+    """The same for a process of ours, which asks for it itself; ``parent`` started it."""
+    _end_with(_prctl(), parent)
+
+
+def _prctl() -> Any:
+    return getattr(ctypes.CDLL(None), "prctl", None)
+
+
+def _end_with(prctl: Any, parent: int) -> None:
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != parent:  # killed between the two
+            os._exit(128 + signal.SIGTERM)

@@ -7,6 +7,7 @@ are tried again, one at a time, so that the guilty one is known.
 
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
@@ -99,6 +100,7 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
 
 
 Work = Callable[[RankFile], bytes]
+Lost = Callable[[RankFile, str], bytes]  # the same of a file that a worker died of: why
 
 ATTEMPTS = 3  # a file that ends three workers is the cause
 IN_FLIGHT_PER_WORKER = 2  # one at work, one ready
@@ -126,16 +128,35 @@ def run(
 
 
 def in_processes(
-    files: Sequence[RankFile], workers: int, work: Work = read_rank
+    files: Sequence[RankFile], workers: int, work: Work = read_rank, lost: Lost | None = None
 ) -> Iterator[bytes]:
-    """The same in ``workers`` processes."""
+    """The same in ``workers`` processes; in this one where no other can be started."""
+    if not _can_start():
+        yield from map(work, files)
+        return
+    lost = lost or _lost
     suspects: list[RankFile] = []
     waiting = deque(files)
     while waiting:
         with _pool(workers) as pool:
-            yield from _until_broken(pool, waiting, suspects, work, workers * IN_FLIGHT_PER_WORKER)
+            most = workers * IN_FLIGHT_PER_WORKER
+            yield from _until_broken(pool, waiting, suspects, work, lost, most)
     for file in suspects:
-        yield _alone(file, work)
+        yield _alone(file, work, lost)
+
+
+def _can_start() -> bool:
+    """Whether a process of this Python can be started here, and be spoken to.
+
+    It may be no program of this user, and where there is no shared memory there are no semaphores.
+    """
+    if not os.access(sys.executable, os.X_OK):
+        return False
+    try:
+        get_context("spawn").Lock()
+    except (OSError, ImportError):
+        return False
+    return True
 
 
 def workers_for(files: Iterable[RankFile]) -> int:
@@ -202,7 +223,12 @@ def _taken(pool: Executor, work: Work, file: RankFile) -> Future[bytes]:
 
 
 def _until_broken(
-    pool: Executor, waiting: deque[RankFile], suspects: list[RankFile], work: Work, most: int
+    pool: Executor,
+    waiting: deque[RankFile],
+    suspects: list[RankFile],
+    work: Work,
+    lost: Lost,
+    most: int,
 ) -> Iterator[bytes]:
     """Results until all is done or a process dies; what was in flight then becomes suspect."""
     running: dict[Future[bytes], RankFile] = {}
@@ -223,10 +249,10 @@ def _until_broken(
             elif isinstance(error, BrokenExecutor):
                 suspects.append(file)
             else:
-                yield _lost(file, error)
+                yield lost(file, _why(error))
 
 
-def _alone(file: RankFile, work: Work) -> bytes:
+def _alone(file: RankFile, work: Work, lost: Lost) -> bytes:
     error: BaseException | None = None
     for _ in range(ATTEMPTS - 1):
         with _pool(1) as pool:
@@ -234,7 +260,7 @@ def _alone(file: RankFile, work: Work) -> bytes:
             error = future.exception()
             if error is None:
                 return future.result()
-    return _lost(file, error)
+    return lost(file, _why(error))
 
 
 def _through(
@@ -256,16 +282,17 @@ def _through(
             elif attempt < ATTEMPTS and not isinstance(error, BrokenExecutor):
                 waiting.append((file, attempt + 1))
             else:
-                yield _lost(file, error)
+                yield _lost(file, _why(error))
 
 
-def _lost(file: RankFile, error: BaseException | None) -> bytes:
-    why = "the process that read it died; out of memory?"
-    if error is not None and not isinstance(error, BrokenExecutor):
-        why = f"{type(error).__name__}: {error}"
-    return encode_record(
-        RankRecord(path=file.path, rank=file.rank, label=file.label, error=f"{file.path}: {why}")
-    )
+def _lost(file: RankFile, why: str) -> bytes:
+    return encode_record(_failed(file, f"{file.path}: {why}"))
+
+
+def _why(error: BaseException | None) -> str:
+    if error is None or isinstance(error, BrokenExecutor):
+        return "the process that read it died; out of memory?"
+    return f"{type(error).__name__}: {error}"
 
 
 def _raw_bytes(path: str) -> int:
@@ -289,4 +316,4 @@ def _bytes_on_disk(path: str) -> int:
         return 0
 
 
-__all__ = ["ATTEMPTS", "Work", "in_processes", "run", "workers_for"]
+__all__ = ["ATTEMPTS", "Lost", "Work", "in_processes", "run", "workers_for"]

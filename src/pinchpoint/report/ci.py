@@ -129,7 +129,7 @@ def junit(result: ResultPage) -> str:
     )
     for case in result.cases:
         _add(suite, case, result)
-    root = Xml.Element("testsuites")
+    root = Xml.Element("testsuites", name="pinchpoint")
     root.append(suite)
     Xml.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + Xml.tostring(root, "unicode") + "\n"

@@ -186,7 +186,13 @@ def application(
     does not know it gets nothing.
     """
     from starlette.applications import Starlette
+    from starlette.convertors import PathConvertor, register_url_convertor
     from starlette.routing import Mount, Route
+
+    class AnyName(PathConvertor):  # type: ignore[misc]  # not followed: it may be absent
+        regex = r"[\s\S]*"  # that of paths ends at a line feed, which names may have
+
+    register_url_convertor("any_name", AnyName())
 
     root = root.resolve()
     base = f"/{key}/" if key else "/"
@@ -194,9 +200,9 @@ def application(
     known = index or Index(None)
     routes = [
         Route("/", _page(_list(root, base, known, Reader(root, known, kept.making)), base)),
-        Route("/report/{name:path}", _page(_report(root, kept, base, known), base)),
-        Route("/ranks/{name:path}", _page(_ranks(root, kept, base, known), base)),
-        Route("/run/{name:path}", _page(_run(root, base), base)),
+        Route("/report/{name:any_name}", _page(_report(root, kept, base, known), base)),
+        Route("/ranks/{name:any_name}", _page(_ranks(root, kept, base, known), base)),
+        Route("/run/{name:any_name}", _page(_run(root, base), base)),
         Route("/compare", _page(_compare(root, kept, base), base)),
     ]
     mounted = [Mount(f"/{key}", routes=routes)] if key else routes

@@ -20,6 +20,7 @@ from pinchpoint.report.documents.fleet import (
     FleetDocument,
     FleetProgram,
 )
+from pinchpoint.report.plain import plain
 from pinchpoint.serve.index import Index, current
 from pinchpoint.serve.jobs import JobFacts, job_facts
 from pinchpoint.serve.listing import ListedRecording
@@ -109,7 +110,7 @@ def diagnose_runs(
     by_name = {run.name: run for run in waiting}
     files = [RankFile(_as_task(run)) for run in waiting]
     workers = workers_for([RankFile(run.place) for run in waiting[:1]])
-    for done, answer in enumerate(in_processes(files, workers, _read), 1):
+    for done, answer in enumerate(in_processes(files, workers, _read, _lost), 1):
         name, summary = msgspec.json.decode(answer, type=tuple[bytes, Summary])
         index.put(_recording(by_name[os.fsdecode(name)]), summary)
         if progress is not None:
@@ -133,6 +134,12 @@ def _read(task: "RankFile") -> bytes:
     except PinchpointError as error:
         summary = Summary(problem=error.message)
     return encoded((os.fsencode(run.name), summary))
+
+
+def _lost(task: "RankFile", why: str) -> bytes:
+    """The same of a run that processes died of."""
+    run = msgspec.convert(json.loads(task.path), RunPlace)
+    return encoded((os.fsencode(run.name), Summary(problem=plain(why))))
 
 
 # ------------------------------------------------------------------------------------------------

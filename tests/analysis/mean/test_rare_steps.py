@@ -9,6 +9,11 @@ from pinchpoint.analysis.time.host_activity import GapKind
 from sampled_runs import EVALUATING, MS, SAVING, TRAINING, WAITING, sampled, samples
 
 
+def blind(found):
+    """The same run, in which the looks at far steps saw other threads alone."""
+    return replace(found, events=tuple(replace(event, seen=()) for event in found.events))
+
+
 def test_every_fifth_step_saves():
     (cause,) = rare_causes(sampled(samples(SAVING)))
     assert cause.kind is GapKind.CHECKPOINT
@@ -73,8 +78,9 @@ def test_usual_work_inside_a_function_that_only_far_steps_call_is_of_that_functi
         samples(TRAINING),
         samples(EVALUATING, looks=1),
         samples(EVALUATING, queued_ratio=0.95),
+        blind(samples(EVALUATING)),
     ],
-    ids=["usual work that took longer", "a single look", "no core"],
+    ids=["usual work that took longer", "a single look", "no core", "looks at other threads"],
 )
 def test_what_is_not_known_has_no_place(found):
     (cause,) = rare_causes(sampled(found))

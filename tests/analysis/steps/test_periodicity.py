@@ -144,6 +144,29 @@ def test_what_repeats_inside_one_annotated_pass_are_its_layers(name, how):
     assert steps(b.trace()).how == how
 
 
+@pytest.mark.parametrize(("number", "count"), [("layer_{0}", 0), ("step_{0}", 12)])
+def test_ranges_that_are_numbered_as_layers_are_no_steps(number, count):
+    b = TraceBuilder()
+    at = 0
+    for layer in range(12):
+        b.annotation(number.format(layer), at, 25)
+        at = run(b, LAYER, at)
+    assert len(steps(b.trace())) == max(count, 1)
+    assert (steps(b.trace()).how == "none") == (count == 0)
+
+
+def test_passes_over_numbered_layers_are_steps():
+    b = TraceBuilder()
+    at = 0
+    for token in range(6):
+        start = at
+        for layer in range(4):
+            b.annotation(f"layer_{layer}_token_{token}", at, 25)
+            at = run(b, LAYER, at)
+        b.annotation(f"token_{token}", start, at - start)
+    assert len(steps(b.trace())) == 6
+
+
 def test_a_short_loop_of_one_kernel_is_no_series_of_steps():
     b = TraceBuilder()
     run(b, ["gemm"] * 50, 0)

@@ -86,6 +86,15 @@ def test_a_far_step_keeps_what_was_seen_in_it_and_a_typical_one_only_adds_up(ste
     assert found["usual"] == [(3, 30_000)]  # of the three steps after the typical one was known
 
 
+def test_threads_that_wait_take_no_room_from_the_one_that_steps(steps):
+    for _ in range(12):
+        steps.step(10)
+    waiting = {(ME + 1 + other, other): 90_000 for other in range(60)}
+    steps.step(100, seen={**waiting, (ME, 99): 30_000})
+    (event,) = steps.document()["events"]
+    assert event["seen"] == [((ME, 99), 30_000)]
+
+
 def test_the_first_two_steps_and_recorded_ones_are_left_out(steps):
     steps.step(500)
     steps.step(400)

@@ -54,6 +54,13 @@ def test_the_log_is_read_back_by_the_importer(h100, tmp_path, capsys):
     assert f"wrote {log}" in capsys.readouterr().err
 
 
+def test_one_look_is_logged_too(h100, tmp_path, capsys):
+    log = tmp_path / "log.csv"
+    assert main(["monitor", "--once", "--log", str(log)]) == 0
+    assert pp.load(log).counters is not None
+    assert f"wrote {log}" in capsys.readouterr().err
+
+
 def test_the_textfile_for_prometheus(h100, tmp_path):
     path = tmp_path / "pinchpoint.prom"
     words = ["monitor", "--prometheus", str(path), "--interval", "0.1", "--seconds", "0.05"]

@@ -23,6 +23,14 @@ def test_the_answer_comes_first(capsys):
     assert max(len(line) for line in lines if "  confirm  " not in line) <= 90
 
 
+def test_diagnose_says_what_was_held_and_leads_here(capsys):
+    path = FOLDER / "healthy_train.pickle.gz"
+    assert main(["diagnose", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("Device 0 held ") for line in lines)
+    assert lines[-1].startswith("Next: pinchpoint")
+
+
 def test_json_is_one_document(capsys):
     code, out, _ = run(capsys, FOLDER / "oom.pickle.gz", "--at", "oom", "--json")
     document = json.loads(out)

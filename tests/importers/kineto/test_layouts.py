@@ -7,7 +7,7 @@ import pytest
 
 from kineto_documents import SCANNERS, call, document, event, kernel, launched, op, step, written
 from pinchpoint.importers.kineto import read
-from pinchpoint.trace import ApiKind, DeviceKind, FlowKind, HostKind
+from pinchpoint.trace import ApiKind, DeviceKind, FlowKind, HostKind, MemoryKind
 
 EVENTS = [
     step(1, 100, 50),
@@ -348,6 +348,59 @@ def test_streams_of_a_jax_trace_are_the_device_side(tmp_path):
         assert trace.device_ops["stream"].tolist() == [14, 14]
         assert trace.device_ops["kind"].tolist() == [DeviceKind.KERNEL, DeviceKind.COPY]
         assert not trace.device_ops.known("external_id").any()
+
+
+def test_streams_of_a_timeline_of_tensorflow_1_are_the_device_side(tmp_path):
+    processes = {
+        1: "/device:GPU:1/stream:14 Compute",
+        2: "/device:GPU:1/stream:all Compute",
+        3: "/device:GPU:1/memcpy Compute",
+        4: "/device:GPU:1/stream:14 Tensors",
+        5: "/job:localhost/replica:0/task:0/device:CPU:0 Compute",
+        6: "/device:GPU:0/stream:all Compute",
+    }
+    meta = [
+        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+        for pid, name in processes.items()
+    ]
+    spans = [("Conv2D", 1), ("MEMCPYHtoD", 1), ("Conv2D", 2), ("MEMCPYHtoD", 3), ("x", 4)]
+    spans += [("NoOp", 5), ("MatMul", 6)]
+    events = [
+        {"ph": "X", "cat": "Op", "name": name, "pid": pid, "tid": 0, "ts": 10 + i, "dur": 1}
+        for i, (name, pid) in enumerate(spans)
+    ]
+    for scanner in SCANNERS:
+        trace = read(written(tmp_path, document(*meta, *events)), scanner=scanner)
+        assert names(trace, "host_ops") == ["NoOp"]
+        assert trace.host_ops["kind"].tolist() == [HostKind.OPERATOR]
+        assert names(trace, "device_ops") == ["Conv2D", "MEMCPYHtoD", "MatMul"]
+        assert trace.device_ops["device"].tolist() == [1, 1, 0]
+        assert trace.device_ops["stream"].tolist()[:2] == [14, 14]
+        copy = trace.device_ops["kind"].tolist()[1]
+        assert copy == DeviceKind.COPY
+        assert trace.device_ops.value("from_memory", 1) == MemoryKind.HOST
+
+
+def test_functions_of_viztracer_are_python_frames(tmp_path):
+    events = [
+        event("step (D:\\a b\\train.py:29)", "FEE", 1, 9),
+        event("builtins.len", "FEE", 2, 1),
+        event("epoch", "", 1, 9),
+    ]
+    for scanner in SCANNERS:
+        trace = read(written(tmp_path, json.dumps(events)), scanner=scanner)
+        kinds = dict(zip(names(trace, "host_ops"), trace.host_ops["kind"].tolist(), strict=True))
+        assert kinds == {
+            "D:\\a b\\train.py(29): step": HostKind.PYTHON,
+            "<built-in function len>": HostKind.PYTHON,
+            "epoch": HostKind.ANNOTATION,
+        }
+
+
+def test_ranges_that_are_called_as_kernels_and_copies_are_said_to_be_unread(tmp_path):
+    events = [event("[MEMCPY] HtoD", "", 1, 9), event("void at::kernel<int>(int*)", "", 12, 1)]
+    trace = read(written(tmp_path, json.dumps(events)))
+    assert "device-unread" in [trace.names[fact] for fact in trace.health["fact"].tolist()]
 
 
 def test_a_marker_that_is_written_twice_counts_once(tmp_path):

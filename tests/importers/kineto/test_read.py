@@ -56,3 +56,35 @@ def test_a_small_trace(tmp_path, as_list):
     assert trace.steps["number"].tolist() == [3]
     assert trace.text(trace.device_annotations, "name", 0) == "ProfilerStep#3"
     assert trace.origin_ns == (None if as_list else 10**18 + 100_000)
+
+
+def launched(grid, block, **said):
+    return complete("volta_sgemm_128x64_nn", "kernel", 10 + grid, 1, grid=[grid, 1, 1],
+                    block=[block, 1, 1], **said, **GPU)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("launches", "expected"),
+    [
+        ([launched(14400, 64, **{"warps per SM": 360.0})], [80]),
+        ([launched(16, 640, **{"blocks per SM": 0.14814815, "warps per SM": 2.962963})], [108]),
+        ([launched(80, 64, **{"blocks per SM": 1.0}), launched(54, 64, **{"blocks per SM": 0.5})],
+         []),  # they do not agree
+        ([launched(80, 64)], []),
+        ([launched(80, 64, **{"blocks per SM": 0.0})], []),
+    ],
+)  # fmt: skip
+def test_multiprocessors_of_devices_that_are_not_described(tmp_path, launches, expected):
+    trace = load(written(tmp_path / "a.json.gz", launches))
+    assert [device.multiprocessors for device in trace.devices] == expected
+    assert all(device.name is None for device in trace.devices)
+
+
+def test_what_is_described_is_not_asked_of_launches(tmp_path):
+    described = [{"id": 0, "name": "Tesla T4", "numSms": 40}]
+    document = {"deviceProperties": described, "traceEvents": [
+        launched(80, 64, **{"blocks per SM": 1.0})
+    ]}  # fmt: skip
+    assert [d.multiprocessors for d in load(written(tmp_path / "a.json.gz", document)).devices] == [
+        40
+    ]

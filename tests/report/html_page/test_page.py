@@ -6,7 +6,9 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.report import diagnose
+from pinchpoint.report.documents.report import StepsInfo
 from pinchpoint.report.html_page import interactive
+from pinchpoint.report.svg.steps import steps_svg
 from pinchpoint.trace import RunFacts
 from report_sample import hostile_report
 
@@ -73,3 +75,9 @@ def test_facts_of_the_run_are_shown():
 @pytest.mark.parametrize("length", [1_000_000])
 def test_long_names_do_not_make_a_long_page(length):
     assert len(rendered(training("n" * length).trace())) < 200_000
+
+
+@pytest.mark.parametrize("steps", [(0, 0), (0, 0, 0)])
+def test_steps_that_take_no_time_have_no_strip(steps):
+    assert steps_svg(StepsInfo(how="marker", duration_ns=steps)) is None
+    assert steps_svg(StepsInfo(how="marker", duration_ns=(*steps, 1))) is not None

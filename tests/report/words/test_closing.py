@@ -79,6 +79,22 @@ def test_what_was_not_recorded_no_rule_could_explain():
     assert closing_sentence(report).endswith("Nothing recorded explains it.")
 
 
+def test_a_recording_without_steps_that_is_mostly_a_start_says_so():
+    steps = msgspec.structs.replace(healthy_report().steps, how="none")
+    parts = [
+        part(f"idle-{what}", f"idle: {what}", "idle", ms)
+        for what, ms in (("malloc", 50), ("code-load", 20), ("python", 25))
+    ]
+    worked = part("gemm", "gemm", "device", 5)
+    sentence = closing_sentence(with_parts(*parts, worked, steps=steps))
+    assert sentence.endswith(
+        "mostly: malloc. 70.0 ms are what a process does once (malloc and code-load). What repeats,"
+        " a recording of later steps would show."
+    )
+    repeats = closing_sentence(with_parts(*parts, worked))
+    assert repeats.endswith("No rule explains that.")
+
+
 def test_start_latency_is_the_price_of_having_operations():
     report = with_parts(
         part("gemm", "gemm", "device", 80),
@@ -151,6 +167,33 @@ def test_the_function_with_most_of_the_devices_work_is_named_where_nothing_else_
         " forward (moe.py:57): 60.0 ms a step in 48 operations, of which the machine needs 50.0 ms."
         " Without it the step would be 41.0 ms: is all of it needed?"
     )
+
+
+@pytest.mark.parametrize(
+    ("device_ms", "limit_ms", "free_ms", "end"),
+    [
+        (98, 90, 0, ", near the machine's limit for it: to be shorter, it has to be less."),
+        (98, 40, 0, ", of which the machine needs 40.0 ms. Little else is in the step: is all of it"
+                    " needed?"),
+        (98, None, 2, ". Little else is in the step: is all of it needed?"),
+    ],
+)  # fmt: skip
+def test_work_at_the_limit_can_only_be_less(device_ms, limit_ms, free_ms, end):
+    limit_ns = None if limit_ms is None else limit_ms * MS
+    line = operator("forward (moe.py:57)", device_ms, calls=48.0, limit_ns=limit_ns,
+                    step_if_free_ns=free_ms * MS)  # fmt: skip
+    report = with_parts(part("gemm", "gemm", "device", 100), heaviest_line=line)
+    assert closing_sentence(report).endswith(f"98.0 ms a step in 48 operations{end}")
+
+
+def test_kernels_that_nobody_knows_the_work_of_are_not_called_healthy():
+    unknown = with_parts(part("gemm", "gemm", "device", 100), without_limit_ratio=0.9)
+    assert closing_sentence(unknown) == (
+        "No cause that was checked is worth 3 % of the step. For 90 % of the kernels' time the"
+        " recording does not show what they compute, so how fast it could be is not known."
+    )
+    known = with_parts(part("gemm", "gemm", "device", 100), without_limit_ratio=0.4)
+    assert closing_sentence(known) == HEALTHY
 
 
 def test_beside_findings_it_is_named_while_they_win_little_and_are_about_other_places():

@@ -33,7 +33,7 @@ class Filled:
 def filled_slots(trace: Trace) -> Filled:
     """All of the judged steps."""
     host, ops, calls = trace.host_ops, trace.device_ops, trace.api_calls
-    if host is None or ops is None or calls is None:
+    if not host or ops is None or calls is None:
         return Filled(np.zeros(0, np.intp), np.zeros(0, np.int64), (), ())
     none = len(host)
     user = np.append(nearest(parents(host), owners(trace) == Owner.USER), none)

@@ -9,13 +9,14 @@ is the attainable rate; of a data sheet, programs reach the shares below.
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.causal.convolutions import by_its_backward, convolutions
 from pinchpoint.analysis.causal.kernel_bytes import bytes_by_grid
 from pinchpoint.analysis.causal.needed import needed, takes_narrow_rows
 from pinchpoint.analysis.causal.transfers import transfer_ns
 from pinchpoint.analysis.costs import Cost
 from pinchpoint.analysis.costs.products import dense_mask
 from pinchpoint.analysis.device.compiled import counted
-from pinchpoint.analysis.device.kernel_precision import precision_of_device_ops
+from pinchpoint.analysis.device.kernel_precision import Precision, precision_of_device_ops
 from pinchpoint.analysis.host.input_arguments import Shape, elements
 from pinchpoint.analysis.limits.roofs import Roof, Roofs, roofs
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
@@ -74,8 +75,8 @@ def needed_limits(trace: Trace) -> Limits:
     whole = np.bincount(calls.operator, took)[calls.operator]
     share = took / np.maximum(whole, 1.0)
     kinds = _kinds(trace, known)
-    tables = _sparse_tables(trace)
-    costs = [_needed(of, tables) for of in calls.calls]
+    tables, sizes = _sparse_tables(trace), convolutions(trace)
+    costs = [_needed(of, tables) or by_its_backward(of.call, sizes) for of in calls.calls]
     at = _times(costs, calls.calls, kinds, known)
     size = np.append([np.nan if c is None or c.bytes is None else c.bytes for c in costs], np.nan)
     size, limit = size[calls.which], at[kinds.of_op, calls.which]
@@ -143,6 +144,7 @@ class _Kinds:
     """The peaks that operations may be held against, and which of them each one is."""
 
     peaks: tuple[str | None, ...]
+    of_words: tuple[bool, ...]  # the number format has 4 bytes
     of_op: NDArray[np.intp]
 
 
@@ -152,7 +154,8 @@ def _kinds(trace: Trace, known: Roofs) -> _Kinds:
     pair = formats.precision.astype(np.int64) * 8 + formats.matrix_units
     distinct, which = np.unique(pair, return_inverse=True)
     peaks = tuple(peak_type(p // 8, p % 8, matrix=True) for p in distinct.tolist())
-    return _Kinds(peaks, which.reshape(-1).astype(np.intp))
+    of_words = tuple(p // 8 in (Precision.FP32, Precision.TF32) for p in distinct.tolist())
+    return _Kinds(peaks, of_words, which.reshape(-1).astype(np.intp))
 
 
 def _times(
@@ -162,13 +165,15 @@ def _times(
     stream, rows = _bytes_per_s(known), _bytes_per_s(known, RANDOM_ROWS_REACHED)
     out = np.full((len(kinds.peaks), len(calls) + 1), np.nan)
     for at, (cost, of) in enumerate(zip(costs, calls, strict=True)):
-        if cost is None or (cost.bytes is None and not cost.matrix) or not of.call.dtypes:
+        if cost is None or (cost.bytes is None and not cost.matrix):
             continue
         if dense_mask(of.call) is not None:  # what it hides need not be computed, and is not known
             continue
         moving = (cost.bytes or 0) / (rows if _BY_ROW.match(of.call.name) else stream) * 1e9
         in_turn = cost.in_turn * KERNEL_START_NS
         for kind, peak in enumerate(kinds.peaks):
+            if not of.call.dtypes and not kinds.of_words[kind]:
+                continue  # where no type is recorded, bytes are counted as of 4 an element
             out[kind, at] = np.maximum(_limit(cost, of.call.name, moving, peak, known), in_turn)
     return out
 

@@ -55,8 +55,20 @@ def forward(call: OperatorCall) -> Cost | None:
     if x is None or weight is None or len(x) != len(weight):
         return None
     out = _output(call, x, weight, where, transposed=transposed)
-    if out is None:
+    return None if out is None else _forward(call, x, weight, out, transposed=transposed)
+
+
+def forward_into(call: OperatorCall, out: Shape) -> Cost | None:
+    """The same where another call shows the output, and neither stride nor padding is recorded."""
+    x, weight, where = call.shape(0), call.shape(1), _FORWARD[call.name]
+    if x is None or weight is None or not len(x) == len(weight) == len(out):
         return None
+    if where.transposed != -1:  # by a value that is not recorded, or by name: rare
+        return None
+    return _forward(call, x, weight, out, transposed=False)
+
+
+def _forward(call: OperatorCall, x: Shape, weight: Shape, out: Shape, *, transposed: bool) -> Cost:
     moved = call.bytes(0) + call.bytes(1) + elements(out) * call.element_bytes(0)
     return Cost(_flops(x, weight, out, transposed=transposed), moved, matrix=True)
 
@@ -82,9 +94,9 @@ GRADIENTS = tuple(
 )
 
 
-def gradient(call: OperatorCall) -> Cost | None:
-    """One gradient of a convolution; that of the weights needs the recorded sizes of them."""
-    grad, other, sizes = call.shape(1), call.shape(2), call.integers(0)
+def gradient(call: OperatorCall, weights: Shape | None = None) -> Cost | None:
+    """One gradient of a convolution; that of the weights needs their sizes, recorded or given."""
+    grad, other, sizes = call.shape(1), call.shape(2), call.integers(0) or weights
     to_input = call.name.endswith("input")
     weight = other if to_input else sizes
     if grad is None or other is None or weight is None or len(weight) != len(grad):

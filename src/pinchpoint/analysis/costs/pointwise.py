@@ -35,7 +35,7 @@ ELEMENTWISE = (
     "erfinv", "lgamma", "digamma", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
     "atanh", "xlogy", "hypot", "copysign", "logaddexp", "sgn", "signbit", "frac", "isfinite",
     "hardtanh_backward", "softshrink", "log_sigmoid_forward", "bitwise_xor", "logical_xor", "sinc",
-    "polar", "complex", "floor_divide", "conj_physical", "angle",
+    "polar", "complex", "floor_divide", "conj_physical", "angle", "threshold",
 )  # fmt: skip
 
 

@@ -251,7 +251,7 @@ def acts_for_values(trace: Trace, host_ops: Rows) -> Rows:
     is for those values.
     """
     host, ops, calls = trace.host_ops, trace.device_ops, trace.api_calls
-    if host is None or ops is None or calls is None:
+    if not host or ops is None or calls is None:
         return np.zeros(0, np.intp)
     none = len(host)
     act = called_by_program(trace)

@@ -8,10 +8,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+import numpy as np
+
 from pinchpoint.frozen import dataclass
-from pinchpoint.hardware import DeviceSpec, derived_spec, find_spec, flop_per_cycle
+from pinchpoint.hardware import (
+    DeviceSpec,
+    alike_spec,
+    derived_spec,
+    find_spec,
+    flop_per_cycle,
+)
 from pinchpoint.hardware.ceilings import Ceilings
-from pinchpoint.trace import Device, Trace
+from pinchpoint.regex import regex
+from pinchpoint.trace import Device, Trace, once_per_trace
 
 
 @dataclass(frozen=True)
@@ -49,13 +58,19 @@ def with_ceilings(trace: Trace, ceilings: Ceilings | None) -> Trace:
 def spec_of(trace: Trace, number: int | None = None) -> DeviceSpec | None:
     """The data sheet of a device of the trace (default: the one with most work).
 
-    A device without a data sheet here is derived from what the driver said of it, if it did.
+    A device without a data sheet here is derived from what the driver said of it, if it did; one
+    without a name is taken as the fastest of those that its size and its kernels fit.
     """
     device = _device(trace, number)
     if device is None:
         return None
     if (spec := find_spec(device.name)) is not None:
         return spec
+    if device.name is None and device.multiprocessors is not None:
+        built_for, size = architecture_of_kernels(trace), device.memory_bytes
+        alike = alike_spec(device.multiprocessors, built_for, size, device.vendor)
+        if alike is not None:
+            return alike
     if device.compute_capability is None or device.multiprocessors is None:
         return None
     return derived_spec(
@@ -66,6 +81,26 @@ def spec_of(trace: Trace, number: int | None = None) -> DeviceSpec | None:
         device.memory_bytes_per_s,
         device.l2_bytes,
     )
+
+
+# What names of kernels say that they are built for; a device runs those of its own architecture and
+# of earlier ones.
+_BUILT_FOR = regex(r"(?:^|[^a-z])(?:(volta|turing|ampere|hopper)_|sm(\d{2,3})_)")
+_ARCHITECTURES = ("volta", "turing", "ampere", "ada", "hopper", "blackwell")  # oldest first
+_OF_NUMBER = {"70": 0, "72": 0, "75": 1, "80": 2, "86": 2, "87": 2, "89": 3, "90": 4, "100": 5}
+
+
+@once_per_trace
+def architecture_of_kernels(trace: Trace) -> str | None:
+    """The newest architecture that a kernel of the trace is built for; None where none says."""
+    ops = trace.device_ops
+    if ops is None:
+        return None
+    names = (trace.names[name] for name in np.unique(ops["name"]).tolist())
+    said = [found for name in names if (found := _BUILT_FOR.search(name)) is not None]
+    at = [_ARCHITECTURES.index(m[1]) if m[1] else _OF_NUMBER.get(m[2], -1) for m in said]
+    newest = max(at, default=-1)
+    return None if newest < 0 else _ARCHITECTURES[newest].capitalize()
 
 
 def roofs(trace: Trace, number: int | None = None) -> Roofs | None:
@@ -88,7 +123,10 @@ def roofs(trace: Trace, number: int | None = None) -> Roofs | None:
         compute |= {t: Roof(value, how, True) for t, value in ceilings.gemm_flop_per_s.items()}
         if ceilings.memory_bytes_per_s is not None:
             memory = Roof(ceilings.memory_bytes_per_s, how, True)
-    name = device.name if device is not None and device.name else "unknown device"
+    name = None if device is None else device.name
+    if name is None:
+        alike = spec is not None and find_spec(spec.name) is not None
+        name = f"unknown, like {spec.name}" if spec is not None and alike else "unknown device"
     return Roofs(name, MappingProxyType(compute), memory, spec)
 
 

@@ -172,7 +172,7 @@ def _cause(
     if queued >= EXACT_RATIO * excess:
         return GapKind.UNRECORDED, RarePlace(None, None), min(queued, excess), True
     grown = _grown(samples, event, typical)
-    if event.looks < FEWEST_LOOKS:
+    if event.looks < FEWEST_LOOKS or not grown:  # other threads alone may have been looked at
         return GapKind.UNRECORDED, RarePlace(None, None), excess, False
     (kind, at), ns = max(grown.items(), key=lambda one: one[1])
     if typical.get((kind, at), 0.0) >= USUAL_RATIO:  # the usual work took longer, and why is unseen

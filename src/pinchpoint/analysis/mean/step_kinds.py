@@ -258,9 +258,9 @@ def _first_inputs(trace: Trace, names: Container[str] = _ENTRY) -> dict[int, Sha
     rows = np.flatnonzero(rows_named(trace, host, names.__contains__) & host.known("shapes"))
     rows = rows[np.argsort(host["start_ns"][rows], kind="stable")]
     end = np.append(found.host_start_ns[1:], found.end_ns[-1:])
-    step, first = np.unique(
-        window_of(host["start_ns"][rows], found.host_start_ns, end), return_index=True
-    )
+    within = window_of(host["start_ns"][rows], found.host_start_ns, end)
+    rows, within = rows[within < len(found)], within[within < len(found)]
+    step, first = np.unique(within, return_index=True)
     inputs: dict[int, Shape] = {}
     for number, row in zip(step.tolist(), rows[first].tolist(), strict=True):
         given = input_shapes(trace.text(host, "shapes", row) or "") or ()

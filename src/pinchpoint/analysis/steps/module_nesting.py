@@ -2,7 +2,8 @@
 
 Modules are recorded by instance (``Block_3``). Layers are different instances inside one outermost
 call; passes call the same instances again. Where ranges were annotated instead, one that is called
-the forward or the backward pass is a part of a step, and holds layers, never steps.
+the forward or the backward pass is a part of a step, and holds layers, never steps; and ranges
+whose author calls them layers and numbers them come again, by number, once a pass.
 """
 
 import re
@@ -21,6 +22,7 @@ MOST_LINKED_RATIO = 0.5  # of neighbouring boundaries inside one call: they divi
 # Calls of an instance a piece: passes have one, twelve layers a twelfth.
 FEWEST_CALLS_A_PIECE = 0.5
 _PASS = regex(r"(?<![a-z])(forward|backward|fwd|bwd)(?![a-z])", re.IGNORECASE)
+_LAYER = regex(r"(?:layer|block)s?[ ._#\[-]?(\d+)", re.IGNORECASE)
 
 
 @once_per_trace
@@ -60,11 +62,41 @@ def are_layers(trace: Trace, at_ns: Times) -> bool:
     passes = _passes(trace)
     if passes is not None and _linked_ratio(passes, at_ns) > MOST_LINKED_RATIO:
         return True
+    layers, start = _numbered_layers(trace)
+    between = (start >= at_ns[0]) & (start < at_ns[-1])
+    if between.any() and _come_rarely(layers[between], at_ns):
+        return True
     calls = module_calls(trace)
     if calls is None or _linked_ratio(outermost(calls), at_ns) <= MOST_LINKED_RATIO:
         return False
-    start = calls["start_ns"]
-    names = calls["name"][(start >= at_ns[0]) & (start < at_ns[-1])]
+    between = (calls["start_ns"] >= at_ns[0]) & (calls["start_ns"] < at_ns[-1])
+    return _come_rarely(calls["name"][between], at_ns)
+
+
+@once_per_trace
+def _numbered_layers(trace: Trace) -> tuple[Times, Times]:
+    """What ranges are called that their author numbers as layers, without other numbers (such as
+    of the step), and when they begin."""
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    rows = rows_named(trace, host, lambda name: _LAYER.search(name) is not None)
+    rows &= (host["kind"] == HostKind.ANNOTATION) & (host["thread"] == main_thread(trace))
+    called: dict[str, int] = {}
+    kind = np.zeros(len(trace.names), np.int64)
+    for name in np.unique(host["name"][rows]).tolist():
+        text = trace.names[name]
+        found = _LAYER.search(text)
+        assert found is not None
+        around = [
+            re.sub(r"\d+", "#", part) for part in (text[: found.start()], text[found.end() :])
+        ]
+        kind[name] = called.setdefault(found[0].join(around), len(called))
+    return kind[host["name"][rows]], host["start_ns"][rows]
+
+
+def _come_rarely(names: Times, at_ns: Times) -> bool:
+    """Whether each name between the boundaries comes much more rarely than there are pieces."""
     return len(names) < FEWEST_CALLS_A_PIECE * len(at_ns) * max(len(np.unique(names)), 1)
 
 

@@ -138,7 +138,8 @@ def infer_steps(trace: Trace) -> Inference:
     if len(work.at_ns) < FEWEST_LAUNCHES:
         if not len(work.at_ns):
             return Inference(None, f"no markers, and no {work.unit}")
-        few = counted(len(work.at_ns), work.unit.removesuffix("s"))
+        one = re.sub(r"(?<=ch)es$|s$", "", work.unit)  # launches, operators
+        few = counted(len(work.at_ns), one)
         return Inference(None, f"no markers, and only {few}: no repetition")
     best: tuple[float, Candidate] | None = None
     fewest = MOST_PIECES

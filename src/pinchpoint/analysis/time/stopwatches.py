@@ -20,6 +20,7 @@ class Stopwatches:
     """Timed pieces of the judged steps, in order; arrays have one element each."""
 
     row: Rows  # of host_ops: the first reading
+    step: Ints  # position among the judged steps
     name: str  # of the clock
     start_ns: Ints
     end_ns: Ints
@@ -65,6 +66,7 @@ def stopwatches(trace: Trace) -> Stopwatches | None:
     name = trace.text(host, "name", int(rows[0])) or ""
     return Stopwatches(
         row=rows[pair][keep],
+        step=step[pair][keep],
         name=name,
         start_ns=start[keep],
         end_ns=end[keep],

@@ -35,7 +35,10 @@ class Caches:
         if sys.getallocatedblocks() > MOST_BLOCKS:
             return
         kind = functools._lru_cache_wrapper
-        found = (_note(one) for one in gc.get_objects() if type(one) is kind)
+        # Not all objects: whoever holds them all holds the tuple that another thread just builds,
+        # and Python ends that with a SystemError as no one else may know it yet. Those that refer
+        # to the type of caches are found inside one call, which no thread comes between.
+        found = (_note(one) for one in gc.get_referrers(kind) if type(one) is kind)
         for note in found:
             if note is not None:
                 self._seen[note["file"], note["line"], note["function"]] = note
@@ -46,7 +49,9 @@ class Caches:
 
 
 def _note(cache: Any) -> dict[str, Any] | None:
-    info, code = cache.cache_info(), getattr(cache.__wrapped__, "__code__", None)
+    # One that another thread just makes does not know yet what it wraps.
+    info, wrapped = cache.cache_info(), getattr(cache, "__wrapped__", None)
+    code = getattr(wrapped, "__code__", None)
     if code is None or info.maxsize is None or info.misses < FEWEST_MISSES:
         return None
     return {

@@ -82,6 +82,9 @@ class FarSteps:
             return
         took_ns, wait_ns = clock.interval_ns[number], clock.wait_ns[number]
         if not self.typical_ns or self._is_far(took_ns):
+            # Others that wait have more of a step each than any one place of the thread of the
+            # steps, and would be all that is kept.
+            me = threading.get_ident()
             event = {
                 "step": number,
                 "ns": took_ns,
@@ -91,7 +94,7 @@ class FarSteps:
                 "save_ns": save_ns,
                 **counters,
                 "looks": looks,
-                "seen": seen,
+                "seen": {at: us for at, us in seen.items() if at[0] == me},
             }
             self._keep(event)
         elif seen:

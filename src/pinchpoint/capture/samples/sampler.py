@@ -153,28 +153,30 @@ class Sampler:
 
     def _run(self) -> None:
         self._own_schedule = opened("/proc/thread-self/schedstat")
-        with contextlib.suppress(Exception):  # the user's program comes first
-            last_ns = regular_ns = slept_ns = time.perf_counter_ns()
-            while not self._going_on.acquire(
-                timeout=(pause_s := self.pace.pause_s(slept_ns, regular_ns))
-            ):
-                now_ns = time.perf_counter_ns()
-                late_ns = max(now_ns - slept_ns - round(pause_s * 1e9), 0)
-                since_ns = now_ns - last_ns
-                due = now_ns - regular_ns >= REGULAR_RATIO * self.pace.every_s * 1e9
-                look_ns = None
-                if self._paused():
-                    last_ns = regular_ns = now_ns  # a recording says what happens meanwhile
-                elif due or pause_s == OVERDUE_S:
+        last_ns = regular_ns = slept_ns = time.perf_counter_ns()
+        while not self._going_on.acquire(
+            timeout=(pause_s := self.pace.pause_s(slept_ns, regular_ns))
+        ):
+            now_ns = time.perf_counter_ns()
+            late_ns = max(now_ns - slept_ns - round(pause_s * 1e9), 0)
+            since_ns = now_ns - last_ns
+            due = now_ns - regular_ns >= REGULAR_RATIO * self.pace.every_s * 1e9
+            look_ns = None
+            if self._paused():
+                last_ns = regular_ns = now_ns  # a recording says what happens meanwhile
+            elif due or pause_s == OVERDUE_S:
+                # The user's program comes first, and one look that fails is no end of the others.
+                with contextlib.suppress(Exception):
                     look_ns = self._look(late_ns, since_ns, now_ns - regular_ns if due else None)
-                    last_ns = now_ns
-                    regular_ns = now_ns if due else regular_ns
-                self.pace.woke(look_ns)
-                if look_ns is not None and self._after_look is not None:
+                last_ns = now_ns
+                regular_ns = now_ns if due else regular_ns
+            self.pace.woke(look_ns)
+            if look_ns is not None and self._after_look is not None:
+                with contextlib.suppress(Exception):
                     self._after_look()
-                if self.pace.judge(now_ns):
-                    self._read_times()
-                slept_ns = time.perf_counter_ns()
+            if self.pace.judge(now_ns):
+                self._read_times()
+            slept_ns = time.perf_counter_ns()
 
     def _read_times(self) -> None:
         """Read what each thread has used of a core."""

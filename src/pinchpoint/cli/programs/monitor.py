@@ -75,20 +75,28 @@ def command(  # noqa: PLR0913 - one argument an option
     only = None if gpus is None else frozenset(part.strip() for part in gpus.split(","))
     with Board(interval_s=interval, only=only, counters=not no_counters) as board:
         if once:
-            return _once(board, as_json=json, prometheus=prometheus)
+            return _once(board, log, prometheus, as_json=json)
         return _watch(board, interval, seconds, log, prometheus, interactive=interactive)
 
 
-def _once(board: Board, *, as_json: bool, prometheus: Path | None) -> int:
+def _once(board: Board, log_path: Path | None, prometheus: Path | None, *, as_json: bool) -> int:
+    log = TelemetryLog(log_path) if log_path else None
     board.refresh()
     time.sleep(FIRST_LOOK_S)
     samples = board.refresh()
     _keep_textfile(prometheus, samples, board)
+    if log is not None:
+        log.add(samples)
+    _show(board, as_json=as_json)
+    return _closed(log)
+
+
+def _show(board: Board, *, as_json: bool) -> None:
     if as_json:
         import json
 
         show(json.dumps(board.document(), indent=1, allow_nan=False) + "\n")
-        return 0
+        return
     import io
 
     from rich.console import Console
@@ -97,12 +105,20 @@ def _once(board: Board, *, as_json: bool, prometheus: Path | None) -> int:
 
     if has_unicode() and sys.stdout.isatty():
         Console().print(draw(board))
-        return 0
+        return
     console = Console(file=io.StringIO(), width=80)
     with console.capture() as drawn:
         console.print(draw(board))
     show_plainly(drawn.get())
-    return 0
+
+
+def _closed(log: TelemetryLog | None) -> int:
+    """The exit code, after what became of the log was said."""
+    if log is None:
+        return 0
+    log.close()
+    note(log.problem or f"wrote {log.path}")
+    return 2 if log.problem else 0
 
 
 def _watch(
@@ -137,10 +153,7 @@ def _watch(
     finally:
         if log is not None:
             log.close()
-    if log is not None:
-        note(log.problem or f"wrote {log.path}")
-        return 2 if log.problem else 0
-    return 0
+    return _closed(log)
 
 
 def _live(board: Board, interval_s: float, seconds: float | None, tick: Callable[[], None]) -> None:

@@ -292,12 +292,17 @@ def _answer(
     try:
         problems = collect.finish(folder, words, settings, ended)
         say(folder, [problem for problem in problems if problem not in ended.said])
+    except Exception as error:
+        note(f"pinchpoint: {folder} is incomplete: {error}")
+        return
+    try:
         if diagnose and settings.tool != "none":
             say_diagnosis(folder, problems)
         if ncu:
             _count(folder)
-    except Exception as error:
-        note(f"pinchpoint: {folder} is incomplete: {error}")
+    except Exception as error:  # what was recorded is whole, and can be asked again
+        note(f"pinchpoint: no answer: {type(error).__name__}: {error}; this is a bug in Pinchpoint")
+        note(f"pinchpoint: next: PINCHPOINT_DEBUG=1 pinchpoint diagnose {folder}")
 
 
 def _count(folder: Path) -> None:

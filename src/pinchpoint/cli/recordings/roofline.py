@@ -17,6 +17,7 @@ from pinchpoint.report import terminal
 from pinchpoint.report.documents.order import by_field
 from pinchpoint.report.documents.roofline import encode_roofline, roofline_document
 from pinchpoint.report.pages.roofline import roofline_page
+from pinchpoint.report.svg import signed
 from pinchpoint.report.svg.roofline import roofline_svg
 from pinchpoint.trace import Trace
 
@@ -101,7 +102,7 @@ def command(
         show(terminal.render(roofline_page(document, verbose=shown.verbose), look()))
     if plot.svg is not None:
         inputs = [each for each in (file, counters, ceilings) if each is not None]
-        write_file(plot.svg, roofline_svg(document) + "\n", inputs=inputs, force=plot.force)
+        write_file(plot.svg, signed(roofline_svg(document)), inputs=inputs, force=plot.force)
         wrote(plot.svg)
     return 0
 

@@ -1,5 +1,6 @@
 """Browse many recordings in a browser: reports, comparisons, a run in progress."""
 
+import os
 import secrets
 import socket
 from contextlib import suppress
@@ -50,6 +51,10 @@ def command(
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", hint="pinchpoint serve FOLDER")
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise UsageError(
+            f"{folder}: this user may not look into it", hint="pinchpoint serve FOLDER"
+        )
     if folder.resolve() == Path(folder.resolve().anchor):
         raise UsageError(f"{folder}: the whole disk", hint="name the folder of your recordings")
     local = _is_loopback(host)

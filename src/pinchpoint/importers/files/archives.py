@@ -20,6 +20,7 @@ from pinchpoint.errors import (
 )
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.files.packed import Budget, Head, head_of, unpack
+from pinchpoint.importers.files.strangers import guess, unmistakable
 from pinchpoint.replacing import scratch_folder
 from pinchpoint.run_folder.layout import RUN_FILE
 
@@ -278,6 +279,8 @@ def _chosen(path: Path, members: list[Member], is_recording: IsRecording) -> Mem
     if len(found) == 1:
         return found[0]
     if not found:
+        if members and (known := _known(members[0])) is not None:
+            raise UnreadableFile(f"{path}, {members[0].name}: {known[0]}", hint=known[1])
         raise UnreadableFile(
             f"{path}: an archive without a recording that Pinchpoint reads (its files: "
             f"{_named(members) or 'none'})",
@@ -289,6 +292,12 @@ def _chosen(path: Path, members: list[Member], is_recording: IsRecording) -> Mem
         hint="all of them: pinchpoint diagnose FILE; ranks of a job: pinchpoint ranks FILE; or "
         "unpack it, and give one",
     )
+
+
+def _known(member: Member) -> tuple[str, str] | None:
+    """What the first file is, and the next step, where it is known though it is no recording."""
+    head = member.head().text
+    return unmistakable(Path(member.name), head) or guess(head)
 
 
 def _is_of_the_user(name: str) -> bool:

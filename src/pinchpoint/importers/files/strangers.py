@@ -24,8 +24,10 @@ _XPROF_PAGE = regex(
 )
 _LEAST_OF_TEXT = 9  # a tab; no text has bytes below it
 _LOST_RATIO = 0.1  # of the bytes: half of those of a packed number are no text
-# Messages behind their lengths; the first has the version of the schema.
-_CHAKRA = regex(rb".{1,8}schema.{1,4}\d+\.\d+\.\d+-chakra", re.DOTALL)
+# Messages behind their lengths; the first has the version of the schema, of attributes by name.
+_CHAKRA = regex(
+    rb".{1,8}schema.{1,4}\d+\.\d+\.\d+-chakra|.{1,4}\n\x06schema.{1,4}\d+\.\d+\.\d+", re.DOTALL
+)
 _AGAIN = "fetch it again: curl -fLO URL (-f: no error page is kept as the file)"
 _RECORD = "record what the device does too: pinchpoint run python train.py"
 # Profilers of the host alone, by what their files begin with or say first.
@@ -35,10 +37,21 @@ _HOST_PROFILES = (
     (regex(rb'\{\s*"nodes":\s*\[\s*\{\s*"id":\s*\d+,\s*"callFrame"'), "a profile of V8"),
     (regex(rb'\{\s*"alloc_samples"'), "a profile of Scalene"),
     (regex(rb"PERFILE2"), "a recording of Linux perf"),
-    (regex(rb"memray\x00"), "a recording of memray"),
+    (regex(rb"memray\x00|\x04\x22\x4d\x18.{8,24}memray\x00", re.DOTALL), "a recording of memray"),
+    (regex(rb'\{\s*"start_time":[^{}]*"sample_count"'), "a profile of pyinstrument"),
+    (regex(rb"# =+\s+# captured on"), "samples printed by perf script"),
     # marshal: a dict (fb with, { without a reference) of tuples of three (a9 or 29, length)
     (regex(rb"[\xfb{][\xa9)]\x03"), "statistics of Python's cProfile"),
 )
+# Threads, tasks and categories of Chromium, and of Node, which took over its tracing.
+_BROWSER = regex(
+    rb'"(Cr(Browser|Renderer|Gpu)Main|Chrome_IOThread|JavaScriptMainThread)"'
+    rb'|"ThreadControllerImpl::|"(disabled-by-default-)?devtools\.timeline'
+)
+# Of Proton, Triton's profiler: a tree of frames with sums.
+_PROTON = regex(rb'\[\s*\{\s*"(children|frame)"\s*:')
+_WORKLOAD = regex(rb'\{\s*"workload_graph"\s*:')
+_TITLE = regex(rb"<title[^>]*>\s*([^<]{1,60}?)\s*</title", re.IGNORECASE)
 # What torch_npu writes beside its traces: how it was set up, and sums of communication.
 _BESIDE_ASCEND = regex(
     rb'\{\s*"(config"\s*:\s*\{\s*"(common|experimental)_config"|ENV_VARIABLES"|distributed_args"'
@@ -65,19 +78,17 @@ def guess(head: bytes) -> Answer | None:
             "a Chakra execution trace for simulators, without what a run took",
             "give the profiler's trace of the run that it was made from",
         )
-    if re.match(rb"==\d+== (NVPROF is|Profiling|Generated|Warning)", head):
-        return (
-            "printed by nvprof, which NVIDIA replaced by Nsight Systems",
-            "record again: nsys profile --export sqlite COMMAND, or pinchpoint run COMMAND",
-        )
+    for printed, what, hint in _PRINTED:
+        if printed.search(head):
+            return what, hint
     if re.match(rb"\s*\[\s*\[\s*-?\d", head):
         return (
             "lists of numbers, as a memory timeline's sums are",
             'export it raw: prof.export_memory_timeline("memory.raw.json.gz")',
         )
-    first = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].lower().replace(b'"', b"")
-    for columns, what, hint in _TABLES:
-        if all(column in first for column in columns):
+    lines = head.removeprefix(b"\xef\xbb\xbf").lower().replace(b'"', b"").splitlines()[:2]
+    for columns, what, hint in _TABLES:  # DLProf's have a title above
+        if any(all(column in line for column in columns) for line in lines):
             return what, hint
     return None
 
@@ -124,7 +135,12 @@ def _page(path: Path, head: bytes) -> Answer | None:
         )
     if b"trace" in start:
         return "an HTML page about a trace, such as its viewer", "give the trace that it shows"
-    return "an HTML page (a download that failed, or a login page)", _AGAIN
+    title = _TITLE.search(head)
+    called = f", titled {title[1].decode('utf-8', 'replace')!r}" if title else ""
+    return (
+        f"an HTML page{called}: a report of a tool, or a download that failed",
+        f"give the recording that the report shows, or {_AGAIN}",
+    )
 
 
 def _refusal(path: Path, head: bytes) -> Answer | None:
@@ -162,10 +178,34 @@ def _of_another_tool(path: Path, head: bytes) -> Answer | None:
             "notes beside a recording of Ascend's profiler",
             "give trace_view.json or the database in ASCEND_PROFILER_OUTPUT, or that folder",
         )
-    if not events:
+    if _PROTON.match(head) and b'"frame"' in head:
+        return (
+            "a tree of sums, as Triton's Proton writes it, without times",
+            'record when it ran: proton.start(NAME, data="trace"), or pinchpoint run COMMAND',
+        )
+    return None
+
+
+def _of_the_host(path: Path, head: bytes) -> Answer | None:
+    if b"traceEvents" not in head and b'"ph"' not in head:
         for profile, name in _HOST_PROFILES:
             if profile.match(head):
                 return f"{name}, which knows the host alone", _RECORD
+    if _BROWSER.search(head):
+        return "a trace of a browser or of Node.js, which knows no device", _RECORD
+    return None
+
+
+def _of_simulators(path: Path, head: bytes) -> Answer | None:
+    if _WORKLOAD.match(head):
+        return (
+            "a workload for simulators (Chakra), without what a run took",
+            "give the profiler's trace of the run that it was made from",
+        )
+    return None
+
+
+def _of_a_server(path: Path, head: bytes) -> Answer | None:
     if head[:1] == b"[" and b'"timestamps"' in head and b'"REQUEST_START"' in head:
         return (
             "timestamps of requests of a Triton server, and nothing of what it ran",
@@ -189,7 +229,38 @@ _LOOKS: tuple[Callable[[Path, bytes], Answer | None], ...] = (
     _page,
     _refusal,
     _of_another_tool,
+    _of_the_host,
+    _of_simulators,
+    _of_a_server,
     _unfinished,
+)
+# Text that other tools print, by a line of it.
+_PRINTED = (
+    (
+        regex(rb"^==\d+== (NVPROF is|Profiling|Generated|Warning)", re.MULTILINE),
+        "printed by nvprof, which NVIDIA replaced by Nsight Systems",
+        "record again: nsys profile --export sqlite COMMAND, or pinchpoint run COMMAND",
+    ),
+    (
+        regex(rb"^ *Name +(Self CPU %|Self CPU|CPU total)", re.MULTILINE),
+        "sums by operator, as torch.profiler prints them, without times",
+        'export what they are of: prof.export_chrome_trace("trace.json")',
+    ),
+    (
+        regex(rb"DeepSpeed Flops Profiler"),
+        "sums by module of DeepSpeed's FLOPs profiler, without what the device did",
+        _RECORD,
+    ),
+    (
+        regex(rb"^:::MLLOG |^MLPerf Results Summary", re.MULTILINE),
+        "a log of MLPerf, which tells what was reached and nothing of what ran",
+        "record the benchmark itself: pinchpoint run COMMAND",
+    ),
+    (
+        regex(rb"^[^,;\s][^;\n]*(;[^;\n]+)+ \d+\n[^;\n]*(;[^;\n]+)+ \d+\n"),
+        "stacks of samples, as flame graphs are drawn of, which know the host alone",
+        _RECORD,
+    ),
 )
 _MAGICS = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it: 7z x FILE"),
@@ -208,6 +279,22 @@ _TABLES = (
         (b"correlation_id", b"counter_name", b"counter_value"),
         "counters of rocprofv3 without times",
         "give kernel_trace.csv beside it, or the folder of both",
+    ),
+    (
+        (b"op name", b"direction", b"gpu duration (ns)"),
+        "a report of DLProf, made from a recording of Nsight Systems",
+        "give that: nsys_profile.sqlite beside it",
+    ),
+    (
+        (b"gpu", b"util", b",", b"mem"),
+        "a log of what devices did in words of its own, which leave units open",
+        "log in words of nvidia-smi: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,"
+        "memory.used,power.draw --format=csv -l 1",
+    ),
+    (
+        (b"op code", b"global call count", b"device kernel duration"),
+        "a table of Tenstorrent's profiler (tt-metal)",
+        "read it with tt-perf-report; Pinchpoint reads none of that device",
     ),
     (
         (b"name", b"totaldurationns", b"percentage"),

@@ -24,10 +24,10 @@ from pinchpoint.importers.kineto.host import Sources
 from pinchpoint.importers.kineto.reading.fields import ABSENT, ARGUMENTS, NULL, PLACE, Lane
 from pinchpoint.importers.kineto.reading.rare import device_in
 from pinchpoint.importers.kineto.reading.scan import Place
-from pinchpoint.importers.kineto.threads import device_number, place_text
+from pinchpoint.importers.kineto.threads import device_number, place_text, stream_number
 from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, Names, Table, table
-from pinchpoint.trace.arrays import Array
+from pinchpoint.trace.arrays import Array, of_rows
 from pinchpoint.trace.kinds import collective_verb
 
 # ------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class _Cells:
 
     def take(self, column: str) -> Array:
         """A column in the order of time."""
-        return self.spans.of(self.sources.columns.take(Lane.DEVICE, column))
+        return self.spans.of(self.sources.columns.take_sparse(Lane.DEVICE, column))
 
     def take_or(self, column: str, other: str) -> Array:
         """The same, with the values of another spelling where the column has none."""
@@ -117,8 +117,12 @@ class _Cells:
 
     def _numbers(self, place: Place) -> tuple[int, int]:
         process, thread = place_text(place)
-        device = device_number(self.sources.rare.process_names.get(process))
-        numbers = device_in(process) if device is None else device, device_in(thread)
+        called = self.sources.rare.process_names.get(process)
+        device, stream = device_number(called), stream_number(called)
+        numbers = (
+            device_in(process) if device is None else device,
+            device_in(thread) if stream is None else stream,
+        )
         return tuple(NULL if number is None else number for number in numbers)  # type: ignore[return-value]
 
 
@@ -129,7 +133,7 @@ def _device_ops(
     everything = len(rows) == len(kinds)
 
     def of(column: Array) -> Array:
-        return column if everything else column[rows]
+        return column if everything else of_rows(column, rows)
 
     kind = of(kinds)
     out: dict[str, Array] = {

@@ -10,10 +10,13 @@ _COPY_CATEGORIES = ("gpu_memcpy", "Memcpy")
 _MEMSET_CATEGORIES = ("gpu_memset", "Memset")
 _COLLECTIVE_CATEGORIES = ("collective_comm",)
 MTIA_CATEGORY = "mtia_ccp_events"
+_TIMELINE_CATEGORY = "Op"  # of TensorFlow 1
 ANNOTATION_CATEGORY = "gpu_user_annotation"
 
 _ARROW = regex(r"\((\w+) -> (\w+)\)")
-_SHORT = regex(r"\b([HDAPMS])to([HDAPMS])\b|\(([HDMS])2([HDMS])\)|\bMemcpy([HDAP])(?:to|2)([HDAP])")
+_SHORT = regex(
+    r"\b([HDAPMS])to([HDAPMS])\b|\(([HDMS])2([HDMS])\)|\b(?:Memcpy|MEMCPY)([HDAP])(?:to|2)([HDAP])"
+)
 _XLA_COPY = regex(r"Mem(cpy|set)")  # MemcpyH2D, MemcpyD2D, Memset; without a category
 _LONG = regex(r"(host|device)[_ ]?to[_ ]?(host|device)", re.IGNORECASE)
 _WORDS = {
@@ -45,6 +48,8 @@ def device_kind(category: str, name: str) -> int:
         return DeviceKind.MEMSET
     if not category and (found := _XLA_COPY.match(name)):
         return DeviceKind.COPY if found[1] == "cpy" else DeviceKind.MEMSET
+    if category == _TIMELINE_CATEGORY and name.startswith("MEMCPY"):
+        return DeviceKind.COPY
     if category == MTIA_CATEGORY:
         if name.startswith("event_"):
             return NOT_AN_OPERATION

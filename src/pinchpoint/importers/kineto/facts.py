@@ -1,5 +1,6 @@
 """Facts of the frame: devices, rank, options."""
 
+from math import prod
 from typing import Any
 
 from pinchpoint.trace import Device
@@ -42,6 +43,45 @@ def _device(number: int, item: dict[str, Any], frame: dict[str, Any]) -> Device:
         compute_capability=(major, minor) if capable else None,  # type: ignore[arg-type]
         vendor=vendor,
     )
+
+
+def devices_of_launches(numbers: list[int], launches: list[dict[str, Any]]) -> tuple[Device, ...]:
+    """Devices that a file without ``deviceProperties`` ran on, by the arguments of some launches.
+
+    Recorders wrote blocks and warps per multiprocessor before they described devices: the launch
+    over that is how many there are. Empty where launches do not agree.
+    """
+    found = {units for args in launches if (units := _multiprocessors(args)) is not None}
+    if len(found) != 1:
+        return ()
+    return tuple(Device(number, multiprocessors=next(iter(found))) for number in sorted(numbers))
+
+
+_WARP = 32  # threads, on every NVIDIA device; others' recorders do not write these
+
+
+def _multiprocessors(args: dict[str, Any]) -> int | None:
+    """Of one launch; None where it does not say, or is too small for its rounded figures."""
+    blocks, threads = _product(args.get("grid")), _product(args.get("block"))
+    if blocks is None or threads is None:
+        return None
+    for each, whole in (("blocks per SM", blocks), ("warps per SM", blocks * -(-threads // _WARP))):
+        share = args.get(each)
+        if isinstance(share, int | float) and share > 0:
+            units = whole / share
+            near = units < _MOST_UNITS and abs(units - round(units)) < _ROUNDED * units
+            return round(units) if near and round(units) else None
+    return None
+
+
+_MOST_UNITS = 1024  # more than any device has
+_ROUNDED = 1e-4  # figures are written with single precision, and 8 digits at least
+
+
+def _product(size: Any) -> int | None:
+    if not isinstance(size, list) or not all(type(n) is int and n > 0 for n in size):
+        return None
+    return prod(size)
 
 
 def _vendor(name: str | None, frame: dict[str, Any]) -> str | None:

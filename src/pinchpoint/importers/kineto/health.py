@@ -1,5 +1,6 @@
 """What the file itself shows to be wrong or missing."""
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -136,10 +137,22 @@ def _activity(recording: ScannedRecording) -> Iterator[Fact]:
         yield Fact("cut-off-steps")
     elif launches:
         yield Fact("kernels-not-recorded", launches)
-    elif unread := _on_device_lanes(recording):
+    elif unread := _on_device_lanes(recording) or _called_as_on_device(recording):
         yield Fact("device-unread", unread)
     elif len(recording.host_ops):
         yield Fact("cpu-only")
+
+
+# What drivers call copies, and compilers kernels: tools of one's own write them without a category.
+_ON_DEVICE = regex(r"\[?mem(cpy|set)\]? ?[hd](to|2)[hd]\b|void [\w:]+<.*>\(.*\)$", re.IGNORECASE)
+
+
+def _called_as_on_device(recording: ScannedRecording) -> int:
+    """Ranges of the host that have the name of a kernel or a copy."""
+    host, names = recording.host_ops, recording.names
+    count = np.bincount(host["name"][host["kind"] == HostKind.ANNOTATION])
+    used = np.flatnonzero(count).tolist()
+    return sum(int(count[name]) for name in used if _ON_DEVICE.match(names[name]))
 
 
 def _on_device_lanes(recording: ScannedRecording) -> int:
@@ -233,7 +246,7 @@ def _host(recording: ScannedRecording) -> Iterator[Fact]:
 
 def _steps(recording: ScannedRecording) -> Iterator[Fact]:
     steps, calls = recording.steps, recording.api_calls
-    if len(steps) < 3 or not len(calls):
+    if len(steps) < 3 or not len(calls) or recording.columns.left_out is not None:
         return
     launches = calls["start_ns"][launches_of(calls)]
     counts = np.searchsorted(launches, steps.end_ns) - np.searchsorted(launches, steps["start_ns"])

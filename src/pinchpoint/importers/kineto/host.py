@@ -35,7 +35,20 @@ _ANNOTATION = regex(
     r"|TorchDynamo Cache Lookup|DistributedDataParallel\.|FullyShardedDataParallel\."
 )
 
-_OPERATOR_CATEGORIES = ("cpu_op", "Operator")
+_OPERATOR_CATEGORIES = ("cpu_op", "Operator", "Op")  # today, of 2021, of TensorFlow 1
+# Functions of viztracer: ``step (train.py:29)`` where Kineto has ``train.py(29): step``, and
+# ``builtins.len`` where it has ``<built-in function len>``.
+VIZTRACER_CATEGORY = b"FEE"
+_OF_VIZTRACER = regex(r"(?:([^()]+) \((.+):(\d+)\)|([\w.]*\.)([\w<>]+))$")
+
+
+def frame_of_viztracer(name: str) -> str:
+    """A function of viztracer in the words of Kineto; what is none stays."""
+    found = _OF_VIZTRACER.match(name)
+    if found is None:
+        return name
+    function, file, line, _, built_in = found.groups()
+    return f"<built-in function {built_in}>" if built_in else f"{file}({line}): {function}"
 
 
 def host_kind(category: str, name: str) -> HostKind:
@@ -43,6 +56,8 @@ def host_kind(category: str, name: str) -> HostKind:
     match category:
         case "overhead":
             return HostKind.OVERHEAD
+        case "FEE":
+            return HostKind.PYTHON
         case "python_function":
             if name.startswith(_MODULE_PREFIX):
                 return HostKind.MODULE
@@ -100,7 +115,12 @@ def host_tables(sources: Sources) -> HostTables:
         sources.scanner,
     )
     given = {"thread": host_thread, "kind": kind, "parent": nesting.parent}
-    given["name"] = host.of(sources.interned.strings(name)[0])
+    of_viztracer = VIZTRACER_CATEGORY in columns.texts
+    given["name"] = host.of(
+        sources.interned.renamed(name, frame_of_viztracer)
+        if of_viztracer
+        else sources.interned.strings(name)[0]
+    )
     host_ops = _host_ops(sources, host, given)
     api_calls = _api_calls(sources, calls, call_thread, nesting.enclosing)
     steps = _steps(host_ops, sources.names)
@@ -112,7 +132,7 @@ def _threads(sources: Sources, lane: Lane, spans: Spans) -> Array:
 
 
 def _host_ops(sources: Sources, spans: Spans, given: dict[str, Array]) -> Table:
-    take, interned = sources.columns.take, sources.interned
+    take, interned = sources.columns.take_sparse, sources.interned
     out = given | {"start_ns": spans.start, "duration_ns": spans.duration}
     missing = {"parent": given["parent"] == NONE}
     external = sources.columns.take_or(Lane.HOST, "external", "external_2021")
@@ -135,7 +155,7 @@ def _rank(sources: Sources, rows: int) -> dict[str, Array]:
 
 
 def _api_calls(sources: Sources, spans: Spans, thread: Array, enclosing: Array) -> Table:
-    take, interned = sources.columns.take, sources.interned
+    take, interned = sources.columns.take_sparse, sources.interned
     name = take(Lane.API, "name")
     correlation = take(Lane.API, "correlation")
     external = sources.columns.take_or(Lane.API, "external", "external_2021")

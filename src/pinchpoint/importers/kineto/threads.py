@@ -63,12 +63,21 @@ def place_text(place: Place) -> tuple[str, str]:
 OF_A_TPU = "XLA Ops"  # a line of a device without streams
 _STREAM = "Stream"
 _DEVICE = regex(r"/device:\w+:(\d{1,5})$")
+# TensorFlow 1's timelines (``RunMetadata``): a process a stream, all of them again as ``all``, and
+# copies again as ``memcpy``.
+_TIMELINE = regex(r"/device:\w+:(\d{1,5})/(?:stream:(\d{1,9}|all)|memcpy) (Compute|Tensors)$")
 
 
 def device_number(process_name: str | None) -> int | None:
-    """The number in ``/device:GPU:0``; None for other processes."""
-    found = _DEVICE.match(process_name or "")
+    """The number in ``/device:GPU:0`` and in a stream of it; None for other processes."""
+    found = _DEVICE.match(process_name or "") or _TIMELINE.match(process_name or "")
     return int(found[1]) if found else None
+
+
+def stream_number(process_name: str | None) -> int | None:
+    """The stream that a process of a timeline stands for."""
+    found = _TIMELINE.match(process_name or "")
+    return int(found[2]) if found and (found[2] or "").isdigit() else None
 
 
 def lines_of_devices(rare: Rare) -> dict[tuple[int, int | None], str]:
@@ -90,6 +99,11 @@ def move_streams(columns: Columns, rare: Rare) -> None:
     if not any(device_number(name) is not None for name in rare.process_names.values()):
         return
     lines = lines_of_devices(rare)
+    told_apart = {
+        device_number(name)
+        for name in rare.process_names.values()
+        if stream_number(name) is not None
+    }
     of_tpus = {number for (number, _), line in lines.items() if line == OF_A_TPU}
     with_streams = {number for (number, _), line in lines.items() if line == _STREAM}
     lanes = np.full(len(columns.places) + 1, Lane.HOST, np.int64)
@@ -97,6 +111,12 @@ def move_streams(columns: Columns, rare: Rare) -> None:
         process, thread = place_text(place)
         number = device_number(rare.process_names.get(process))
         if number is None:
+            continue
+        if found := _TIMELINE.match(rare.process_names[process]):
+            mine = found[3] == "Compute" and (
+                number not in told_apart if found[2] == "all" else (found[2] or "").isdigit()
+            )
+            lanes[position] = Lane.DEVICE if mine else Lane.IGNORED
             continue
         kept = OF_A_TPU if number in of_tpus - with_streams else _STREAM
         line = lines.get((number, device_in(thread)))

@@ -228,6 +228,7 @@ def build(database: Database, bytes_on_disk: int) -> Trace:
         "health": health_table(
             [
                 *_facts(session, device, ops, ranges),
+                *_warnings(session, set(pids_seen.tolist())),
                 *unread_tables(database),
                 *empty_tables(database),
                 *_passed_over(database),
@@ -352,6 +353,17 @@ def _facts(
         found.append(("no-device-activity", 1))
     else:
         found += [("launches-missing", ops.unlaunched), ("graphs-opaque", ops.opaque_graphs)]
-    facts = [Fact(fact, count) for fact, count in found if count]
-    warnings = dict.fromkeys(w for w in session.warnings if not _IRRELEVANT.match(w))
-    return facts + [Fact("profiler-warning", detail=w) for w in warnings]
+    return [Fact(fact, count) for fact, count in found if count]
+
+
+def _warnings(session: NsysSession, with_work: set[int]) -> Iterator[Fact]:
+    """What nsys warns of, each once. Beside a process that gave the device work, it warns of every
+    helper of it (a shell, a compiler, a worker) that no CUDA events came from there."""
+    process = pid_of(np.array([NONE if p is None else p for p, _ in session.warnings], np.int64))
+    told = [
+        text
+        for (named, text), pid in zip(session.warnings, process.tolist(), strict=True)
+        if not with_work or named is None or pid in with_work
+    ]
+    for text in dict.fromkeys(text for text in told if not _IRRELEVANT.match(text)):
+        yield Fact("profiler-warning", detail=text)

@@ -1,6 +1,6 @@
 """What an nsys recording says about itself: versions, devices, threads, options, warnings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pinchpoint.frozen import dataclass
@@ -25,7 +25,7 @@ class NsysSession:
     settings: Mapping[str, tuple[str, ...]]
     devices: tuple[Device, ...]
     device_numbers: Mapping[tuple[int, int], int]  # (pid, CUDA ordinal) -> device number
-    warnings: tuple[str, ...]
+    warnings: tuple[tuple[int | None, str], ...]  # global process id, where nsys names it; text
 
 
 def read_session(database: Database) -> NsysSession:
@@ -45,12 +45,18 @@ def read_session(database: Database) -> NsysSession:
         settings={k: tuple(v) for k, v in settings.items()},
         devices=_devices(database),
         device_numbers=_device_numbers(database),
-        warnings=tuple(
-            str(text)
-            for severity, text in database.rows("DIAGNOSTIC_EVENT", ("severity", "text"))
-            if severity in _WARNINGS
-        ),
+        warnings=tuple(_warnings(database)),
     )
+
+
+def _warnings(database: Database) -> Iterator[tuple[int | None, str]]:
+    columns = ("severity", "text")
+    of_processes = database.has("DIAGNOSTIC_EVENT", "globalPid")
+    for severity, text, *process in database.rows(
+        "DIAGNOSTIC_EVENT", (*columns, "globalPid") if of_processes else columns
+    ):
+        if severity in _WARNINGS:
+            yield process[0] if process and isinstance(process[0], int) else None, str(text)
 
 
 def _devices(database: Database) -> tuple[Device, ...]:

@@ -6,7 +6,7 @@ killed leaves a torn last line.
 """
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
@@ -47,23 +47,29 @@ _FIELDS: dict[str, tuple[str, float]] = {
     "ecc.errors.corrected.volatile.total": ("ecc_corrected_count", 1),
     "ecc.errors.uncorrected.volatile.total": ("ecc_uncorrected_count", 1),
 }
-_IDENTITY = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial")
+_NUMBERED = ("index", "gpu", "gpu_id", "gpu_index")  # the first is nvidia-smi's, others of scripts
+_IDENTITY = (*_NUMBERED, "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial")
 _NOT_VALUES = {*_IDENTITY, "timestamp", "name", "gpu_name", "driver_version", "count", "pstate"}
 _TIMES = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S")
+_SECONDS = regex(r"\d{9,11}(\.\d{1,9})?")  # 1973 to far ahead
 _TITLE = regex(r"\s*([a-z_0-9.]+)\s*(?:\[.*\])?\s*$", re.I)
 
 
 def claims(path: Path, head: bytes) -> bool:
-    """A first line of comma-separated nvidia-smi field names."""
-    titles = _titles(head.decode("utf-8-sig", "replace").lstrip().partition("\n")[0])
+    """A line of comma-separated nvidia-smi field names, the first but for what a script printed."""
+    return any(map(_is_header, head.decode("utf-8-sig", "replace").splitlines()))
+
+
+def _is_header(line: str) -> bool:
+    titles = _titles(line) if "." in line else None
     return titles is not None and any(t in _FIELDS for t in titles)
 
 
 def read(path: Path) -> Trace:
     """Counters by device, in the names of ``monitor/sample.py``."""
     source = lines(path)
-    header = next((line for line in source if line.strip()), "")
-    titles = _titles(header)
+    header = next(filter(_is_header, source), "")
+    titles = _titles(header) if header else None
     if titles is None:
         raise UnreadableFile(
             f"{path}: no nvidia-smi field names in the first line",
@@ -104,7 +110,7 @@ class _Devices:
     def number_of(self, row: dict[str, str]) -> int:
         key = row[self._key] if self._key else "0"
         if key not in self._numbers:
-            index = small_number(key) if self._key == "index" else None
+            index = small_number(key) if self._key in _NUMBERED else None
             given = len(self._numbers) if index is None else index
             self._numbers[key] = given
             self._names[given] = row.get("name") or row.get("gpu_name")
@@ -114,19 +120,35 @@ class _Devices:
         if "timestamp" not in row:
             self._ticks += 1
             return self._ticks
-        for form in _TIMES:
-            try:
-                at = datetime.strptime(row["timestamp"], form)
-            except ValueError:
-                continue
-            since = at - datetime(1970, 1, 1)
-            return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
-        return None
+        return _time_ns(row["timestamp"])
 
     def seen(self) -> tuple[Device, ...]:
         return tuple(
             Device(number, name, vendor="nvidia") for number, name in sorted(self._names.items())
         )
+
+
+def _time_ns(text: str) -> int | None:
+    """Since 1970 by the clock that wrote it: nvidia-smi's forms, and what scripts put before its
+    values: ISO 8601 (with a zone in UTC), or seconds since 1970."""
+    if _SECONDS.fullmatch(text):
+        return round(float(text) * 1e6) * 1000  # a float of today's date holds a quarter of a µs
+    at = None
+    for form in _TIMES:
+        try:
+            at = datetime.strptime(text, form)
+            break
+        except ValueError:
+            continue
+    if at is None:
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+    if at.tzinfo is not None:
+        at = at.astimezone(UTC).replace(tzinfo=None)
+    since = at - datetime(1970, 1, 1)
+    return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
 
 
 def _titles(line: str) -> list[str] | None:

@@ -1,5 +1,6 @@
 """From a trace to the one document: every analysis asked once, every rule run."""
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,15 +39,14 @@ from pinchpoint.report.assemble.run import (
     run_tables,
     run_verdict,
 )
-from pinchpoint.report.documents.causal import (
-    critical_path_info,
+from pinchpoint.report.documents.causal import critical_path_info, ladder, shown_pieces
+from pinchpoint.report.documents.clock import AS_RECORDED, WITH_NAMES
+from pinchpoint.report.documents.left_over import (
     furthest,
     heaviest_line,
-    ladder,
-    shown_pieces,
     without_limit,
+    without_limit_ratio,
 )
-from pinchpoint.report.documents.clock import AS_RECORDED, WITH_NAMES
 from pinchpoint.report.documents.report import (
     DeviceInfo,
     Health,
@@ -100,9 +100,10 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         detailed,
         breakdown=_breakdown(trace),
         verdict=verdict(trace),
-        next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace),
+        next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace) or _memory(trace),
         far_from_limit=furthest(trace) or furthest(windows.names_of(trace)),
         without_limit=without_limit(trace) and without_limit(windows.names_of(trace)),
+        without_limit_ratio=without_limit_ratio(windows.names_of(trace)),
         heaviest_line=heaviest_line(trace, windows.names_of(trace)),
         fix_ladder=ladder_info(trace, diagnosis),
         ladder=ladder(shown_pieces(trace)) if detailed else (),
@@ -134,6 +135,13 @@ def _queue(trace: Trace) -> QueueInfo | None:
 
     found = queue_over_time(trace)
     return None if found is None else QueueInfo(**asdict(found))
+
+
+def _memory(trace: Trace) -> str | None:
+    """What to ask next about a memory snapshot in which nothing is found."""
+    if trace.snapshot is None or trace.device_ops is not None or trace.host_ops is not None:
+        return None
+    return f"pinchpoint memory {shlex.quote(trace.source.path)}"
 
 
 def _all_ranks(trace: Trace) -> str | None:

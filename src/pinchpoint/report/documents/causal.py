@@ -7,10 +7,9 @@ import msgspec
 import numpy as np
 
 from pinchpoint.analysis.causal.pieces import Cut, pieces
-from pinchpoint.analysis.causal.profile import Causal, Piece, off_path, profile
+from pinchpoint.analysis.causal.profile import Piece, profile
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
-from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
 from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.mean.mean_step import (
     mean_differs,
@@ -21,16 +20,15 @@ from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.evidence.device_work import busiest_place
-from pinchpoint.diagnosis.evidence.operators import known, known_on_cpu
+from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.json_text import indented, said
 from pinchpoint.regex import regex
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.arrays import Mask
 
 if TYPE_CHECKING:
     from pinchpoint.analysis.causal.of_job import OfJob
-    from pinchpoint.analysis.limits.on_cpu import CpuPiece
 
 
 SCHEMA = "pinchpoint.causal/1"
@@ -100,7 +98,7 @@ def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
         path=said(str(path)),
         base_ns=found.base_ns,
         base=_base(trace),
-        pieces=tuple(_info(trace, piece) for piece in found.pieces),
+        pieces=tuple(piece_info(trace, piece) for piece in found.pieces),
         why_not=found.why_not,
         critical_path=of_bare or critical_path_info(trace),
         names_apart=of_bare is not None and bare is not trace,
@@ -192,8 +190,9 @@ def encode_causal(document: CausalDocument | CausalJobDocument) -> bytes:
     return indented(document)
 
 
-def _info(trace: Trace, piece: Piece) -> PieceInfo:
-    entry = known(piece.name, piece.name if piece.cut is Cut.KERNEL else "")
+def piece_info(trace: Trace, piece: Piece) -> PieceInfo:
+    """What a document says of a piece."""
+    entry = known(piece.name, _longest_kernel(trace, piece))
     far = piece.limit_ns is None or 2 * piece.limit_ns < piece.device_ns
     return PieceInfo(
         by=piece.cut.value,
@@ -229,13 +228,31 @@ def _readable(name: str) -> str:
     return name.removeprefix("nn.Module: ")
 
 
+def _longest_kernel(trace: Trace, piece: Piece) -> str:
+    """The kernel that takes most of an operator's device time: what is known may be of it alone."""
+    if piece.cut is Cut.KERNEL:
+        return piece.name
+    ops = trace.device_ops
+    if piece.cut is not Cut.OPERATOR or ops is None or not piece.device_ns:
+        return ""
+    mine = _its_rows(trace, piece)
+    took = np.bincount(ops["name"][mine], ops["duration_ns"][mine])
+    return trace.names[int(took.argmax())] if len(took) else ""
+
+
+def _its_rows(trace: Trace, piece: Piece) -> Mask:
+    """Its device operations in the judged steps."""
+    number = trace.names.index(piece.name)
+    mine: Mask = device_ops_in_steps(trace) & (pieces(trace, piece.cut).device == number)
+    return mine
+
+
 def _place(trace: Trace, piece: Piece) -> str | None:
     """The program's function that launches most of its device work."""
     ops, host = trace.device_ops, trace.host_ops
     if piece.cut in (Cut.LINE, Cut.FUNCTION) or ops is None or host is None or not piece.calls:
         return None
-    number = trace.names.index(piece.name)
-    mine = device_ops_in_steps(trace) & (pieces(trace, piece.cut).device == number)
+    mine = _its_rows(trace, piece)
     frame = places(trace).frame[ops.filled("host_op", -1)[mine]]
     took = ops["duration_ns"][mine]
     if not (frame >= 0).any():
@@ -245,119 +262,6 @@ def _place(trace: Trace, piece: Piece) -> str | None:
     return None if found is None else plain(f"{found.function} ({found.file}:{found.line})")
 
 
-# ------------------------------------------------------------------------------------------------
-# What a report says of it: the piece that is left, far from its limit, when no finding is.
-
-FAR_RATIO = 3.0  # limits are right within a factor of two
-WORTH_SAYING_RATIO = 0.05  # of the step, at the limit; less is the error of a limit
-
-
-def furthest(trace: Trace) -> PieceInfo | None:
-    """The operator far from its limit that the step would gain most by; None without one."""
-    found: Causal = off_path(trace, Cut.OPERATOR)
-    far = [
-        piece
-        for piece in found.of(Cut.OPERATOR)
-        if piece.in_kernels
-        and piece.times_limit is not None
-        and piece.times_limit >= FAR_RATIO
-        and piece.base_ns - piece.step_at_limit_ns >= WORTH_SAYING_RATIO * piece.base_ns
-    ]
-    most = min(far, key=lambda piece: piece.step_at_limit_ns, default=None)
-    return None if most is None else _info(trace, most)
-
-
-DOMINATES_RATIO = 0.25  # of the step: so much without a known limit leaves the answer open
-KNOWN_RATIO = 0.10  # the same where it is known what makes the operator slow wherever it runs
-
-
-def without_limit(trace: Trace) -> PieceInfo | None:
-    """The operator with most device time whose limit is not known; None where none has much.
-
-    Without a device, of the time of the host.
-    """
-    if computes_on_cpu(trace):
-        return _without_limit_on_cpu(trace)
-    open_ = [
-        piece
-        for piece in off_path(trace, Cut.OPERATOR).pieces
-        if piece.limit_ns is None
-        and piece.in_kernels
-        and piece.device_ns
-        >= (KNOWN_RATIO if _known_anywhere(piece.name) else DOMINATES_RATIO) * piece.base_ns
-    ]
-    most = max(open_, key=lambda piece: piece.device_ns, default=None)
-    return None if most is None else _info(trace, most)
-
-
-def _known_anywhere(operator: str) -> bool:
-    entry = known(operator, "")
-    return entry is not None and entry.always
-
-
-def heaviest_line(trace: Trace, named: Trace) -> PieceInfo | None:
-    """The function of the program with most device work; None where none dominates the step.
-
-    Places are read from ``named``, a recording of the same run. Without a device, the operator
-    that the host computes longest.
-    """
-    if computes_on_cpu(trace):
-        from pinchpoint.analysis.limits.on_cpu import cpu_pieces
-
-        longest = next(iter(cpu_pieces(trace)), None)
-        return None if longest is None else _on_cpu(trace, longest, named)
-    heavy = [
-        piece
-        for piece in off_path(named, Cut.LINE).pieces
-        if piece.base_ns - piece.step_if_free_ns >= DOMINATES_RATIO * piece.base_ns
-        and piece.device_ns >= DOMINATES_RATIO * piece.base_ns
-    ]
-    most = max(heavy, key=lambda piece: piece.device_ns, default=None)
-    if most is None:
-        return None
-    on_path = profile(named, (Cut.LINE,)).pieces
-    return _info(named, next(piece for piece in on_path if piece.name == most.name))
-
-
-def _without_limit_on_cpu(trace: Trace) -> PieceInfo | None:
-    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
-
-    most = next((piece for piece in cpu_pieces(trace) if piece.limit_ns is None), None)
-    return None if most is None else _on_cpu(trace, most, trace)
-
-
-def _on_cpu(trace: Trace, most: "CpuPiece", named: Trace) -> PieceInfo | None:
-    """What a report says of it; None where it does not dominate the step."""
-    base_ns = steps(trace).typical_ns
-    if not base_ns or most.ns_per_step < DOMINATES_RATIO * base_ns:
-        return None
-    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
-
-    there = next((piece for piece in cpu_pieces(named) if piece.name == most.name), None)
-    rows = most.rows[:0] if there is None else there.rows
-    own_ns = cpu_operators(named).own_ns if len(rows) else np.zeros(0, np.int64)
-    place, _ = busiest_place(named, rows, own_ns[rows])
-    place = None if str(place) == most.name else place
-    entry, rest_ns = known_on_cpu(most.name), max(base_ns - most.ns_per_step, 0)
-    return PieceInfo(
-        by=Cut.OPERATOR.value,
-        name=plain(most.name),
-        place=None if place is None else plain(str(place)),
-        calls=round(most.calls, 2),
-        occupied_ns=most.ns_per_step,
-        host_ns=most.ns_per_step,
-        device_ns=0,
-        hidden_ns=0,
-        limit_ns=most.limit_ns,
-        needed_bytes=None,
-        step_if_free_ns=rest_ns,
-        step_at_limit_ns=base_ns,
-        step_without_host_ns=rest_ns,
-        known=entry.why if entry else None,
-        shapes=None if most.shapes is None else plain(most.shapes),
-    )
-
-
 _SHOWN = (Cut.OPERATOR, Cut.LINE, Cut.WAIT, Cut.COLLECTIVE, Cut.COPY)
 
 
@@ -365,7 +269,7 @@ _SHOWN = (Cut.OPERATOR, Cut.LINE, Cut.WAIT, Cut.COLLECTIVE, Cut.COPY)
 def shown_pieces(trace: Trace) -> tuple[PieceInfo, ...]:
     """Those that a report shows, largest gain first; of a run, of its window with names."""
     named = trace.with_names
-    return tuple(_info(named, piece) for piece in profile(named, _SHOWN).pieces)
+    return tuple(piece_info(named, piece) for piece in profile(named, _SHOWN).pieces)
 
 
 MOST_RUNGS, _OF_A_CUT = 8, 3  # rows on a screen; each way of cutting gets some

@@ -276,6 +276,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     next_command: str | None = None  # what to do next
     far_from_limit: PieceInfo | None = None  # operator far from its limit; null: none is
     without_limit: PieceInfo | None = None  # operator with much time and no known limit
+    without_limit_ratio: float | None = None  # of the kernels' time; null: no kernels
     heaviest_line: PieceInfo | None = None  # with most device work; null: none dominates the step
     fix_ladder: LadderInfo | None = None  # in which order to make the fixes; null: no gain known
     ladder: tuple[PieceInfo, ...] = ()  # the pieces worth most; pinchpoint causal has all

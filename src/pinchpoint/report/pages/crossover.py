@@ -8,6 +8,7 @@ from pinchpoint.report.blocks import Table
 from pinchpoint.report.html import fragment
 from pinchpoint.report.pages.result import ResultPage, table
 from pinchpoint.report.quantity import duration
+from pinchpoint.report.svg import signed
 from pinchpoint.report.svg.crossover import plot
 
 _STYLE = """
@@ -114,6 +115,7 @@ def html(result: CrossoverResult) -> str:
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="generator" content="Pinchpoint">'
         f"<title>{escape(shown.title)}</title><style>{_STYLE}</style></head><body>"
         f"<h1>{escape(shown.title)}</h1><p>{escape(shown.headline)}</p>"
         f"<p>{boxes}</p><p>{operations}</p><div class='plots'>{figures}</div>"
@@ -130,4 +132,4 @@ def svg(result: CrossoverResult) -> str:
         plot(c).replace("<svg ", f'<svg y="{i * HEIGHT}" ', 1) for i, c in enumerate(result.curves)
     ]
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{total}">'
-    return "\n".join([head, *parts, "</svg>"]) + "\n"
+    return signed("\n".join([head, *parts, "</svg>"]))

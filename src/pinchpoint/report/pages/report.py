@@ -141,9 +141,10 @@ def _sums(report: Report) -> Iterator[Block]:
         if any(table.title != title for table in sums):
             yield Text(f"{title[:1].upper()}{title[1:]}", "strong")
         for table in tables:
+            order = _named_first(table)
             yield Table(
-                heads=tuple(column.label for column in table.columns),
-                rows=tuple(tuple(str(cell) for cell in row) for row in table.rows),
+                heads=tuple(table.columns[at].label for at in order),
+                rows=tuple(tuple(str(row[at]) for at in order) for row in table.rows),
                 numeric=(False, *(True,) * (len(table.columns) - 1)),
                 most=_MOST_SUMS,
                 more="rows (--json)",
@@ -152,6 +153,20 @@ def _sums(report: Report) -> Iterator[Block]:
 
 
 _MOST_SUMS = 12  # rows on a screen
+
+
+def _named_first(table: ResultTable) -> list[int]:
+    """Positions of columns, what a row is about before its figures: a screen cuts on the right,
+    where nsys has its names."""
+    order = list(range(len(table.columns)))
+    last = order[-1:]
+    figures = [_is_figure(row[0]) for row in table.rows[:_MOST_SUMS] if row]
+    names = [not _is_figure(row[-1]) for row in table.rows[:_MOST_SUMS] if row]
+    return last + order[:-1] if all(figures) and any(names) else order
+
+
+def _is_figure(cell: object) -> bool:
+    return str(cell).strip().replace(",", "").replace(".", "", 1).isdigit()
 
 
 def _breakdown(report: Report) -> Iterator[Block]:

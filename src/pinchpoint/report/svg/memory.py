@@ -128,7 +128,7 @@ def heap_map(history: History, at: Heap) -> str:
     order = sorted(range(len(at.ranges)), key=lambda i: at.ranges[i].start - at.ranges[i].end)
     shown = order[:MOST_RANGES]
     row_of = {r: row for row, r in enumerate(shown)}
-    longest = max((at.ranges[r].end - at.ranges[r].start for r in shown), default=1)
+    longest = max((at.ranges[r].end - at.ranges[r].start for r in shown), default=1) or 1
     scale = WIDTH / longest
     parts = []
     for r, row in row_of.items():

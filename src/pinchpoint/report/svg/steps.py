@@ -16,12 +16,12 @@ _KINDS = ("s0", "s1", "s2", "s3")  # classes of colours, by time of the kind
 
 
 def steps_svg(steps: StepsInfo, table: ResultTable | None = None) -> Markup | None:
-    """The strip, as recorded; None where there are too few complete steps.
+    """The strip, as recorded; None where there are too few complete steps, or none takes time.
 
     ``table`` is the one of steps, which says what each is made of; else a bar is of one colour.
     """
     lasting = steps.duration_ns
-    if len(lasting) < FEWEST:
+    if len(lasting) < FEWEST or max(lasting) <= 0:
         return None
     each = -(-len(lasting) // MOST_BARS)
     longest = max(lasting)

@@ -94,18 +94,22 @@ def _nothing(report: Report, where: str, worth: str) -> str:
         return f"No cause that was checked{where} is {worth}."
     if where:
         return f"Nothing{where} is {worth}.{_not_judged(report)}"
-    doubt = _not_judged(report) + _undecided(report)
+    doubt, open_ = _not_judged(report), _undecided(report)
     if report.not_applicable:
-        doubt = doubt or _heaviest(report)
+        doubt = doubt + open_ or _heaviest(report)
         return (
             f"No cause of programs on CPUs that was checked is {worth}"
             f" ({len(report.not_applicable)} others are causes on devices).{doubt}"
         )
-    if said := doubt + _heaviest(report):
+    if said := doubt + _heaviest(report) + (_unknown(report) if not doubt else "") + open_:
         return f"No cause that was checked is {worth}.{said}"
     return f"Nothing worth fixing here: no cause is {worth}."
 
 
+# Good kernels reach 0.85 to 0.9 of what data sheets allow, and limits count what is attainable: the
+# rest is no waste that anybody could take out.
+AT_LIMIT_RATIO = 0.85
+LITTLE_ELSE_RATIO = 0.05  # of the step: what is left without a piece is no figure to plan with
 LITTLE_WON_RATIO = 0.25  # of the step: with more of it won, the findings are what to read first
 
 
@@ -127,16 +131,19 @@ def _heaviest(report: Report) -> str:
         return ""
     if report.device is None:
         return _longest_operator(report, line)
-    least = (
-        ""
-        if line.limit_ns is None
-        else f", of which the machine needs {duration(min(line.limit_ns, line.device_ns))}"
-    )
-    return (
+    said = (
         f" Most of the device's work is that of {line.name}: {duration(line.device_ns)} a step in"
-        f" {line.calls:.0f} operations{least}. Without it the step would be"
-        f" {duration(line.step_if_free_ns)}: is all of it needed?"
+        f" {line.calls:.0f} operations"
     )
+    if line.limit_ns is not None:
+        needs_ns = min(line.limit_ns, line.device_ns)
+        if needs_ns >= AT_LIMIT_RATIO * line.device_ns:
+            return f"{said}, near the machine's limit for it: to be shorter, it has to be less."
+        said += f", of which the machine needs {duration(needs_ns)}"
+    if line.step_if_free_ns < LITTLE_ELSE_RATIO * sum(map(part_ns, report.breakdown)):
+        return f"{said}. Little else is in the step: is all of it needed?"
+    without = f"Without it the step would be {duration(line.step_if_free_ns)}"
+    return f"{said}. {without}: is all of it needed?"
 
 
 def _is_about(finding: Finding, line: str) -> bool:
@@ -189,6 +196,20 @@ def _not_judged(report: Report) -> str:
     return f" How fast {piece.name}{of}{where}, {share} of the step, could be is not known{why}."
 
 
+MOSTLY_UNKNOWN_RATIO = 0.5  # of the kernels' time: then nobody can say that it is well spent
+
+
+def _unknown(report: Report) -> str:
+    """The doubt where no limit is known for most of what kernels do."""
+    ratio = report.without_limit_ratio
+    if ratio is None or ratio < MOSTLY_UNKNOWN_RATIO:
+        return ""
+    return (
+        f" For {100 * ratio:.0f} % of the kernels' time the recording does not show what they"
+        " compute, so how fast it could be is not known."
+    )
+
+
 def _undecided(report: Report) -> str:
     """Causes that what was recorded fits and cannot decide, with what would."""
     open_ = [item for item in report.not_checked if item.fits]
@@ -233,6 +254,7 @@ def _lost_without_a_cause(report: Report) -> str | None:
         return "each device waits while another works." if _in_turns(report) else None
     most = max(lost, key=part_ns)
     said = "No rule explains that." if most.part not in _SILENT else "Nothing recorded explains it."
+    said = _at_the_start(report, lost, lost_ns) or said
     share = f"{100 * lost_ns / step_ns:.0f} % of it"
     what = f"{share} passes outside operators"
     if report.device is not None:
@@ -240,6 +262,24 @@ def _lost_without_a_cause(report: Report) -> str | None:
         what = f"for {share} the device {'is idle' if only_idle else 'computes nothing'}"
     said += _most_of_it(report)
     return f"{what}, mostly: {most.label.removeprefix('idle: ')}. {said}"
+
+
+# What the driver does when a process first uses a device, and each piece of code.
+_OF_A_START = (GapKind.MALLOC.id, GapKind.CODE_LOAD.id, GapKind.COMPILE.id)
+
+
+def _at_the_start(report: Report, lost: list[PartOfStep], lost_ns: int) -> str | None:
+    """What is done once, where a recording without steps is mostly that."""
+    once = [part for part in lost if part.part in _OF_A_START]
+    once_ns = sum(map(part_ns, once))
+    loads = any(part.part == GapKind.CODE_LOAD.id for part in once)
+    if report.steps.how != "none" or not loads or 2 * once_ns < lost_ns:
+        return None
+    what = " and ".join(part.label.removeprefix("idle: ") for part in once)
+    return (
+        f"{duration(once_ns)} are what a process does once ({what}). What repeats, a recording of"
+        " later steps would show."
+    )
 
 
 def _in_longer_steps(report: Report) -> str | None:

@@ -318,6 +318,35 @@ def test_stretched_kernels_alone_show_no_other_process():
         list(gpu_contention.check(stretched(power_w=300)))
 
 
+def products(operator="aten::mm", turns_ms=(3.0,), company=False):
+    """Steps of four launches of one operator and shape; the first of each loses a turn."""
+    builder = TraceBuilder()
+    for i in range(24):
+        at, lost = i * 8 * MS, round(turns_ms[i % len(turns_ms)] * MS)
+        builder.step(i, at, 8 * MS)
+        builder.op(operator, at, MS, shapes="[[512, 512], [512, 512]]", dtypes='["float", "float"]')
+        for k in range(4):
+            begin = at + 10_000 + k * MS // 4 + (lost if k else 0)
+            takes = MS // 5 + (0 if k else lost)
+            builder.launch(at + k * 10_000, 5_000, "gemm", begin, takes)
+        if company:
+            builder.launch(at + 50_000, 5_000, "copy", at + MS, MS // 2, stream=9)
+    return builder.trace()
+
+
+def test_dense_products_that_all_lose_the_same_turn_are_said_to_look_like_it():
+    with pytest.raises(NotChecked, match=r"lose the same 3\.0 ms, 3\.0 ms a step in all"):
+        list(gpu_contention.check(products()))
+
+
+@pytest.mark.parametrize(
+    "other", [{"operator": "aten::sort"}, {"turns_ms": (1.0, 3.0, 6.0)}, {"company": True}]
+)
+def test_work_that_data_or_company_or_clocks_can_stretch_looks_like_nothing_yet(other):
+    with pytest.raises(NotChecked, match="far longer than others like them"):
+        list(gpu_contention.check(products(**other)))
+
+
 def test_the_rules_of_the_machine_are_pure():
     trace = sampled(training(), **BUSY, event_reasons=0x40, sm_clock_mhz=990).trace()
     before = trace.device_ops["duration_ns"].copy()

@@ -56,6 +56,21 @@ def test_stopwatches_that_add_up_to_the_work_are_right(outcome):
     assert outcome("bench-no-sync", p.trace()).answer == "clear"
 
 
+def test_in_one_recorded_step_the_piece_that_waits_counts_with_the_one_that_launches(outcome):
+    p = Program()
+    for _ in p.steps(2):  # the first one is partial: one is judged
+        p.host(CLOCK, 1)
+        with p.row("aten::mul"):
+            p.kernel("copy", 1)
+        p.sync()  # for the work of the step before
+        p.host(CLOCK, 1)
+        with p.row("aten::mul"):
+            p.kernel("work", 5_000)
+        p.busy(2_000)
+        p.host(CLOCK, 1)
+    assert outcome("bench-no-sync", p.trace()).answer == "clear"
+
+
 @pytest.mark.parametrize("cause", ["bench-no-sync", "bench-no-warmup", "bench-hot-cache"])
 def test_without_python_frames_a_measurement_cannot_be_seen(outcome, cause):
     p = Program()

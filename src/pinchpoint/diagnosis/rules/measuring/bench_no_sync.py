@@ -20,6 +20,8 @@ Where submission time is what is asked for.
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.time.stopwatches import Stopwatches, stopwatches
 from pinchpoint.diagnosis.evidence.device_work import location_of
@@ -79,7 +81,9 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _right_together(timed: Stopwatches) -> bool:
-    """Whether the readings add up to the work; by their later half, when the queue has filled."""
-    late = slice(len(timed.row) // 2, None)
+    """Whether the readings add up to the work; by the later half of the steps, when the queue has
+    filled. A step counts as a whole: a piece that waits for the one before is right with it."""
+    steps = np.unique(timed.step)
+    late = timed.step >= steps[len(steps) // 2]
     says = int((timed.end_ns - timed.start_ns)[late].sum())
     return says >= (1 - LEAST_MISSED_RATIO) * int(timed.work_ns[late].sum())
