@@ -100,8 +100,9 @@ def _chains(trace: Trace, rows: Rows) -> list[list[int]]:
 def _grown(shapes: str | None) -> tuple[Shape, Shape] | None:
     """Shape of the first of some joined tensors, and of the result, which has more of one
     dimension; None where the first is not most of it."""
-    joined = next(iter(input_shapes(shapes) or ()), None) if shapes else None
-    if not joined or len(joined) < 2 or not all(isinstance(one, tuple) for one in joined):
+    given = next(iter(input_shapes(shapes) or ()), None) if shapes else None
+    joined = [one for one in given or () if isinstance(one, tuple)]
+    if len(joined) < 2:  # a shape itself, of one tensor, has numbers
         return None
     first, *others = joined
     if any(len(one) != len(first) for one in others):
