@@ -82,8 +82,8 @@ def check(trace: Trace) -> Iterator[Found]:
     seen = workers_do(trace) if found.in_workers else loader_does(trace)
     yield Found(
         summary=(
-            f"The training thread {doing}, {duration(found.waits_ns_per_step)} of each step"
-            + (f", mostly in {seen.said}" if seen and seen.said else "")
+            f"The training thread {doing}, {duration(found.waits_ns_per_step)}"
+            " of each recorded step" + (f", mostly in {seen.said}" if seen and seen.said else "")
         ),
         evidence=(*found.spans.evidence, *(seen.evidence if seen else ())),
         cost_ns_per_step=found.waits_ns_per_step,
