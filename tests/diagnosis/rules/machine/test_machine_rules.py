@@ -292,18 +292,16 @@ def products(operator="aten::mm", turns_ms=(3.0,), company=False):
     return builder.trace()
 
 
-def test_dense_products_that_all_lose_the_same_turn_prove_another_process():
-    (finding,) = gpu_contention.check(products())
-    assert finding.confidence == "medium"
-    assert "which one is not recorded" in finding.summary
-    assert {e.what: e.value for e in finding.evidence}["lost to others"] == 3 * MS
+def test_dense_products_that_all_lose_the_same_turn_are_said_to_look_like_it():
+    with pytest.raises(NotChecked, match=r"lose the same 3\.0 ms, 3\.0 ms a step in all"):
+        list(gpu_contention.check(products()))
 
 
 @pytest.mark.parametrize(
     "other", [{"operator": "aten::sort"}, {"turns_ms": (1.0, 3.0, 6.0)}, {"company": True}]
 )
-def test_work_that_data_or_company_or_clocks_can_stretch_proves_none(other):
-    with pytest.raises(NotChecked):
+def test_work_that_data_or_company_or_clocks_can_stretch_looks_like_nothing_yet(other):
+    with pytest.raises(NotChecked, match="far longer than others like them"):
         list(gpu_contention.check(products(**other)))
 
 
