@@ -142,6 +142,7 @@ class Source:
     recorder_version: str | None = None  # where the file says so
     producer: str | None = None  # the same for people: "torch 2.11.0"
     options: Mapping[str, Any] = field(default_factory=dict)  # with_stack, record_shapes, …
+    first_ns: int | None = None  # of a file of which a part was read: when its first event began
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,14 @@ class Device:
 
 
 @dataclass(frozen=True, eq=False)
+class GraphCapture:
+    """What was captured into a graph in another recording of the same program, in order."""
+
+    kinds: Any  # DeviceKind that each launch starts
+    operators: Any  # around each launch, rows of ``Trace.captured_ops``; its length for none
+
+
+@dataclass(frozen=True, eq=False)
 class Trace:
     """One recording, in tables declared in ``tables.py``. Compared and hashed by identity.
 
@@ -189,6 +198,8 @@ class Trace:
     profiled_launches: tuple[ProfiledLaunch, ...] = ()  # in the order of kernel_counters' launch
     expert_notes: tuple[ExpertNote, ...] = ()  # of the profiler on those launches
     summaries: tuple[SummaryTable, ...] = ()
+    captures: tuple[GraphCapture, ...] = ()  # of other recordings: what replays here come from
+    captured_ops: Table | None = None  # as host_ops, of those recordings
     host_ops: Table | None = None
     api_calls: Table | None = None
     device_ops: Table | None = None
