@@ -28,12 +28,13 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import Trace
 
 USABLE_RATIO, CUT = 0.15, 0.35
-# Shares (ratio, most in ns) of intervals next to operators, frames and calls. Those close to these
-# differ by less than what one program decides.
+# Shares (ratio, most in ns) of intervals next to operators, frames, calls and calls that only ask.
+# Those close to these differ by less than what one program decides.
 _TRIED = (
     ((0.80, 6_000), (0.80, 8_000), (0.85, 8_000), (0.80, 30_000)),
     ((0.80, 5_000), (0.85, 8_000)),
     ((0.65, 12_000), (0.70, 12_000), (0.70, 8_000)),
+    ((0.70, 2_000), (0.70, 12_000)),
 )
 
 

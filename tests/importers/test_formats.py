@@ -17,7 +17,7 @@ from importers.test_perfetto import HOST, QUEUE, TRACKS, note, slice_on
 from importers.test_rocpd import database, rocpd
 from importers.test_rocprofv3 import PROCESS, stamp
 from importers.test_run_folder import run_folder
-from importers.test_telemetry import SCRAPE
+from importers.test_telemetry import BOXES, SCRAPE
 from kineto_documents import document, launched, op, step
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import formats, load
@@ -108,6 +108,7 @@ SAMPLES = {
     "run folder": lambda f: [run_folder(f)],
     "DCGM exporter text": lambda f: text(f, "metrics.txt", SCRAPE),
     "nvidia-smi dmon": lambda _: [DATA / "nvidia-smi/dmon.log"],
+    "nvidia-smi table": lambda f: text(f, "gpu.log", 2 * BOXES),
     "pinchpoint telemetry": telemetry_log,
     "nvidia-smi CSV": lambda _: [DATA / "nvidia-smi/nvidia-smi.csv"],
     "xplane": lambda _: [DATA / "xplane/h100_train.xplane.pb.gz"],

@@ -121,6 +121,20 @@ def test_copies_know_their_ends(tmp_path):
     assert values(trace, "device_ops", "bytes") == [4096] * 4 + [64]
 
 
+def test_pages_of_unified_memory_come_from_the_host_and_go_there(tmp_path):
+    managed = {"srcKind": 4, "dstKind": 4}
+    trace = small(
+        tmp_path,
+        CUPTI_ACTIVITY_KIND_MEMCPY=[
+            copy(1, 2, 1, 11, srcKind=7, dstKind=7),
+            copy(3, 4, 2, 12, **managed),
+        ],
+    )
+    ends = (MemoryKind.HOST, MemoryKind.UNIFIED)
+    assert values(trace, "device_ops", "from_memory") == list(ends)
+    assert values(trace, "device_ops", "to_memory") == list(reversed(ends))
+
+
 def test_a_graph_recorded_as_a_whole_is_busy_time_and_said_to_be_opaque(tmp_path):
     replay = {
         "start": 100, "end": 900, "deviceId": 0, "contextId": 1, "streamId": 7,

@@ -166,3 +166,30 @@ def test_a_call_that_was_never_ended_is_counted_and_the_rest_is_read(tmp_path):
     assert len(found.api_calls) + len(found.host_ops) == len(whole)
     assert found.device_ops is not None
     assert "times-unsound" in [found.names[int(n)] for n in found.health["fact"]]
+
+
+ALONE = {"Index": 0, "KernelName": '"gemm.kd"', "gpu-id": 2, "queue-id": 4, "grd": 1000, "wgr": 256}
+ALONE |= {"lds": 64, "arch_vgpr": 16, "DispatchNs": 1500, "BeginNs": 1600, "EndNs": 1900}
+
+
+def alone_as_csv(folder):
+    path = folder / "results.csv"
+    titles = ",".join(f'"{name}"' for name in ALONE)
+    path.write_text(f"{titles}\n{','.join(map(str, ALONE.values()))}\n1,2\n")
+    return path
+
+
+def alone_as_database(folder):
+    return database(folder / "results.db", {"KERN": [ALONE, ALONE | {"EndNs": None}]})
+
+
+@pytest.mark.parametrize("write", [alone_as_csv, alone_as_database])
+def test_kernels_that_rocprof_1_wrote_alone(tmp_path, write):
+    trace = load(write(tmp_path))
+    assert trace.source.format == "rocpd"
+    ops = trace.device_ops
+    assert trace.text(ops, "name", 0) == "gemm"
+    assert (ops["start_ns"].tolist(), ops["duration_ns"].tolist()) == ([0], [300])
+    assert (ops["device"].tolist(), ops["stream"].tolist()) == ([2], [4])
+    assert (trace.text(ops, "grid", 0), trace.text(ops, "block", 0)) == ("[4,1,1]", "[256,1,1]")
+    assert ops["shared_bytes"].tolist() == [64]

@@ -284,3 +284,68 @@ def test_a_value_that_overflows_is_no_value(tmp_path):
     text = "timestamp, index, memory.used [MiB]\n2026/01/01 00:00:00.000, 0, 1e308 MiB\n"
     text += "2026/01/01 00:00:01.000, 0, 1 MiB\n"
     assert series(pp.load(written(tmp_path, text)), "memory_used_bytes") == ([0], [2.0**20])
+
+
+BOXES = """\
+Wed Apr  9 10:26:15 2025
++---------------------------------------------------------------------------------------+
+| NVIDIA-SMI 535.183.01             Driver Version: 535.183.01   CUDA Version: 12.2     |
+|=========================================+======================+======================|
+|   0  NVIDIA GeForce RTX 3090        Off | 00000000:04:00.0 Off |                  N/A |
+| 30%   22C    P8              13W / 350W |  1024MiB / 24576MiB |      0%      Default |
+|                                         |                      |                  N/A |
++-----------------------------------------+----------------------+----------------------+
+|   3  Tesla V100-PCIE...          On     | 00000000:0B:00.0 Off |                    0 |
+| N/A   58C    P2             267W / 350W |  2048MiB / 24576MiB |     83%      Default |
++-----------------------------------------+----------------------+----------------------+
+| Processes:                                                                            |
+|    0   N/A  N/A      4711      C   python                                     1020MiB |
+"""
+
+
+def test_boxes_that_nvidia_smi_prints_are_looks_at_devices(tmp_path):
+    later = BOXES.replace("10:26:15", "10:26:45").replace(" 83%", "  7%")
+    trace = pp.load(written(tmp_path, "nohup: ignoring input\n" + BOXES + later, "gpu_log.txt"))
+    assert trace.source.format == "nvidia-smi table"
+    assert [(d.number, d.name) for d in trace.devices] == [
+        (0, "NVIDIA GeForce RTX 3090"),
+        (3, "Tesla V100-PCIE"),
+    ]
+    times, ratios = series(trace, "any_kernel_ratio", 3)
+    assert ratios == pytest.approx([0.83, 0.07])
+    assert times[1] - times[0] == 30 * 10**9
+    assert series(trace, "memory_used_bytes", 0)[1] == [2**30, 2**30]
+    assert series(trace, "power_limit_w", 3)[1] == [350, 350]
+
+
+def test_boxes_dated_by_half_days_and_without_a_date(tmp_path):
+    dated = BOXES.replace("Wed Apr  9 10:26:15 2025", "Wed Feb 26 01:50:18 PM EST 2025")
+    later = dated.replace("01:50:18", "01:50:28")
+    trace = pp.load(written(tmp_path, dated + later))
+    assert np.diff(series(trace, "power_w", 0)[0]).tolist() == [10**10]
+    alone = BOXES.partition("\n")[2]
+    trace = pp.load(written(tmp_path, alone + alone))
+    assert len(series(trace, "power_w", 0)[1]) == 2
+    assert "telemetry-without-time" in [trace.names[f] for f in trace.health["fact"].tolist()]
+
+
+def test_a_title_of_nvidia_smi_without_devices_is_refused(tmp_path):
+    with pytest.raises(UnreadableFile, match="without a device"):
+        pp.load(written(tmp_path, "| NVIDIA-SMI 535.183.01 |\n"))
+    with pytest.raises(UnreadableFile, match="one look at devices"):
+        pp.load(written(tmp_path, BOXES))
+
+
+def test_the_hole_of_a_log_that_was_emptied_is_left_out(tmp_path):
+    hole = "\0" * 100_000
+    text = f"index, memory.used [MiB]\n{hole}0, 5 MiB\n{hole}0, 6 MiB\n"
+    trace = pp.load(written(tmp_path, text))
+    assert [device.number for device in trace.devices] == [0]
+    assert series(trace, "memory_used_bytes", 0)[1] == [5 * 2**20, 6 * 2**20]
+
+
+def test_what_a_script_printed_before_the_header_is_passed_over(tmp_path):
+    text = BOXES + "index, memory.used [MiB]\n0, 5 MiB\n0, 6 MiB\n"
+    trace = pp.load(written(tmp_path, text))
+    assert trace.source.format == "nvidia-smi CSV"
+    assert series(trace, "memory_used_bytes", 0)[1] == [5 * 2**20, 6 * 2**20]

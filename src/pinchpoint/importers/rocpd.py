@@ -5,6 +5,7 @@ that filled it, and several runs may lie in one file; a call and what it started
 ``stack_id`` of their events. The views that lie beside the tables leave rows out, so they are not
 asked. A kernel's grid counts work-items, not blocks. rocprof 1 wrote a SQLite database and Chrome
 trace events, whose arguments hold the same columns; there devices are processes of their own.
+With kernels alone (``rocprof --stats``) it wrote them to a table and to CSV.
 Source: rocpd_tables.sql of rocprofiler-sdk (versions 3), and tblextr.py of rocprofiler.
 """
 
@@ -18,15 +19,15 @@ import msgspec
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.assembly.timeline import Timeline
 from pinchpoint.importers.files.database import Database, opened, tables_in
-from pinchpoint.importers.files.memory import ROCPROF_JSON_TIMES, must_fit
+from pinchpoint.importers.files.memory import ROCPROF_JSON_TIMES, TABLE_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import Fact
-from pinchpoint.importers.rocprofv3 import copy_named, triple
+from pinchpoint.importers.rocprofv3 import copy_named, table_rows, triple
 from pinchpoint.regex import regex
 from pinchpoint.trace import Device, DeviceKind, HostKind, Source, Trace
 
 FORMAT = "rocpd"
-FILES = ("results.db results.json", "rocprofv3 (ROCm 7: .db), rocprof (both)")
+FILES = ("results.db results.json results.csv", "rocprofv3 (ROCm 7: .db), rocprof (all)")
 READS: tuple[str, ...] = ("host", "calls", "device", "steps")
 NOT_READ = "counters, samples, allocations; schema 4"
 
@@ -35,6 +36,11 @@ _KERNELS = "rocpd_kernel_dispatch"
 _OPS, _COPIES, _CALLS = "OPS", "COPY", ("HIP", "HSA")  # of rocprof 1
 _OLD = ("BeginNs", "EndNs", "Name", "Index")
 _LAUNCHES = ("pid", "tid")
+_ALONE = "KERN"  # kernels of rocprof 1 with neither calls nor copies
+_OF_KERNELS = (
+    *("BeginNs", "EndNs", "KernelName", "gpu-id", "queue-id", "grd", "wgr"),
+    *("lds", "arch_vgpr"),
+)
 _AXES = "xyz"
 # rocprof 1 begins its list of events with an empty one, and orders its processes.
 _OLD_JSON = regex(rb'^\{ ?"traceEvents":\[\{\}\s*,\{"args":\{"name":"[^"]{1,40}"\},"ph":"M"')
@@ -43,23 +49,31 @@ _COPYING, _RUNTIMES = 1, (2, 3)  # processes in it; markers are 0
 
 def claims(path: Path, head: bytes) -> bool:
     """Such tables or events; a database inside an archive is known when it is unpacked."""
-    if _OLD_JSON.match(head):
+    if _OLD_JSON.match(head) or _is_csv(head):
         return True
     return head.startswith(_SQLITE) and holds(tables_in(path))
 
 
 def holds(tables: Collection[str]) -> bool:
     """Whether a database with these tables is one of AMD's."""
-    return any(t.startswith(_KERNELS) for t in tables) or {_OPS, "HIP"} <= set(tables)
+    old = {_OPS, "HIP"} <= set(tables) or _ALONE in tables
+    return old or any(t.startswith(_KERNELS) for t in tables)
+
+
+def _is_csv(head: bytes) -> bool:
+    first = head.partition(b"\n")[0].replace(b'"', b"")
+    return first.startswith(b"Index,KernelName,") and b",BeginNs,EndNs" in first
 
 
 def read(path: Path) -> Trace:
     """The trace of all runs in the file; UnreadableFile for a damaged one, or an unknown schema."""
     with unpacked(path) as plain:
         with plain.open("rb") as file:
-            packed_json = file.read(1) == b"{"
-        if packed_json:
+            first = file.read(1)
+        if first == b"{":
             return _of_events(path, plain)
+        if first != _SQLITE[:1]:
+            return _of_csv(path, plain)
         with opened(plain, path) as database:
             return build(database, path)
 
@@ -74,6 +88,10 @@ def build(database: Database, path: Path) -> Trace:
         unread += held.unread
     for number, table in enumerate((_OPS, _COPIES)):
         _old_operations(timeline, devices, database, table, copies=number == 1)
+    if database.has(_ALONE, *_OF_KERNELS[:4]):
+        held_columns = [c for c in _OF_KERNELS if database.has(_ALONE, c)]
+        for values in database.rows(_ALONE, held_columns):
+            _old_kernel(timeline, devices, dict(zip(held_columns, values, strict=True)))
     for table in _CALLS:
         called = _with_times(timeline, database.rows(table, (*_LAUNCHES, *_OLD)), len(_LAUNCHES))
         for pid, tid, *row in called:
@@ -221,6 +239,42 @@ def _old_operations(
             name, source, target = copy_named(str(name))
             more |= {"kind": DeviceKind.COPY, "from_memory": source, "to_memory": target}
         timeline.on_device(str(name), start, end - start, device=device, **more)
+
+
+def _old_kernel(timeline: Timeline, devices: dict[int, Device], row: dict[str, Any]) -> None:
+    """A kernel of rocprof 1, from a table or CSV; a grid counts work-items."""
+    number = {name: _whole(value) for name, value in row.items()}
+    start, end, device = (number.get(name) for name in ("BeginNs", "EndNs", "gpu-id"))
+    if start is None or end is None or device is None:
+        timeline.unusable += 1
+        return
+    devices.setdefault(device, Device(number=device, vendor="amd"))
+    items, block = number.get("grd"), number.get("wgr")
+    timeline.on_device(
+        str(row.get("KernelName") or "(unnamed)").strip('"').removesuffix(".kd"),
+        start,
+        end - start,
+        device=device,
+        stream=number.get("queue-id"),
+        grid=triple([-(-items // block), 1, 1]) if items and block else None,
+        block=triple([block, 1, 1]) if block else None,
+        registers=number.get("arch_vgpr"),
+        shared_bytes=number.get("lds"),
+    )
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, str) and value.isdigit() and len(value) < 19 else None
+
+
+def _of_csv(path: Path, plain: Path) -> Trace:
+    must_fit(path, plain.stat().st_size, TABLE_TIMES)
+    timeline, devices = Timeline(), dict[int, Device]()
+    for row in table_rows(path, plain, timeline):
+        _old_kernel(timeline, devices, row)
+    return _finished(path, timeline, devices)
 
 
 # ------------------------------------------------------------------------------------------------

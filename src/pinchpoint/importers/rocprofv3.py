@@ -217,7 +217,7 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Trace:
     timeline = Timeline()
     devices: dict[int, Device] = {}
     counted: set[tuple[str, str]] = set()
-    for row in (row for file in files for row in _rows(path, file, timeline)):
+    for row in (row for file in files for row in table_rows(path, file, timeline, lower=True)):
         if "counter_name" in row:  # a row each counter of a dispatch
             dispatch = row.get("dispatch_id", ""), row.get(_TIMES[0], "")
             if dispatch in counted:
@@ -241,12 +241,16 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Trace:
     return _finished(path, timeline, devices, facts)
 
 
-def _rows(path: Path, plain: Path, timeline: Timeline) -> Iterator[dict[str, str]]:
+def table_rows(
+    path: Path, plain: Path, timeline: Timeline, *, lower: bool = False
+) -> Iterator[dict[str, str]]:
+    """The rows of a CSV file by the titles of its columns, these in small letters if asked."""
     csv.field_size_limit(_CSV_FIELD_BYTES)
     try:
         with io.TextIOWrapper(plain.open("rb"), "utf-8-sig", "replace", newline="") as file:
             reader = csv.reader(file)
-            header = [cell.strip().lower() for cell in next(reader, [])[:_LONGEST_HEADER]]
+            header = [cell.strip() for cell in next(reader, [])[:_LONGEST_HEADER]]
+            header = [cell.lower() for cell in header] if lower else header
             for cells in reader:
                 if len(cells) == len(header):
                     yield dict(zip(header, cells, strict=True))

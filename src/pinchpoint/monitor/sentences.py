@@ -12,6 +12,7 @@ BUSY_KERNEL_RATIO = 0.5  # below, clocks and activity say little: the device had
 EMPTY_KERNELS_GAP = 0.5  # "time with any kernel" this far above "SM active": tiny kernels
 STARVED_RATIO = 0.5  # the textbook mark for a device that waits for its host
 UNUSED_RATIO = 0.005  # rounds to 0 %: a device that is given nothing is not fed slowly
+NOTHING_HELD = 0.05  # GiB; what a driver keeps, and rounds to 0.0
 NEARLY_FULL_RATIO = 0.95  # the next batch that is a little larger fails
 HOT_C = 83  # where data-centre devices begin to slow down, as a warning before the driver does
 GIB = 1024.0**3
@@ -114,7 +115,11 @@ def _work(stretch: Stretch) -> list[str]:
         return []
     if kernel < UNUSED_RATIO:
         held = stretch.last("memory_used_bytes")
-        holds = "" if held is None else f", with {held / GIB:.1f} GiB of its memory in use"
+        holds = (
+            ""
+            if held is None or held < NOTHING_HELD * GIB
+            else f", with {held / GIB:.1f} GiB of its memory in use"
+        )
         return [f"no kernel ran in {stretch.called}: nothing used it{holds}"]
     if kernel < STARVED_RATIO:
         return [

@@ -66,11 +66,12 @@ def _with_lines(
     source = source_of(at.file, at.line, at.function, roots)
     if source is None:
         return finding
-    from pinchpoint.program.edits import AT_LINE, ELSEWHERE, edit_for
+    from pinchpoint.program.edits import AT_LINE, ELSEWHERE, LOADER, edit_for
 
     if finding.id in ELSEWHERE:
         return _with_lines_elsewhere(finding, source, roots)
-    edit = edit_for(finding.id, source, at.line, program.workers)
+    asked = finding.hint is not None or finding.id not in LOADER  # for another setting of it
+    edit = edit_for(finding.id, source, at.line, program.workers) if asked else None
     if edit is None and _is_made_elsewhere(finding.id):
         return finding
     code = _code(source, at.line if edit else _looked_at(source, at, samples), edit, roots)

@@ -21,7 +21,7 @@ def edit_for(rule_id: str, source: Source, line: int, count: int | None) -> Edit
     """
     if rule_id == "cpu-few-threads":
         return _threads(source, count)
-    if rule_id in _LOADER:
+    if rule_id in LOADER:
         return _loader_edit(source, {k: v for k, v in _loader(rule_id, count).items() if v})
     known = AT_LINE.get(rule_id)
     statement = source.statement_at(line)
@@ -63,7 +63,7 @@ AT_LINE: dict[str, Callable[[Source, ast.stmt], Edit | None]] = {
     "explicit-synchronize": _gone("synchronize"),
     "python-gc": _gone("collect"),
 }
-_LOADER = {
+LOADER = {
     "dataloader-starved": ("num_workers", "persistent_workers"),
     "slow-transform": ("num_workers", "persistent_workers"),
     "decode-bound": ("num_workers", "persistent_workers"),
@@ -79,7 +79,7 @@ def _loader(rule_id: str, workers: int | None) -> dict[str, str]:
         "persistent_workers": "True",
         "prefetch_factor": str(_PREFETCHED),
     }
-    return {name: values[name] for name in _LOADER[rule_id]}
+    return {name: values[name] for name in LOADER[rule_id]}
 
 
 def _loader_edit(source: Source, keywords: dict[str, str]) -> Edit | None:

@@ -98,3 +98,33 @@ def test_pieces_fill_any_span_exactly(rows, start, length):
     assert edges[1:] == found.end_ns.tolist()
     assert edges[:1] == ([start] if len(found.row) else [])
     assert int((found.end_ns - found.start_ns).sum()) == length
+
+
+def test_a_step_that_begins_in_a_hook_of_the_optimizer_goes_on_when_the_optimizer_ends():
+    b = TraceBuilder()
+    for at in (0, 100, 200):
+        b.step(at // 100, at, 100)
+        b.annotation("Optimizer.step#Adam.step", at + 80, 25)  # its hook begins the next step
+        b.op("aten::linear", at + 60, 10)
+    trace = b.trace()
+    found = look_up(timelines(trace)[0], np.array([100]), np.array([200]))
+    names = [trace.names[host_rows(trace).name[row]] for row in found.row.tolist()]
+    spans = list(zip(names, found.start_ns.tolist(), found.end_ns.tolist(), strict=True))
+    assert spans == [
+        ("ProfilerStep#1", 100, 160),
+        ("aten::linear", 160, 170),
+        ("ProfilerStep#1", 170, 180),
+        ("Optimizer.step#Adam.step", 180, 200),
+    ]
+
+
+def test_ranges_that_cross_leave_what_is_around_both():
+    b = TraceBuilder()
+    b.python("train.py(9): main", 0, 100)
+    b.annotation("first", 10, 30)
+    b.annotation("second", 20, 40)
+    trace = b.trace()
+    found = look_up(timelines(trace)[0], np.array([0]), np.array([100]))
+    names = [trace.names[host_rows(trace).name[row]] for row in found.row.tolist()]
+    assert names == ["train.py(9): main", "first", "second", "train.py(9): main"]
+    assert found.end_ns.tolist() == [10, 20, 60, 100]

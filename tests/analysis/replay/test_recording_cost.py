@@ -60,6 +60,17 @@ def test_a_call_is_as_long_as_recorded_and_what_follows_is_not():
     assert cost(trace, 115, 120) == COSTS.call.ratio * 5 * US
 
 
+@pytest.mark.parametrize(
+    ("second", "share"),
+    [(ApiKind.QUERY, COSTS.query), (ApiKind.LAUNCH, COSTS.call)],
+)
+def test_between_calls_that_only_ask_recording_takes_little(second, share):
+    b = TraceBuilder()
+    b.api("cudaPeekAtLastError", 100 * US, US, kind=ApiKind.QUERY)
+    b.api("cudaNext", 1_000 * US, US, kind=second)
+    assert cost(b.trace(), 101, 1_000) == share.most_ns
+
+
 def test_other_threads_do_not_count():
     b = TraceBuilder()
     other = b.thread("other")

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.steps.steps import steps
@@ -68,6 +69,24 @@ def test_a_recording_of_the_host_alone_is_accounted_by_what_its_thread_did():
     trace = b.trace(api_calls=None, device_ops=None)
     exact(trace)
     assert told(trace) == {"host-python": 40, "host-data": 30, "host-gemm": 30}
+
+
+@pytest.mark.parametrize(
+    ("function", "parts"),
+    [
+        ("array.py(615): _value", {"host-elsewhere": 60, "host-wait": 20, "host-python": 20}),
+        ("train.py(9): features", {"host-python": 100}),
+    ],
+    ids=["waits for its result", "runs Python meanwhile"],
+)
+def test_a_program_that_waits_for_its_array_is_where_other_threads_compute_it(function, parts):
+    b = TraceBuilder()
+    pool = b.thread("worker")
+    for number in range(4):
+        b.step(number, 100 * number, 100)
+        b.python(function, 100 * number + 10, 80)
+        b.op("dot", 100 * number + 20, 60, thread=pool)
+    assert told(b.trace(api_calls=None, device_ops=None)) == parts
 
 
 def test_a_device_that_did_nothing_leaves_the_host():

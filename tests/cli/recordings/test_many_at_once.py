@@ -74,6 +74,17 @@ def test_one_bad_file_of_a_folder_is_said_and_stops_nothing(capsys, tmp_path):
     assert "zbad.json" in err
 
 
+def test_files_of_a_folder_with_the_same_wrong_are_one_line(capsys, tmp_path):
+    (tmp_path / "good.json").write_text(TRACE)
+    for number in range(5):
+        (tmp_path / f"settings{number}.json").write_text(f'{{"key{number}": 1}}')
+    code, found, err = diagnosed(capsys, tmp_path)
+    assert (code, found["schema"]) == (2, "pinchpoint.report/1")
+    assert err.count("error:") == 1
+    assert "settings0.json: JSON without a list of traceEvents" in err
+    assert "; the same of settings1.json, settings2.json, settings3.json and 1 more" in err
+
+
 def test_a_folder_of_one_recording_is_that_recording(capsys, tmp_path):
     (tmp_path / "t.json").write_text(TRACE)
     code, found, _ = diagnosed(capsys, tmp_path)

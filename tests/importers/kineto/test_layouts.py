@@ -372,6 +372,7 @@ def test_streams_of_a_timeline_of_tensorflow_1_are_the_device_side(tmp_path):
     for scanner in SCANNERS:
         trace = read(written(tmp_path, document(*meta, *events)), scanner=scanner)
         assert names(trace, "host_ops") == ["NoOp"]
+        assert trace.host_ops["kind"].tolist() == [HostKind.OPERATOR]
         assert names(trace, "device_ops") == ["Conv2D", "MEMCPYHtoD", "MatMul"]
         assert trace.device_ops["device"].tolist() == [1, 1, 0]
         assert trace.device_ops["stream"].tolist()[:2] == [14, 14]

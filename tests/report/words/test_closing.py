@@ -79,6 +79,22 @@ def test_what_was_not_recorded_no_rule_could_explain():
     assert closing_sentence(report).endswith("Nothing recorded explains it.")
 
 
+def test_a_recording_without_steps_that_is_mostly_a_start_says_so():
+    steps = msgspec.structs.replace(healthy_report().steps, how="none")
+    parts = [
+        part(f"idle-{what}", f"idle: {what}", "idle", ms)
+        for what, ms in (("malloc", 50), ("code-load", 20), ("python", 25))
+    ]
+    worked = part("gemm", "gemm", "device", 5)
+    sentence = closing_sentence(with_parts(*parts, worked, steps=steps))
+    assert sentence.endswith(
+        "mostly: malloc. 70.0 ms are what a process does once (malloc and code-load). What repeats,"
+        " a recording of later steps would show."
+    )
+    repeats = closing_sentence(with_parts(*parts, worked))
+    assert repeats.endswith("No rule explains that.")
+
+
 def test_start_latency_is_the_price_of_having_operations():
     report = with_parts(
         part("gemm", "gemm", "device", 80),

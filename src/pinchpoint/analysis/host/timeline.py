@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Rows
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 
+# Ranges that end inside of the next: the optimizer's inside of a step, that step inside of its own.
+MOST_CHAINED = 3
 NO_ROW = -1  # the thread was in no recorded row
 
 
@@ -89,21 +91,36 @@ def timelines(trace: Trace) -> dict[int, HostTimeline]:
         usable[: rows.operators] &= trace.host_ops["kind"] != HostKind.OVERHEAD
     row = np.flatnonzero(usable)
     thread = rows.thread[row]
+    by_hand = np.zeros(len(rows), np.bool_)
+    if trace.host_ops is not None:
+        by_hand[: rows.operators] = trace.host_ops["kind"] == HostKind.ANNOTATION
     return {
-        one: _timeline(rows, row[thread == one])
+        one: _timeline(rows, row[thread == one], by_hand)
         for one in np.flatnonzero(np.bincount(thread)).tolist()
     }
 
 
-def _timeline(rows: HostRows, mine: Rows) -> HostTimeline:
-    """Of several changes at one instant the last counts: the innermost start, else the outermost
-    end. Later rows are the inner ones."""
-    start, end = rows.start_ns[mine], rows.end_ns[mine]
-    by_start, by_end = np.argsort(start, kind="stable"), np.argsort(end, kind="stable")
-    opened, closed = mine[by_start], mine[by_end]
-    start, end = start[by_start], end[by_end]
+def _timeline(rows: HostRows, mine: Rows, by_hand: Mask) -> HostTimeline:
+    """``by_hand``: ranges that a program begins and ends where it likes, and that may cross. Of
+    several changes at one instant the last counts: the innermost start, else the outermost end.
+    Later rows are the inner ones."""
+    found, known = _changes(rows, mine, mine), 0
+    for _ in range(MOST_CHAINED):
+        crossing = _crossing(rows, mine[by_hand[mine]], found)
+        if len(crossing) <= known:
+            break
+        found, known = _changes(rows, mine, mine[~_outlived(rows, mine, crossing)]), len(crossing)
+    return found
+
+
+def _changes(rows: HostRows, mine: Rows, ending: Rows) -> HostTimeline:
+    """``ending``: those after whose end the thread is in the row around them."""
+    by_start = np.argsort(rows.start_ns[mine], kind="stable")
+    by_end = np.argsort(rows.end_ns[ending], kind="stable")
+    opened, closed = mine[by_start], ending[by_end]
+    start, end = rows.start_ns[opened], rows.end_ns[closed]
     innermost = np.append(start[1:] != start[:-1], True)
-    outermost = np.append(True, end[1:] != end[:-1])
+    outermost = np.append(True, end[1:] != end[:-1])[: len(end)]
     at = np.concatenate((end[outermost], start[innermost]))
     row = np.concatenate((rows.parent[closed[outermost]], opened[innermost]))
     order = np.argsort(at, kind="stable")
@@ -112,6 +129,32 @@ def _timeline(rows: HostRows, mine: Rows) -> HostTimeline:
     at, row = at[counts], row[counts]
     changed = np.append(True, row[1:] != row[:-1])
     return HostTimeline(at[changed], row[changed])
+
+
+def _crossing(rows: HostRows, ranges: Rows, found: HostTimeline) -> Rows:
+    """Ranges that begin inside of a row that they are not part of, by start: a step that begins in
+    a hook of the optimizer is open when the range around that hook ends."""
+    before = np.searchsorted(found.at_ns, rows.start_ns[ranges], "left") - 1
+    around = np.where(before < 0, NO_ROW, found.row[before])
+    # What is open and ends first is around nothing that goes on. A sibling of the same instant is.
+    ends = np.where(around == NO_ROW, 0, rows.end_ns[around])
+    apart = (around != rows.parent[ranges]) & (ends > rows.start_ns[ranges])
+    crossing = ranges[apart & (ends < rows.end_ns[ranges])]
+    ordered: Rows = crossing[np.argsort(rows.start_ns[crossing], kind="stable")]
+    return ordered
+
+
+def _outlived(rows: HostRows, mine: Rows, crossing: Rows) -> Mask:
+    """Rows at whose end one is open that began inside of them: that one goes on."""
+    starts, ends = rows.start_ns[crossing], rows.end_ns[crossing]
+    first = np.searchsorted(starts, rows.start_ns[mine], "right")
+    last = np.searchsorted(starts, rows.end_ns[mine], "left")
+    some = np.flatnonzero(last > first)
+    spans = np.stack((first[some], last[some]), axis=1).ravel()
+    latest = np.maximum.reduceat(np.append(ends, 0), spans)[::2] if len(some) else ends[:0]
+    found = np.zeros(len(mine), np.bool_)
+    found[some] = latest > rows.end_ns[mine[some]]
+    return found
 
 
 def look_up(timeline: HostTimeline | None, start_ns: Ints, end_ns: Ints) -> HostPieces:

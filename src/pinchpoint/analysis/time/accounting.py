@@ -138,14 +138,15 @@ _SAY_NOTHING = (GapKind.PYTHON, GapKind.WAIT, GapKind.UNRECORDED)
 def _on_other_threads(trace: Trace, thread: int, did: HostPieces, kind: Codes) -> Ints:
     """Time of each piece in which this thread shows nothing of its own and others run operators.
 
-    JAX on CPUs computes in threads of its own while the program waits or runs ahead.
+    JAX on CPUs computes in threads of its own while the program waits, in a function that says so,
+    or runs ahead.
     """
     host = trace.host_ops
     if host is None:
         return np.zeros(len(did.row), np.int64)
     frames = np.append(host["kind"] == HostKind.PYTHON, False)
     by_a_frame = frames[np.where(did.row < len(host), did.row, NO_ROW)]
-    quiet = np.isin(kind, _SAY_NOTHING) & ~by_a_frame
+    quiet = np.isin(kind, _SAY_NOTHING) & (~by_a_frame | (kind == GapKind.WAIT))
     others = (host["kind"] == HostKind.OPERATOR) & (host["thread"] != thread)
     working = iv.flatten(host["start_ns"][others], host.end_ns[others])
     inside = iv.covered_before(working, did.end_ns) - iv.covered_before(working, did.start_ns)

@@ -146,7 +146,10 @@ _FRAMES: tuple[tuple[GapKind, str], ...] = (
         GapKind.WAIT,
         r"^(threading|queue|selectors|subprocess)\.py\(\d+\): (wait|get|put|select|join)$"
         r"|^multiprocessing/(queues|connection|popen_\w+)\.py\(\d+\): (get|wait|poll|recv\w*)$"
-        r"|concurrent/futures/_base\.py\(\d+\): result$",
+        r"|concurrent/futures/_base\.py\(\d+\): result$"
+        # Of an array that is still being computed; names of files as above.
+        r"|(^|jax/_src/)(array\.py\(\d+\): (_value|block_until_ready)"
+        r"|api\.py\(\d+\): block_until_ready)$",
     ),
     # The caller of backward() waits in here for the autograd thread.
     (GapKind.AUTOGRAD, r"torch/autograd/graph\.py\(\d+\): _engine_run_backward"),

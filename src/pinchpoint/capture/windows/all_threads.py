@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.windows.left_open import Places, all_moved_on, let_ranges_go, places
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording
 from pinchpoint.capture.windows.threads import begin_with_stacks, captures_under_way
 from pinchpoint.capture.windows.torch import OWN, USED, write_trace
@@ -28,9 +29,13 @@ _EXPECTED_MESSAGES = (b"External init callback must run in same thread", b"colle
 class GlobalWindow:
     """One recording of every thread of the process. ``prime``, ``open``, ``step``, ``close``."""
 
+    # Where the threads were when the last one ended: operators that began in it may be under way.
+    left_at: ClassVar[Places] = {}
+
     def __init__(self, settings: Settings, folder: Path, stem: str) -> None:
         self._settings, self._folder, self._stem = settings, folder, stem
         self._profiler: Any = None
+        self._may_begin = True
         self._start_unix_ns = 0
         self.steps = -1
 
@@ -64,11 +69,16 @@ class GlobalWindow:
     def open(self) -> None:
         """Warm up."""
         USED.set()
+        self._may_begin = all_moved_on(GlobalWindow.left_at)
+        if not self._may_begin:
+            return
         with _without_expected_messages():
             self._profiler._prepare_trace()
 
     def step(self) -> None:
         """Begin; without stacks where other threads are never outside of modules."""
+        if not self._may_begin:
+            return
         start = self._profiler._start_trace
         if not (self._settings.stacks and begin_with_stacks(start)):
             self._settings = replace(self._settings, stacks=False)
@@ -92,6 +102,8 @@ class GlobalWindow:
             let_the_device_catch_up()  # else kernels that have not run yet are missing at the end
             with _without_expected_messages():
                 result = torch.autograd.profiler._disable_profiler()
+            GlobalWindow.left_at = places()
+            let_ranges_go()
             torch.autograd.profiler._run_on_profiler_stop()
             file = write_trace(result.save, self._folder, self._stem)
         except (AttributeError, BrokenTrace, OSError, RuntimeError) as error:

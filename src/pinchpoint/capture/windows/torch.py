@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.windows.left_open import let_ranges_go
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording, TraceFile, pack
 from pinchpoint.capture.windows.threads import begin_with_stacks
 
@@ -127,6 +128,7 @@ class TorchWindow:
             problem = NOT_BEGUN
         try:
             self._profiler.stop()
+            let_ranges_go()
             if problem is None:
                 file = write_trace(self._profiler.export_chrome_trace, self._folder, self._stem)
         except (BrokenTrace, OSError, RuntimeError) as error:

@@ -19,7 +19,7 @@ from pinchpoint.importers.open import as_folder, format_of, guarded
 from pinchpoint.json_text import encoded
 from pinchpoint.report import Report
 from pinchpoint.run_folder.layout import RUN_FILE
-from pinchpoint.trace import Trace
+from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.processes import processes
 
 if TYPE_CHECKING:  # what serves many files is imported when there are some
@@ -198,7 +198,7 @@ def _of_groups(groups: Sequence[Sequence[str]], asked: Asked) -> Answers:
 
     reports: list[Report] = []
     jobs: list[RanksReport] = []
-    code = 0
+    unread: dict[tuple[str, str], list[tuple[str, PinchpointError]]] = {}
     for group in groups:
         try:
             if len(group) > 1 or several_ranks(Path(group[0])):
@@ -208,8 +208,48 @@ def _of_groups(groups: Sequence[Sequence[str]], asked: Asked) -> Answers:
         except PinchpointError as error:
             if len(groups) == 1:
                 raise
-            code = _told(error)
-    return Answers(reports, jobs, code)
+            unread.setdefault(_reason(error, group[0]), []).append((group[0], error))
+    codes = [_told_together(alike) for alike in unread.values()]
+    return Answers(reports, jobs, codes[-1] if codes else 0)
+
+
+def _reason(error: PinchpointError, place: str) -> tuple[str, str]:
+    """What is wrong and the next step, whatever the file is called and holds."""
+    name = Path(place).name
+    return error.message.removeprefix(f"{place}: ").partition(" (")[0], error.hint.replace(name, "")
+
+
+MOST_NAMED = 3  # of files with one reason, beside the first
+
+
+def _told_together(unread: Sequence[tuple[str, PinchpointError]]) -> int:
+    """Files of one folder that have the same wrong with them, in one line: a folder holds much
+    that is no recording."""
+    (_, first), *others = unread
+    if others:
+        names = ", ".join(Path(place).name for place, _ in others[:MOST_NAMED])
+        left = len(others) - MOST_NAMED
+        names += f" and {left} more" if left > 0 else ""
+        first.message += f"; the same of {names}"
+    return _told(first)
+
+
+def _with_captured(files: Sequence[Path], captured: Trace, asked: Asked) -> Report | None:
+    """The report of a recording with replays, given what another one captured; said aloud."""
+    from pinchpoint.analysis.host.graph_replays import with_captures
+
+    (file,) = (file for file in files if str(file) != captured.source.path)
+    trace, count = with_captures(asked.trace(file), captured)
+    if not count:
+        return None
+    note(f"{count:,} operations of graphs in {file.name} have the operators captured in the other")
+    return asked.report(trace)
+
+
+def _holds_captures_alone(trace: Trace) -> bool:
+    """Whether graphs were made and none was replayed."""
+    kinds = () if trace.api_calls is None else trace.api_calls["kind"]
+    return ApiKind.GRAPH_BUILD in kinds and ApiKind.GRAPH_LAUNCH not in kinds
 
 
 def _told(error: PinchpointError) -> int:
@@ -224,14 +264,20 @@ def _of_files(files: Sequence[Path], asked: Asked) -> Answers:
     reports, records, code = [], [], 0
     from pinchpoint.jobs.parts import is_rank_of_a_job, job_of, record_from, without_guesses
 
+    captured: list[Trace] = []
     for file in files:
         try:
             trace = asked.trace(file)
+            captured += [trace] if _holds_captures_alone(trace) else []
             reports.append(asked.report(trace))
             if is_rank_of_a_job(reports[-1]):
                 records.append(record_from(trace, reports[-1]))
         except PinchpointError as error:
             code = _told(error)
+    if len(reports) == 2 and len(captured) == 1:
+        joined = _with_captured(files, captured[0], asked)
+        if joined is not None:
+            return Answers([joined], [], code)
     job = job_of(records) if len(records) == len(reports) else None
     if job is None:
         return Answers(reports, [], code)

@@ -67,7 +67,8 @@ def host_spans(trace: Trace, wanted: Mask, what: str) -> HostSpans | None:
     took = host["duration_ns"][rows].astype(np.int64)
     place, here = busiest_place(trace, rows, took)
     longest = int(rows[here[np.argmax(took[here])]])
-    total, count = round(per_step(trace, int(took.sum()))), per_step(trace, len(rows))
+    total = round(per_step(trace, _together_ns(trace, rows)))
+    count = per_step(trace, len(rows))
     name = trace.text(host, "name", longest)
     evidence = (
         Evidence(what, total, "ns per step"),
@@ -81,6 +82,14 @@ def host_spans(trace: Trace, wanted: Mask, what: str) -> HostSpans | None:
         ),
     )
     return HostSpans(rows, count, total, place, evidence, name)
+
+
+def _together_ns(trace: Trace, rows: Rows) -> int:
+    """Time in which any of these rows of ``host_ops`` runs: threads that do it at the same time
+    take it once, so that no step loses more than it lasts."""
+    host = trace.host_ops
+    assert host is not None
+    return flatten(host["start_ns"][rows], host.end_ns[rows]).total
 
 
 def without(trace: Trace, rows: Rows, *, only_on_host: bool = False) -> tuple[Change, ...]:

@@ -81,6 +81,15 @@ def workers_that_fit(run: RunFacts) -> int | None:
     return min(max(cores - 1, 1), MOST_WORKERS)
 
 
+def workers_without_room(trace: Trace, found: Loads) -> int | None:
+    """How many workers it has, if the cores of the program have no room for more; else None."""
+    run = run_facts(trace)
+    fit = workers_that_fit(run)
+    most = max((one.workers or 0 for one in run.loader_workers), default=0)
+    full = found.in_workers and fit is not None and fit < MOST_WORKERS and most >= fit
+    return most if full else None
+
+
 def with_workers(trace: Trace, found: Loads) -> tuple[Change, ...]:
     """What a step is when workers prepare its batches, as many as its cores have room for.
 

@@ -35,7 +35,7 @@ _ANNOTATION = regex(
     r"|TorchDynamo Cache Lookup|DistributedDataParallel\.|FullyShardedDataParallel\."
 )
 
-_OPERATOR_CATEGORIES = ("cpu_op", "Operator")
+_OPERATOR_CATEGORIES = ("cpu_op", "Operator", "Op")  # today, of 2021, of TensorFlow 1
 # Functions of viztracer: ``step (train.py:29)`` where Kineto has ``train.py(29): step``, and
 # ``builtins.len`` where it has ``<built-in function len>``.
 VIZTRACER_CATEGORY = b"FEE"

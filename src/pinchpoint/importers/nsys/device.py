@@ -41,9 +41,11 @@ _ENDS = {
     5: (MemoryKind.ARRAY, MemoryKind.ARRAY), 6: (MemoryKind.ARRAY, MemoryKind.DEVICE),
     7: (MemoryKind.DEVICE, MemoryKind.ARRAY), 8: (MemoryKind.DEVICE, MemoryKind.DEVICE),
     9: (MemoryKind.HOST, MemoryKind.HOST), 10: (MemoryKind.DEVICE, MemoryKind.PEER),
-    11: (MemoryKind.UNIFIED, MemoryKind.DEVICE), 12: (MemoryKind.DEVICE, MemoryKind.UNIFIED),
-    13: (MemoryKind.DEVICE, MemoryKind.DEVICE),
+    # pages of unified memory on their way: one end is the host's memory
+    11: (MemoryKind.HOST, MemoryKind.UNIFIED), 12: (MemoryKind.UNIFIED, MemoryKind.HOST),
+    13: (MemoryKind.UNIFIED, MemoryKind.UNIFIED),
 }  # fmt: skip
+_UNIFIED = 11  # the first of those, whose ends both are said to be managed
 _DIRECTION = {
     1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
     9: "HtoH", 10: "PtoP", 11: "UtoD", 12: "DtoU", 13: "UtoU",
@@ -234,7 +236,7 @@ def _ends(found: Mapping[str, Column], how: Ints, count: int) -> tuple[Ints, Int
         fallback = {k: pair[side] for k, pair in _ENDS.items()}
         by_direction = _translated(how, fallback, MemoryKind.DEVICE)
         given = _translated(_optional(found, column, count), _MEMORY, NONE)
-        ends.append(np.where(given == NONE, by_direction, given))
+        ends.append(np.where((given == NONE) | (how >= _UNIFIED), by_direction, given))
     one, other = (_optional(found, c, count) for c in ("srcDeviceId", "dstDeviceId"))
     between = (how == 10) | ((how == 8) & (one >= 0) & (other >= 0) & (one != other))
     ends[1] = np.where(between, MemoryKind.PEER, ends[1])

@@ -175,14 +175,17 @@ def _or_none(read: Callable[[], float]) -> float | None:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Lines without their ends; bytes that are no text become marks. Never reads a giant line."""
+    """Lines without their ends; bytes that are no text become marks. Never reads a giant line.
+
+    A file that was emptied under its writer begins with a hole of zero bytes: they are left out.
+    """
     try:
         with (
             unpacked(path) as plain,
             plain.open(encoding="utf-8-sig", errors="replace", newline=None) as file,
         ):
             while line := file.readline(LONGEST_LINE):
-                yield line.rstrip("\r\n")
+                yield line.replace("\0", "").rstrip("\r\n")
     except OSError as error:
         raise UnreadableFile(
             f"{path}: {error.strerror or error}", hint="check the path and its permissions"

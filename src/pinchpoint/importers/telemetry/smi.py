@@ -56,16 +56,20 @@ _TITLE = regex(r"\s*([a-z_0-9.]+)\s*(?:\[.*\])?\s*$", re.I)
 
 
 def claims(path: Path, head: bytes) -> bool:
-    """A first line of comma-separated nvidia-smi field names."""
-    titles = _titles(head.decode("utf-8-sig", "replace").lstrip().partition("\n")[0])
+    """A line of comma-separated nvidia-smi field names, the first but for what a script printed."""
+    return any(map(_is_header, head.decode("utf-8-sig", "replace").splitlines()))
+
+
+def _is_header(line: str) -> bool:
+    titles = _titles(line) if "." in line else None
     return titles is not None and any(t in _FIELDS for t in titles)
 
 
 def read(path: Path) -> Trace:
     """Counters by device, in the names of ``monitor/sample.py``."""
     source = lines(path)
-    header = next((line for line in source if line.strip()), "")
-    titles = _titles(header)
+    header = next(filter(_is_header, source), "")
+    titles = _titles(header) if header else None
     if titles is None:
         raise UnreadableFile(
             f"{path}: no nvidia-smi field names in the first line",

@@ -38,6 +38,7 @@ from pinchpoint.report.words.memory import (
     FAILURE_CAUSES,
     device_name,
     holder_words,
+    holders_by_words,
     largest_batch,
     layers_sentence,
     moment_title,
@@ -211,7 +212,10 @@ def _holders(moment: Moment, most: int | None) -> Iterator[Block]:
     if moment.holders:
         yield Table(
             heads=("Largest holders", "bytes"),
-            rows=tuple((f"{h.category}: {holder_words(h)}", size(h.bytes)) for h in moment.holders),
+            rows=tuple(
+                (f"{h.category}: {holder_words(h)}", size(h.bytes))
+                for h in holders_by_words(moment.holders)
+            ),
             most=most,
             left_out=moment.holders_left_out,
             more="holders",

@@ -158,13 +158,15 @@ _MOST_SUMS = 12  # rows on a screen
 def _named_first(table: ResultTable) -> list[int]:
     """Positions of columns, what a row is about before its figures: a screen cuts on the right,
     where nsys has its names."""
-    rows = table.rows[:_MOST_SUMS]
-    named = [
-        any(not str(row[at]).strip().replace(".", "", 1).isdigit() for row in rows)
-        for at in range(len(table.columns))
-    ]
-    about = [at for at in reversed(range(len(named))) if named[at]]
-    return about[:1] + [at for at in range(len(named)) if at not in about[:1]]
+    order = list(range(len(table.columns)))
+    last = order[-1:]
+    figures = [_is_figure(row[0]) for row in table.rows[:_MOST_SUMS] if row]
+    names = [not _is_figure(row[-1]) for row in table.rows[:_MOST_SUMS] if row]
+    return last + order[:-1] if all(figures) and any(names) else order
+
+
+def _is_figure(cell: object) -> bool:
+    return str(cell).strip().replace(",", "").replace(".", "", 1).isdigit()
 
 
 def _breakdown(report: Report) -> Iterator[Block]:

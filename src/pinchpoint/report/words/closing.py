@@ -254,6 +254,7 @@ def _lost_without_a_cause(report: Report) -> str | None:
         return "each device waits while another works." if _in_turns(report) else None
     most = max(lost, key=part_ns)
     said = "No rule explains that." if most.part not in _SILENT else "Nothing recorded explains it."
+    said = _at_the_start(report, lost, lost_ns) or said
     share = f"{100 * lost_ns / step_ns:.0f} % of it"
     what = f"{share} passes outside operators"
     if report.device is not None:
@@ -261,6 +262,24 @@ def _lost_without_a_cause(report: Report) -> str | None:
         what = f"for {share} the device {'is idle' if only_idle else 'computes nothing'}"
     said += _most_of_it(report)
     return f"{what}, mostly: {most.label.removeprefix('idle: ')}. {said}"
+
+
+# What the driver does when a process first uses a device, and each piece of code.
+_OF_A_START = (GapKind.MALLOC.id, GapKind.CODE_LOAD.id, GapKind.COMPILE.id)
+
+
+def _at_the_start(report: Report, lost: list[PartOfStep], lost_ns: int) -> str | None:
+    """What is done once, where a recording without steps is mostly that."""
+    once = [part for part in lost if part.part in _OF_A_START]
+    once_ns = sum(map(part_ns, once))
+    loads = any(part.part == GapKind.CODE_LOAD.id for part in once)
+    if report.steps.how != "none" or not loads or 2 * once_ns < lost_ns:
+        return None
+    what = " and ".join(part.label.removeprefix("idle: ") for part in once)
+    return (
+        f"{duration(once_ns)} are what a process does once ({what}). What repeats, a recording of"
+        " later steps would show."
+    )
 
 
 def _in_longer_steps(report: Report) -> str | None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from pinchpoint.analysis.memory.owners.owners import MemoryCategory
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.report.documents.memory import (
@@ -72,10 +74,34 @@ def where(location: Location | None, operation: str | None) -> str:
 
 def holder_words(held: HolderItem) -> str:
     """One holder: what, where, how many."""
-    text = where(held.location, held.operation)
-    if held.location is None and held.phase in ("backward", "forward", "optimizer"):
-        text = f"in {held.phase}" if held.operation is None else f"{held.operation} in {held.phase}"
+    text = _what_holds(held)
     return f"{text} × {held.blocks}" if held.blocks > 1 else text
+
+
+def _what_holds(held: HolderItem) -> str:
+    if held.location is None and held.phase in ("backward", "forward", "optimizer"):
+        return f"in {held.phase}" if held.operation is None else f"{held.operation} in {held.phase}"
+    return where(held.location, held.operation)
+
+
+def holders_by_words(held: tuple[HolderItem, ...]) -> tuple[HolderItem, ...]:
+    """Those that read alike as one, largest first: stacks that differ inside of a library only, as
+    of the two moments of an optimizer."""
+    alike: dict[tuple[str, str], HolderItem] = {}
+    for one in held:
+        name = (one.category, _what_holds(one))
+        first = alike.get(name)
+        alike[name] = one if first is None else _together(first, one)
+    return tuple(sorted(alike.values(), key=lambda one: -one.bytes))
+
+
+def _together(one: HolderItem, two: HolderItem) -> HolderItem:
+    return msgspec.structs.replace(
+        one,
+        bytes=one.bytes + two.bytes,
+        blocks=one.blocks + two.blocks,
+        largest_bytes=max(one.largest_bytes, two.largest_bytes),
+    )
 
 
 def peak_sentence(moment: Moment) -> str:

@@ -44,7 +44,8 @@ def utilisation_line(used: UtilisationInfo | None) -> str | None:
 def _share_of_peak(used: UtilisationInfo, mfu: float, hfu: float) -> str:
     part = (used.not_modelled_ratio or 0.0) >= LEAST_UNKNOWN_RATIO
     words = f"MFU {'at least ' if part else ''}{percent(mfu)} %"
-    if used.recomputed_flops_per_step or used.attention_again_flops_per_step:
+    again = used.recomputed_flops_per_step or used.attention_again_flops_per_step
+    if again and percent(hfu) != percent(mfu):
         words += f", HFU {percent(hfu)} % with recomputation"
     unmasked = used.mfu_unmasked
     if unmasked is not None and percent(unmasked) != percent(mfu):

@@ -45,14 +45,15 @@ def test_other_operators_that_wait_are_not_meant(outcome):
     assert outcome("cudnn-autotune-churn", p.trace()).answer == "clear"
 
 
-def test_a_new_shape_costs_its_plan_without_the_search_too(predicted):
+@pytest.mark.parametrize("waited_us", [200, 8_000])
+def test_a_new_shape_costs_its_plan_without_the_search_too(predicted, waited_us):
     p = Program()
     for _ in p.steps(6):
         for searches in (True, False):
             with p.row("aten::conv2d"), p.row("aten::cudnn_convolution"):
                 p.busy(20_000 if searches else 100)
                 for _ in range(TRIES * searches):
-                    p.kernel("candidate", 200)
+                    p.kernel("candidate", waited_us)
                     p.sync("cudaEventSynchronize", ApiKind.SYNC_EVENT)
                 p.kernel("implicit_gemm", 200)
     after_ns = predicted(p.trace(), "cudnn-autotune-churn")

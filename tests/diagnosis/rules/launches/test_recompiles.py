@@ -32,6 +32,20 @@ def test_compilation_inside_the_steps(outcome, name, kind):
     assert finding.location.function == "forward"
 
 
+def test_threads_that_compile_at_the_same_time_take_that_time_once(outcome):
+    p = Program()
+    for _ in p.steps(9):
+        began = p.at
+        p.host(CONVERT, 30_000)
+        p.at, p.thread = began, 1
+        p.host(CONVERT, 20_000)
+        p.at, p.thread = began + 30_000_000, 0
+        p.kernel("triton_poi_fused_add_0", 2_000)
+        p.sync()
+    (finding,) = outcome("recompiles", p.trace()).findings
+    assert finding.cost_ns_per_step == 30_000_000
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from loader_steps import RANGE, loading
-from pinchpoint.trace import HostKind
+from pinchpoint.trace import HostKind, RunFacts
+from pinchpoint.trace.trace import LoaderWorker
 from program import Program
 
 WAITS_MS, WORK_MS = [20.0] * 6, 2.0
@@ -75,3 +78,13 @@ def test_a_read_in_a_starved_loop_is_harmless(ranked):
 def test_two_waits_a_whole_round_apart_are_rounds(outcome, apart, answer):
     waits = [0.1, 60.0, *[0.1] * (apart - 1), 60.0, 0.1, 0.1, 0.1][:9]
     assert outcome("dataloader-starved", loading(waits, workers=5)).answer == answer
+
+
+@pytest.mark.parametrize(("cores", "more"), [(2.0, False), (3.0, False), (8.0, True), (None, True)])
+def test_more_workers_are_advised_only_where_the_cores_have_room(outcome, cores, more):
+    run = RunFacts(cores_allowed=cores, loader_workers=(LoaderWorker(2, 1, 1, 1),))
+    trace = replace(loading(WAITS_MS, workers=2), run=run)
+    (finding,) = outcome("dataloader-starved", trace).findings
+    assert (finding.hint is not None) is more
+    assert ("there are 2 of them" in finding.fix) is not more
+    assert ("num_workers" in finding.confirm) is more

@@ -47,8 +47,8 @@ NEW_SHAPE_NS = 2_200_000
 
 def check(trace: Trace) -> Iterator[Found]:
     """Convolutions that wait inside."""
-    host, ops = trace.host_ops, trace.device_ops
-    if host is None or ops is None:
+    host, calls, ops = trace.host_ops, trace.api_calls, trace.device_ops
+    if host is None or calls is None or ops is None:
         return
     convolutions = named(trace, lambda name: name.startswith("aten::") and "conv" in name)
     convolutions &= host["kind"] == HostKind.OPERATOR
@@ -66,7 +66,8 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     mean = float(np.mean(host["duration_ns"][spans.rows]))
     searching = _around(trace, spans.rows, waits.host_op[own])
-    searched_ns = float(np.mean(host["duration_ns"][searching]))
+    waited_ns = int(calls["duration_ns"][waits.api_calls[own]].sum())  # is dropped, not scaled
+    searched_ns = (int(host["duration_ns"][searching].sum()) - waited_ns) / max(len(searching), 1)
     launched = np.flatnonzero(inside[ops.filled("host_op", len(host))])
     tried = launched[_repeats(ops.filled("host_op", len(host))[launched])]
     yield Found(
@@ -82,7 +83,7 @@ def check(trace: Trace) -> Iterator[Found]:
         changes=(
             DropSyncs(waits.api_calls[own]),
             DropDeviceOps(tried),
-            ScaleHostSpans(searching, min(1.0, NEW_SHAPE_NS / searched_ns)),
+            ScaleHostSpans(searching, min(1.0, NEW_SHAPE_NS / max(searched_ns, 1.0))),
         ),
         location=spans.place,
         fix="Turn the search off, or keep to a few input sizes",

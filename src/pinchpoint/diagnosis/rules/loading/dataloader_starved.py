@@ -30,6 +30,7 @@ import msgspec
 
 from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.exceptions import evidence, sentence
 from pinchpoint.diagnosis.evidence.loading import (
@@ -41,12 +42,13 @@ from pinchpoint.diagnosis.evidence.loading import (
     queue_of,
     rare_waits,
     with_workers,
+    workers_without_room,
 )
 from pinchpoint.diagnosis.evidence.rare import rare_found
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Need, Record
-from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -80,6 +82,7 @@ def check(trace: Trace) -> Iterator[Found]:
     from pinchpoint.diagnosis.evidence.workers import loader_does, workers_do
 
     seen = workers_do(trace) if found.in_workers else loader_does(trace)
+    full = None if seen and seen.rows else workers_without_room(trace, found)
     yield Found(
         summary=(
             f"The training thread {doing}, {duration(found.waits_ns_per_step)} of each step"
@@ -89,8 +92,11 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=found.waits_ns_per_step,
         changes=with_workers(trace, found),
         location=(seen.location if seen else None) or found.spans.place,
-        fix=_fix(found, seen),
-        hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)",
+        fix=_fix(found, seen) if full is None else _no_room(trace, full),
+        hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)"
+        if full is None
+        else None,
+        confirm="" if full is None else ANY_PROGRAM,
     )
 
 
@@ -149,6 +155,15 @@ def _fix(found: Loads, seen: "WorkersDo | None") -> str:
     if seen and seen.rows:
         return _ROWS
     return _SEEN if seen else _WITH_WORKERS
+
+
+def _no_room(trace: Trace, workers: int) -> str:
+    cores = run_facts(trace).cores_allowed or 0
+    return (
+        f"Make what the workers do there quicker, or do it once before: there are {workers} of"
+        f" them for {cores:g} core{'s' if cores != 1 else ''}, and more would only help where they"
+        " wait for files or a network"
+    )
 
 
 def _now_and_then(trace: Trace, found: Loads) -> Iterator[Found]:

@@ -3,11 +3,11 @@
 ## What it looks for
 A run folder in which the driver saw other processes on the device than the recorded ones; and
 launches of one kernel, alike in name, grid and block, of which some take a whole time slice of the
-device longer than the others. Where the processes of the device were not recorded, stretched
-launches prove it only if their work cannot depend on data (dense products of the same shapes), if
-nothing else of the program was on the device meanwhile, and if each lost the same turn; whose
-turns they are is then not known. The work of a sort, an index or an atomic addition depends on its
-data, and clocks change all launches a little: of them this is not checked.
+device longer than the others. Where the processes of the device were not recorded this is not
+checked, and what the launches tell is said: that the work of a sort, an index or an atomic addition
+depends on its data; or, where it cannot depend on it (dense products of the same shapes), nothing
+else of the program was on the device meanwhile, and each lost the same time, that they look as if
+they took turns with another process.
 
 ## Why it matters
 Processes without MPS take turns on a device, a few milliseconds each. Own kernels are stretched by
@@ -49,7 +49,7 @@ STRETCHED_RATIO = 3.0  # against the usual duration of the same launch
 FEWEST_ALIKE = 16  # launches, for a median that a few stretched ones do not move
 # Of the device time; a neighbour that computes all the time takes about half.
 LEAST_LOST_RATIO = 0.15
-# Where only the launches themselves can tell: enough for a spread.
+# Where only the launches themselves can hint at it: enough for a spread.
 FEWEST_TURNS = 8
 # A scheduler's slices have one length: on an H100 that two processes shared, the middle 80 % of 40
 # lost turns lay within 2 % of 2.5 ms.
@@ -75,25 +75,27 @@ def check(trace: Trace) -> Iterator[Found]:
     gone = int(lost[work.rows].sum())
     if gone < LEAST_LOST_RATIO * int(took[inside].sum()):
         return
-    if others is None and not _are_turns(trace, work.rows, lost[work.rows]):
+    if others is None:
+        longer = f"{work.count:.3g} kernels a step take far longer than others like them"
+        if _are_turns(trace, work.rows, lost[work.rows]):
+            longer = (
+                f"{work.count:.3g} kernels a step each lose the same"
+                f" {np.median(lost[work.rows]) / 1e6:.1f} ms, {per_step(trace, gone) / 1e6:.1f} ms"
+                " a step in all, as if they took turns on the device"
+            )
         raise NotChecked(
-            f"{work.count:.3g} kernels a step take far longer than others like them, and whether"
-            " another process was on the device is not recorded",
-            fits=True,
+            f"{longer}, and whether another process was on it is not recorded", fits=True
         )
     ratio = float(usual[work.rows].sum() / took[work.rows].sum())
-    which = "another process takes turns on it"
-    if others is None:
-        which += " (which one is not recorded; no other work of this one was on the device)"
     yield Found(
         summary=(
             f"{work.count:.3g} kernels a step lose the device for"
-            f" {np.median(lost[work.rows]) / 1e6:.1f} ms each: {which}"
+            f" {np.median(lost[work.rows]) / 1e6:.1f} ms each: another process takes turns on it"
         ),
         evidence=(
             Evidence("lost to others", round(per_step(trace, gone)), "ns per step"),
             Evidence("usual duration of the same launch", int(np.median(usual[work.rows])), "ns"),
-            *(() if others is None else (_counted(others),)),
+            Evidence("other processes on the device", others, "count"),
             *work.evidence,
         ),
         cost_ns_per_step=round(per_step(trace, gone)),
@@ -101,12 +103,7 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Find the other process on the device and move it, or share with MPS",
         hint="nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
-        confidence="high" if others is not None else "medium",
     )
-
-
-def _counted(others: int) -> Evidence:
-    return Evidence("other processes on the device", others, "count")
 
 
 def _are_turns(trace: Trace, rows: Rows, lost_ns: NDArray[np.int64]) -> bool:

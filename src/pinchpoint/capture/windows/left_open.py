@@ -1,0 +1,69 @@
+"""What is still open in the program when a recording ends, and must not end inside the next one.
+
+torch keeps for each range or operator that begins in a recording the address of its event. It is
+written to when the range ends while any recording is open, and an earlier recording has freed it by
+then: the write lands in whatever the program has there now. With torch 2.13 every range that began
+in one recording and ended in the next one did so, and programs died of it later, anywhere (a range
+around ``next()`` of a loader whose batch takes longer than two short recordings are apart).
+"""
+
+import gc
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+MOVES_ON_WITHIN_S = 2.0  # as long as a window of time takes by default
+LOOK_AGAIN_S = 0.002  # most operators of a program are over by then
+_ended: list[Any] = []  # ranges of recordings that have ended: for ever, since to free one ends it
+
+
+def let_ranges_go() -> None:
+    """Call when a recording has ended, before another begins: nothing that is open writes to it.
+
+    Each open range gets a record that began in no recording, in place of its own.
+    """
+    torch = sys.modules["torch"]
+    kind = torch.autograd.profiler.record_function
+    begin = getattr(torch.ops.profiler, "_record_function_enter_new", None)
+    if begin is None:  # torch before 1.11
+        return
+    # Not gc.get_objects(): what it holds on to may be half made by another thread, which then fails
+    for one in gc.get_referrers(kind):
+        if type(one) is kind and getattr(one, "record", None) is not None:
+            _ended.append(one.record)
+            one.record = begin(one.name, one.args)
+
+
+Places = dict[int, tuple[int, int]]  # by thread: frame and instruction
+
+
+def places() -> Places:
+    """At which instruction each thread is that may be in an operator; the one that asks left out.
+
+    Who waits in a function of the standard library, for a lock or a socket, is in none.
+    """
+    frames: Any = sys._current_frames()
+    frames.pop(threading.get_ident(), None)
+    library = str(Path(threading.__file__).parent)
+    return {
+        thread: (id(frame), frame.f_lasti)
+        for thread, frame in frames.items()
+        if not _below(frame.f_code.co_filename, library)
+    }
+
+
+def all_moved_on(since: Places, within_s: float = MOVES_ON_WITHIN_S) -> bool:
+    """Wait until no thread is where it was, so that no operator from then is under way."""
+    left, until = dict(since), time.monotonic() + within_s
+    while True:
+        now = places()
+        left = {thread: at for thread, at in left.items() if now.get(thread) == at}
+        if not left or time.monotonic() > until:
+            return not left
+        time.sleep(LOOK_AGAIN_S)
+
+
+def _below(file: str, library: str) -> bool:
+    return file.startswith((library, "<frozen ")) and "-packages" not in file

@@ -1,0 +1,92 @@
+"""The boxes that ``nvidia-smi`` prints without options, once or again and again in a log.
+
+Each box has two lines a device, the date in the line above. Times are local and name no zone, so
+only differences of them mean something.
+"""
+
+from datetime import datetime
+from pathlib import Path
+
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers.telemetry._samples import Samples, lines, number, small_number
+from pinchpoint.regex import regex
+from pinchpoint.trace import Device, Trace
+
+FORMAT = "nvidia-smi table"
+FILES = (".log .txt", "nvidia-smi, nvidia-smi -l")
+READS: tuple[str, ...] = ("counters",)
+NOT_READ = "processes"
+
+_SIGN = b"| NVIDIA-SMI "
+_MIB = 1024.0**2  # bytes
+_FEWEST_LOOKS = 2  # one tells nothing of a time
+_DEVICE = regex(
+    r"\|\s{1,4}(\d{1,3})\s+(\S.{0,60}?)(?:\.\.\.)?\s+(?:On|Off|N/A|Disabled|Enabled)\s+\|"
+)
+_VALUES = regex(
+    r"\|\s*\S+\s+(\S+?)C\s+\S+\s+(\S+?)W?\s*/\s*(\S+?)W?\s*"
+    r"\|\s*(\S+?)MiB\s*/\s*(\S+?)MiB\s*\|\s*(\S+?)%?\s"
+)
+# Of each group of the line, and what one of it is.
+_MEANING = (
+    ("temperature_c", 1.0),
+    ("power_w", 1.0),
+    ("power_limit_w", 1.0),
+    ("memory_used_bytes", _MIB),
+    ("memory_total_bytes", _MIB),
+    ("any_kernel_ratio", 0.01),
+)
+_DATE = regex(r"\w{3} (\w{3} +\d{1,2} \d\d:\d\d:\d\d)( [AP]M)?(?: \w+)? (\d{4})\s*$")
+_EPOCH = datetime(1970, 1, 1)
+
+
+def claims(path: Path, head: bytes) -> bool:
+    """The title of a box."""
+    return _SIGN in head
+
+
+def read(path: Path) -> Trace:
+    """Counters by device, in the names of ``monitor/sample.py``."""
+    samples, names = Samples(path), dict[int, str]()
+    device: int | None = None
+    time_ns, looks, dated = 0, 0, False
+    for line in lines(path):
+        if (at := _time_ns(line)) is not None:
+            time_ns, dated = at, True
+        elif line.startswith(_SIGN.decode()):
+            looks += 1
+            time_ns = time_ns if dated else looks
+        elif found := _DEVICE.match(line):
+            device = small_number(found[1])
+            if device is not None:
+                names[device] = found[2].strip()
+        elif device is not None and (values := _VALUES.match(line)):
+            for (name, factor), cell in zip(_MEANING, values.groups(), strict=True):
+                value = number(cell)
+                samples.add(time_ns, name, None if value is None else value * factor, device)
+            device = None
+    if not names or looks < _FEWEST_LOOKS:
+        what = "one look at devices" if names else "a title of nvidia-smi without a device below it"
+        raise UnreadableFile(
+            f"{path}: {what}, not a log of what they did",
+            hint="log it while the program runs: nvidia-smi --query-gpu=timestamp,index,"
+            "utilization.gpu,memory.used,power.draw --format=csv -l 1",
+        )
+    if not dated:
+        samples.note("telemetry-without-time", 1, "looks have no time: only their order is known")
+    devices = tuple(Device(n, name, vendor="nvidia") for n, name in sorted(names.items()))
+    return samples.trace(FORMAT, devices, recorder="nvidia-smi")
+
+
+def _time_ns(line: str) -> int | None:
+    """``Wed Apr  9 10:26:15 2025``, with half of the day and zone or without."""
+    found = _DATE.match(line)
+    if found is None:
+        return None
+    clock = "%I:%M:%S %p" if found[2] else "%H:%M:%S"
+    text = f"{' '.join(found[1].split())}{found[2] or ''} {found[3]}"
+    try:
+        since = datetime.strptime(text, f"%b %d {clock} %Y") - _EPOCH
+    except ValueError:
+        return None
+    return (since.days * 86_400 + since.seconds) * 10**9

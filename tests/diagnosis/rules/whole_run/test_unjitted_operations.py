@@ -1,0 +1,55 @@
+from dataclasses import replace
+
+import pytest
+
+from builders import TraceBuilder
+from looked_at_runs import IMPORTING, computing, looked_at, spent, thread
+
+
+def eager(function, line, seconds):
+    """One operation by itself, for a function of the program."""
+    called = ("jax/_src/dispatch.py(88): apply_primitive", "jax/_src/core.py(705): bind")
+    return spent((*called, f"work.py({line}): {function}"), seconds)
+
+
+def compiling(seconds):
+    return spent((COMPILES, "jax/_src/pjit.py(9): call", "work.py(80): main"), seconds)
+
+
+COMPILES = "jax/_src/compiler.py(353): backend_compile"
+RESULT = spent(("jax/_src/array.py(615): _value", "work.py(85): main"), 2, on_core=0.0)
+
+
+def recorded(*seen):
+    """A run with a recording of one call beside the looks at its main thread."""
+    b = TraceBuilder()
+    b.op("PjitFunction(update)", 0, 100)
+    return replace(b.trace(api_calls=None, device_ops=None), run=looked_at(thread(*seen)).run)
+
+
+def test_operations_outside_of_jit_are_told_with_the_function_that_has_most(outcome):
+    seen = [eager("add", 30, 2.0), eager("add", 29, 1.0), eager("take", 35, 1.0), RESULT]
+    (finding,) = outcome("unjitted-operations", recorded(*seen, compiling(30))).findings
+    assert (finding.location.function, finding.location.line) == ("add", 30)
+    assert "67 % of the time without imports and compiling" in finding.summary
+    assert finding.consequence == "at most 4.00 of 36.0 s"
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param([eager("log", 9, 0.5), RESULT, computing(5, "batch", 1)], id="a little of it"),
+        pytest.param([eager("init", 9, 0.3)], id="too few looks"),
+        pytest.param([RESULT, computing(5, "batch", 3)], id="nothing outside of jit"),
+        pytest.param(
+            [
+                spent((COMPILES, *eager("f", 9, 5).frames[:-1]), 5),
+                spent(IMPORTING, 5),
+                RESULT,
+            ],
+            id="compiling operations for the first time",
+        ),
+    ],
+)
+def test_what_is_compiled_or_rare_is_no_reason(outcome, seen):
+    assert outcome("unjitted-operations", recorded(*seen)).answer == "clear"
