@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 SHELL = re.compile(r"^(?:\$ )?pinchpoint ([a-z]+)", re.M)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
-FILE = re.compile(r"\b((?:src|tests|docs|benchmarks)/[\w./-]*\w)")
+FILE = re.compile(r"(?<![\w/])((?:src|tests|docs|benchmarks)/[\w./-]*\w)")
 MODULE = re.compile(r"`(?:pinchpoint\.)?([a-z_]+(?:\.[a-z_]+)+)(?:\(.*\))?`")
 PACKAGES = {path.stem for path in (ROOT / "src/pinchpoint").glob("[a-z]*")}
 

@@ -10,7 +10,7 @@ from builders import TraceBuilder
 from pinchpoint.analysis.causal.profile import causal
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
-from pinchpoint.trace import once_per_trace
+from pinchpoint.trace import once_per_table, once_per_trace
 
 DEMO = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
 
@@ -45,4 +45,24 @@ def test_a_trace_that_was_diagnosed_is_freed(without_collector):
     assert diagnose(trace).findings
     assert causal(trace).pieces
     del trace
+    assert kept() is None
+
+
+def test_what_is_worked_out_of_a_table_is_its_own_and_read_only(without_collector):
+    asked = []
+
+    @once_per_table
+    def ends(table):
+        asked.append(1)
+        return table["start_ns"] + table["duration_ns"]
+
+    b = TraceBuilder()
+    b.op("a", 10, 10)
+    host = b.trace().host_ops
+    assert ends(host) is ends(host)
+    assert (ends(host).tolist(), len(asked)) == ([20], 1)
+    with pytest.raises(ValueError, match="read-only"):
+        ends(host)[0] = 0
+    kept = ref(host)
+    del host, b
     assert kept() is None

@@ -57,10 +57,14 @@ _MOST_COMBINATIONS = 2**62  # packed rows stay below 63 bits
 def distinct_rows(*columns: Ints) -> tuple[Ints, Rows]:
     """The distinct rows in lexicographic order, one a row, and which of them each row is.
 
-    Each row is packed into one number, which sorts many times faster than rows do. Where the
-    columns span too much for that, each value is replaced by its rank first; where even the ranks
-    do, rows are sorted.
+    Where few values are combined they are counted, which needs no sorting. Else each row is packed
+    into one number, which sorts many times faster than rows do. Where the columns span too much for
+    that, each value is replaced by its rank first; where even the ranks do, rows are sorted.
     """
+    if (which := _counted(columns)) is not None:
+        first = np.empty(int(which.max()) + 1, np.intp)
+        first[which[::-1]] = np.arange(len(which) - 1, -1, -1)  # of equal places the last one stays
+        return np.stack([c[first] for c in columns], axis=1), which
     if prod(_spans(columns)) > _MOST_COMBINATIONS:
         ranks = tuple(np.unique(c, return_inverse=True)[1].reshape(-1) for c in columns)
         if prod(_spans(ranks)) > _MOST_COMBINATIONS:
@@ -71,6 +75,33 @@ def distinct_rows(*columns: Ints) -> tuple[Ints, Rows]:
         packed = _packed(columns)
     _, first, which = np.unique(packed, return_index=True, return_inverse=True)
     return np.stack([c[first] for c in columns], axis=1), which.reshape(-1)
+
+
+def _counted(columns: tuple[Ints, ...]) -> Rows | None:
+    """Which of the distinct rows each row is, in lexicographic order; None where they are many."""
+    rows = len(columns[0])
+    number: Rows | None = None
+    for column in columns:
+        low, high = (int(column.min()), int(column.max())) if rows else (0, 0)
+        if not rows or high - low > _CELLS_OF_A_ROW * rows:
+            return None
+        ranks = _ranks(column - low)
+        if number is not None:
+            several = int(ranks.max()) + 1
+            if (int(number.max()) + 1) * several > _CELLS_OF_A_ROW * rows:
+                return None
+            ranks = _ranks(number * several + ranks)
+        number = ranks
+    return number
+
+
+_CELLS_OF_A_ROW = 4  # to count in: with more, sorting is as fast
+
+
+def _ranks(keys: Ints) -> Rows:
+    """The rank of each of the keys, none below 0, among those that occur."""
+    ranks: Rows = (np.cumsum(np.bincount(keys) > 0) - 1).take(keys)
+    return ranks
 
 
 def rows_in_order(*columns: Ints) -> tuple[Ints, Rows]:

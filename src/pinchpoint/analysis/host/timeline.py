@@ -166,11 +166,15 @@ def look_up(timeline: HostTimeline | None, start_ns: Ints, end_ns: Ints) -> Host
     last = np.searchsorted(timeline.at_ns, end_ns, "left") - 1
     count = np.maximum(last - first + 1, 0)
     count[end_ns <= start_ns] = 0
-    which = np.repeat(asked, count)
-    offset = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
-    piece = first[which] + offset
-    edges = np.append(timeline.at_ns, np.iinfo(np.int64).max)
-    start = np.maximum(np.where(piece < 0, start_ns[which], edges[piece]), start_ns[which])
-    end = np.minimum(edges[piece + 1], end_ns[which])
-    row = np.where(piece < 0, NO_ROW, timeline.row[piece])
-    return HostPieces(which, start, end, row)
+    until = np.cumsum(count)
+    piece = np.repeat(first - (until - count), count)
+    piece += np.arange(len(piece))
+    # What lies outside the timeline is the first or the last piece of its span, which begins or
+    # ends where the span does.
+    start, row = timeline.at_ns.take(piece, mode="clip"), timeline.row.take(piece, mode="clip")
+    end = timeline.at_ns.take(piece + 1, mode="clip")
+    some = np.flatnonzero(count)
+    begins = (until - count)[some]
+    start[begins], end[until[some] - 1] = start_ns[some], end_ns[some]
+    row[begins[first[some] < 0]] = NO_ROW
+    return HostPieces(np.repeat(asked, count), start, end, row)

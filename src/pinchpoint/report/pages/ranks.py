@@ -240,14 +240,21 @@ def _pictures(report: RanksReport) -> Iterator[Block]:
         yield Figure(title, svg=lambda: timeline_svg(timeline), legend=_LEGEND)
 
 
+_SAID_BY = {"straggler-rank": "no-late-ranks"}  # findings, and what their fixes are called there
+
+
 def _what_if(report: RanksReport) -> Iterator[Block]:
     sentence = words.scaling_sentence(report)
     if sentence is None:
         return
     yield Gap()
     yield Text(sentence)
-    if report.what_if:
-        rows = tuple((item.label, quantity(item.step_ns, "ns")) for item in report.what_if)
+    # A finding has said it above, with a range: a second figure for one change would only ask why.
+    told = {_SAID_BY[f.id] for f in report.findings if f.predicted_step_ns and f.id in _SAID_BY}
+    rows = tuple(
+        (item.label, quantity(item.step_ns, "ns")) for item in report.what_if if item.id not in told
+    )
+    if rows:
         yield Table(("What if", f"a step, {clock_words(report)}"), rows)
 
 

@@ -279,13 +279,16 @@ class Sieve:
             if lane >= Lane.PAIR or not len(columns["start"]):
                 continue
             start = columns["start"]
-            start = start[(start != 0) & (np.abs(start) < FURTHEST_NS)]
-            if not len(start):
-                continue
-            self.earliest_ns = min(self.earliest_ns, int(start.min()))
-            self.latest_ns = max(self.latest_ns, int(start.max()))
+            first, last = int(start.min()), int(start.max())
+            if first <= 0 or last >= FURTHEST_NS:
+                start = start[(start != 0) & (np.abs(start) < FURTHEST_NS)]
+                if not len(start):
+                    continue
+                first, last = int(start.min()), int(start.max())
+            self.earliest_ns = min(self.earliest_ns, first)
+            self.latest_ns = max(self.latest_ns, last)
             if lane in _SPANS:
-                self.first_ns = min(self.first_ns, int(start.min()))
+                self.first_ns = min(self.first_ns, first)
 
     def _sift(self, chunk: Chunk, part: Part) -> None:
         """Leave out what ends before the part or begins after it.
