@@ -19,12 +19,15 @@ REPORTS = {
 def recordings(monkeypatch):
     """Files named after the reports that diagnosing them gives; any other cannot be read."""
 
-    def load(path, progress):
+    def load(path, progress, part):
         if path.name not in REPORTS:
             raise UnreadableFile(f"{path}: no such file", hint="check the path")
         return path
 
     monkeypatch.setattr("pinchpoint.cli.recordings._answers.load", load)
+    monkeypatch.setattr(
+        "pinchpoint.cli.recordings._answers._holds_captures_alone", lambda trace: False
+    )
     monkeypatch.setattr("pinchpoint.cli.recordings._window.Window.cut", lambda part, path: path)
     monkeypatch.setattr(
         "pinchpoint.cli.recordings._answers.Asked.report",
