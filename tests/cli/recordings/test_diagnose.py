@@ -83,7 +83,7 @@ def test_a_bad_file_does_not_stop_the_others(capsys):
     assert cli(["diagnose", "full", "missing", "healthy", "--json"]) == 2
     out, err = capsys.readouterr()
     assert len(json.loads(out)["reports"]) == 2
-    assert err == "error: missing: no such file\n"
+    assert err == "error: missing: no such file\n next: check the path\n"
 
 
 def test_one_bad_file_is_one_clear_error(capsys):
