@@ -83,9 +83,8 @@ def of_operators(trace: Trace, say: Callable[[Table], Array], unknown: int) -> A
 def _from_elsewhere(trace: Trace) -> Rows:
     """The row of ``captured_ops`` that each device operation comes from; their number for none."""
     ops, calls, captured = trace.device_ops, trace.api_calls, trace.captured_ops
-    assert captured is not None
-    found = np.full(0 if ops is None else len(ops), len(captured), np.intp)
-    if ops is None or calls is None:
+    found = np.full(0 if ops is None else len(ops), len(captured or ()), np.intp)
+    if ops is None or calls is None or captured is None:
         return found
     names = np.append(captured["name"].astype(np.int64), -1)
     captures = [
