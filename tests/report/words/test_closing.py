@@ -43,6 +43,14 @@ def test_a_window_shorter_than_the_loaders_queue_is_said():
     )
 
 
+def test_a_step_that_waits_for_batches_shows_that_the_loader_does_not_keep_up():
+    short = Unanswered(id="dataloader-starved", why="", record="16 steps", needs=Need.LONGER)
+    waits = (part("host-data", "waits", "host", 95), part("host-python", "Python", "host", 5))
+    sentence = closing_sentence(with_parts(*waits, device=None, not_checked=(short,)))
+    assert "passes outside operators, mostly: waits." in sentence
+    assert "does not show" not in sentence
+
+
 def test_idle_time_that_no_rule_explains_is_not_called_healthy():
     report = with_parts(
         part("gemm", "gemm", "device", 65),
