@@ -39,11 +39,14 @@ class HostileFile(UnreadableFile):
 class OutOfMemory(UnreadableFile):
     """What is read, or its analysis, does not fit into the memory that this process may use."""
 
-    def __init__(self, what: object = "") -> None:
+    def __init__(
+        self,
+        what: object = "",
+        *,
+        hint: str = "pinchpoint diagnose --from 0s --to 5s looks at a part; or record fewer steps",
+    ) -> None:
         said = f"{what}: " if what else ""
-        super().__init__(
-            f"{said}not enough memory", hint="record fewer steps, or use a machine with more"
-        )
+        super().__init__(f"{said}not enough memory", hint=hint)
 
 
 class MissingExtra(PinchpointError):

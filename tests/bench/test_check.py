@@ -225,6 +225,25 @@ def test_a_missing_baseline(tmp_path):
         read_baseline(tmp_path / "none.json")
 
 
+@pytest.mark.parametrize(
+    ("said", "instead", "why"),
+    [
+        ('"gate": "fail"', '"gate": "fial"', "'fial' is none of fail, warn, show"),
+        ('"test": "window"', '"test": ""', "'' is none of window, exact"),
+        ('"better": "lower"', '"better": "less"', "'less' is none of higher, lower"),
+        ('"window": 20', '"window": 0', "a window of 0 sessions"),
+    ],
+)
+def test_a_word_that_would_be_no_gate_is_damage(said, instead, why, tmp_path):
+    path = tmp_path / "b.json"
+    write_baseline(path, _baseline(STEADY))
+    text = path.read_text()
+    assert said in text
+    path.write_text(text.replace(said, instead))
+    with pytest.raises(UnreadableFile, match=why):
+        read_baseline(path)
+
+
 def test_what_is_nested_without_end_is_damaged(tmp_path):
     path = tmp_path / "b.json"
     write_baseline(path, _baseline([1.0]))

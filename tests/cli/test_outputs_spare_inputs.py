@@ -192,3 +192,17 @@ def test_nor_a_part_of_a_folder_of_bench(tmp_path, capsys):
     refused(capsys, "a folder of pinchpoint bench")
     (tmp_path / "session.json").write_text('{"user": "of another program"}')
     assert run("report", result, SAMPLE, "--force") == 0
+
+
+def test_tables_of_a_job_spare_those_of_another_program(tmp_path, capsys):
+    duckdb = pytest.importorskip("duckdb")
+    theirs = tmp_path / "steps-0.parquet"
+    duckdb.sql("SELECT 1 AS mine").write_parquet(str(theirs))
+    before = theirs.read_bytes()
+    ranks = sorted((Path(__file__).parents[1] / "data/ranks").glob("even.*"))
+    words = ["ranks", *map(str, ranks), "--parquet", str(tmp_path)]
+    assert main(words) == 2
+    refused(capsys, "--force")
+    assert theirs.read_bytes() == before
+    assert main([*words, "--force"]) == 0
+    assert main(words) == 0  # its own are replaced

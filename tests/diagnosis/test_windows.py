@@ -123,14 +123,15 @@ def test_all_together_is_the_other_windows_where_the_gains_are(joined):
     assert joined(said(unknown, unknown), named).together == Prediction(40, (30, 50), 100)
 
 
+@pytest.mark.parametrize("of", ["a", "of the"])
 @pytest.mark.parametrize(("step_ns", "said_so"), [(100, True), (190, False)])
-def test_times_with_stacks_say_so_where_the_bare_step_is_far_shorter(joined, step_ns, said_so):
+def test_times_with_stacks_say_so_where_the_bare_step_is_far_shorter(joined, step_ns, said_so, of):
     slow = ranked("python-gc", 50, 200, PLACE)
-    told = msgspec.structs.replace(slow.finding, summary="It takes 85.7 ms a step")
+    told = msgspec.structs.replace(slow.finding, summary=f"It takes 85.7 ms {of} step")
     bare = said(ranked("launch-bound", 10, step_ns), python_gc="not checked")
     found = {r.id: r.finding for r in joined(bare, said(replace(slow, finding=told))).found}
     more = " (as recorded with stacks, where a step takes 200 ns)" * said_so
-    assert found["python-gc"].summary == f"It takes 85.7 ms a step{more}"
+    assert found["python-gc"].summary == f"It takes 85.7 ms {of} step{more}"
 
 
 def test_a_cause_that_needs_names_is_kept_with_its_share_of_the_bare_step(joined):

@@ -38,6 +38,7 @@ from importers.memory_snapshot import snapshots
 from importers.ncu_report import report, result
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
 from importers.test_rocpd import old_database
+from importers.test_telemetry import BOXES
 from importers.xplane.test_xplane import space
 from kineto_documents import call, document, event, kernel, launched, op, step
 from pinchpoint.errors import OutOfMemory, PinchpointError
@@ -87,7 +88,7 @@ class Attack:
 
 MADE = (
     *("nsys", "bench folder", "DCGM exporter text", "pinchpoint telemetry"),
-    *("rocpd", "TensorFlow stats", "load test"),
+    *("rocpd", "TensorFlow stats", "load test", "Ascend database"),
 )
 
 
@@ -115,6 +116,7 @@ def attacks(folder: Path) -> dict[str, Attack]:
         "nsys trace CSV": ("a.csv", GPU_TRACE.encode()),
         "nsys sums CSV": ("b.csv", SUMMARY.encode()),
         "nvidia-smi CSV": ("s.csv", _lines(DATA / "nvidia-smi/nvidia-smi.csv", 6)),
+        "nvidia-smi table": ("s.log", BOXES.encode()),
         "nvidia-smi dmon": ("d.log", _lines(DATA / "nvidia-smi/dmon.log", 6)),
         "ncu details": ("p.csv", _lines(DATA / "ncu/kernels.details.csv.gz", MOST_LINES)),
         "ncu text": ("p.txt", _lines(DATA / "ncu/kernels.details.txt.gz", MOST_LINES)),
@@ -130,10 +132,16 @@ READERS = (
     *(("zip", "zip of two", "tar", "plain tar"), ("nsys",), ("nsys trace CSV", "nsys sums CSV")),
     *(("ncu report",), ("ncu details", "ncu text", "ncu raw")),
     *(("rocprofv3",), ("rocprofv3 csv",), ("rocpd", "rocprof 1")),
-    *(("perfetto",), ("ascend table",), ("memory timeline",), ("execution trace",)),
+    *(
+        ("perfetto",),
+        ("ascend table",),
+        ("Ascend database",),
+        ("memory timeline",),
+        ("execution trace",),
+    ),
     *(("run folder",), ("bench folder",), ("snapshot",), ("xplane",)),
     *(("DCGM exporter text",), ("pinchpoint telemetry",)),
-    *(("nvidia-smi CSV",), ("nvidia-smi dmon",)),
+    *(("nvidia-smi CSV",), ("nvidia-smi dmon",), ("nvidia-smi table",)),
     *(("TensorFlow stats",), ("load test",)),
 )
 

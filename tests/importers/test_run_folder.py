@@ -11,7 +11,7 @@ from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.run_folder.layout import SCHEMA
-from pinchpoint.trace import DeviceSetting, LoaderWorker
+from pinchpoint.trace import DeviceSetting, LoaderWorker, NodeShares
 
 BASE_NS = 10**18
 TELEMETRY = """unix_ns,device,power_w,cpu_ratio
@@ -203,6 +203,12 @@ def test_what_the_analyses_ask_is_typed(tmp_path):
         "cores_allowed": 16,
         "line_tracer": "lines.on_line",
         "cpu_nodes": [1],
+        "placement": {
+            "bytes": {"0": 100, "1": 300},
+            "cpu_ticks": {"1": 50},
+            "pinned_ticks": 40,
+            "distances": [[10, 20], [20, 10]],
+        },
         "switches": {"torch_num_threads": 8, "gc_enabled": True},
     }
     worker = {"workers": 2, "busy_ns": 3, "alive_ns": 4, "torch_threads": 1}
@@ -226,6 +232,7 @@ def test_what_the_analyses_ask_is_typed(tmp_path):
     assert facts.data_wait_ns == (1, 2, 3)
     assert facts.variables == {"A": "of the program", "B": "2"}
     assert (facts.cores_allowed, facts.cores_there, facts.cpu_nodes) == (2.0, 64, (1,))
+    assert facts.node_shares == NodeShares({0: 0.25, 1: 0.75}, {1: 1.0}, 0.8, 0.5)
     assert facts.torch_threads == 8
     assert facts.line_tracer == "lines.on_line"
     assert facts.loader_workers == (LoaderWorker(2, 3, 4, 1),)

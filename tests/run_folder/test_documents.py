@@ -13,6 +13,7 @@ from pinchpoint.run_folder.documents import (
     HostSection,
     LoaderNote,
     MemoryPeaks,
+    Placement,
     ProcessDevice,
     ProcessDocument,
     RecordingNote,
@@ -72,6 +73,7 @@ DOCUMENTS = (
         variables={"OMP_NUM_THREADS": "8"},
         cores_allowed=16,
         cpu_nodes=(0, 1),
+        placement=Placement(bytes={"0": 9}, cpu_ticks={"1": 8}, distances=((10, 20), (20, 10))),
     ),
     WorkerDocument(worker=1, workers=4, batches=7, busy_ns=9, alive_ns=10, torch_threads=1),
     EnvironmentDocument(

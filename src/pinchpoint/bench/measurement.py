@@ -17,7 +17,7 @@ from pinchpoint.bench.folders import BenchSession, start_session, write_atomic, 
 from pinchpoint.bench.metrics import encode
 from pinchpoint.bench.result import RESULT_FILE, BenchResult
 from pinchpoint.bench.run import RunOptions
-from pinchpoint.bench.summary import SUMMARY_FILE, summary
+from pinchpoint.bench.summary import SUMMARY_FILE, SessionSummary, summary
 from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.environment import environment, full_fingerprint
 from pinchpoint.monitor.environment.software import git_diff
@@ -41,10 +41,13 @@ class Measurement:
             env_sha256=full_fingerprint(self.environment),
         )
 
-    def finish(self, result: msgspec.Struct, **facts: Any) -> Path:
+    def finish(
+        self, result: msgspec.Struct, *, said: SessionSummary | None = None, **facts: Any
+    ) -> Path:
         """Write ``result.json``, and its summary, and close the session; returns the file."""
-        if isinstance(result, BenchResult):
-            write_atomic(self.session.folder / SUMMARY_FILE, encode(summary(result)))
+        said = summary(result) if isinstance(result, BenchResult) else said
+        if said is not None:
+            write_atomic(self.session.folder / SUMMARY_FILE, encode(said))
         path = self.session.folder / RESULT_FILE
         write_atomic(path, encode(result))
         self.session.finish("complete", **facts)

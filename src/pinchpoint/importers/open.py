@@ -29,6 +29,7 @@ from pinchpoint.importers.files.packed import Head, head_of
 from pinchpoint.importers.files.remote import local_copy, url_in
 from pinchpoint.importers.files.strangers import guess, unmistakable
 from pinchpoint.trace import Trace
+from pinchpoint.trace.window import Part
 
 _DATABASE = b"SQLite format 3\x00"
 HEAD_BYTES = 4096  # a page of a disk: every format shows itself in less
@@ -79,6 +80,16 @@ class _Reporting(Importer, Protocol):
         ...
 
 
+class _Parting(Importer, Protocol):
+    """An importer of files of which a part is enough."""
+
+    def read(
+        self, path: Path, progress: Progress | None = None, *, part: Part | None = None
+    ) -> Trace:
+        """The same; of a large file what lies far from the part may be left out."""
+        ...
+
+
 def _importers() -> Iterator[Importer]:
     """Each is imported when its turn comes; the one that claims a file ends the search."""
     for name in _names():
@@ -107,23 +118,24 @@ def reads() -> dict[str, tuple[tuple[str, ...], str]]:
     return {importer.FORMAT: (importer.READS, importer.NOT_READ) for importer in _importers()}
 
 
-def load(path: str | Path, progress: Progress | None = None) -> Trace:
+def load(path: str | Path, progress: Progress | None = None, part: Part | None = None) -> Trace:
     """Read a recording of any known format.
 
-    ``progress`` is called now and then by the formats whose files can be large. Raises
+    ``progress`` is called now and then by the formats whose files can be large. Where only a
+    ``part`` counts, what lies far from it may be left out; the caller cuts the rest. Raises
     UnreadableFile, with what to do next, for anything that is not a recording.
     """
     if url := url_in(path):
         with local_copy(url) as copy:
-            return _said_of(url, copy, load(copy, progress))
+            return _said_of(url, copy, load(copy, progress, part))
     where = Path(path)
     head = _look(where)
     if must_be_unpacked(head):
         with plain_file(where, head, _is_recording) as inside:
-            return _said_of(str(where), inside, load(inside, progress))
+            return _said_of(str(where), inside, load(inside, progress, part))
     _refuse_strangers(where, head.text)
     if importer := _claimant(where, head.text):
-        return _read(importer, where, progress)
+        return _read(importer, where, progress, part)
     what, hint = guess(head.text) or (_what_it_looks_like(head.text), "")
     raise UnreadableFile(
         f"{where}: {what}, not a recording that Pinchpoint reads",
@@ -195,9 +207,11 @@ def _claimant(path: Path, head: bytes) -> Importer | None:
     return next((each for each in _importers() if each.claims(path, head)), None)
 
 
-def _read(importer: Importer, path: Path, progress: Progress | None) -> Trace:
+def _read(
+    importer: Importer, path: Path, progress: Progress | None, part: Part | None = None
+) -> Trace:
     with guarded(path, importer.FORMAT):
-        trace = _read_by(importer, path, progress)
+        trace = _read_by(importer, path, progress, part)
         _check_facts(trace)
         return trace
 
@@ -259,7 +273,9 @@ def guarded(path: Path, format: str) -> Iterator[None]:
         raise UnreadableFile(f"{path}: {what} ({type(error).__name__})", hint=_AGAIN) from error
 
 
-def _read_by(importer: Importer, path: Path, progress: Progress | None) -> Trace:
+def _read_by(importer: Importer, path: Path, progress: Progress | None, part: Part | None) -> Trace:
+    if part is not None and "part" in inspect.signature(importer.read).parameters:
+        return cast(_Parting, importer).read(path, progress, part=part)
     if progress is not None and "progress" in inspect.signature(importer.read).parameters:
         return cast(_Reporting, importer).read(path, progress)
     return importer.read(path)

@@ -131,6 +131,8 @@ def in_processes(
     files: Sequence[RankFile], workers: int, work: Work = read_rank, lost: Lost | None = None
 ) -> Iterator[bytes]:
     """The same in ``workers`` processes; in this one where no other can be started."""
+    if not files:
+        return
     if not _can_start():
         yield from map(work, files)
         return

@@ -136,6 +136,15 @@ class Switches(msgspec.Struct, frozen=True, kw_only=True):
     onednn: bool | None = None
 
 
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where memory and threads of a process were, on a machine with several memory nodes."""
+
+    bytes: dict[str, Bytes] = msgspec.field(default_factory=dict)  # by node, of no file
+    cpu_ticks: dict[str, Bytes] = msgspec.field(default_factory=dict)  # by node a thread ran on
+    pinned_ticks: Bytes = 0  # of threads that may run on one node only
+    distances: tuple[tuple[Count, ...], ...] = ()  # of each node to all; 10 is its own
+
+
 class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     """``processes/rank….json``: what one process of the program saw of itself."""
 
@@ -158,6 +167,7 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     variables: dict[str, str] = msgspec.field(default_factory=dict)
     cores_allowed: Count | None = None
     cpu_nodes: tuple[Signed, ...] | None = None
+    placement: Placement | None = None  # None: one node, or not known
     line_tracer: str | None = None  # what every line of the step's thread was reported to
     python: str | None = None
     gc_collections: tuple[Bytes, ...] = ()

@@ -40,6 +40,13 @@ def distinct(values: NDArray[Any]) -> Array:
     return np.unique(values)
 
 
+def of_rows(column: Array, rows: Rows) -> Array:
+    """Some rows of a column; one cell for all of them where the column has one."""
+    if column.strides == (0,) and len(column):
+        return np.broadcast_to(column[0], rows.shape)
+    return column[rows]
+
+
 # ------------------------------------------------------------------------------------------------
 # The distinct combinations of integer columns, for what is worked out once for each.
 

@@ -53,6 +53,16 @@ class RunCourse:
 
 
 @dataclass(frozen=True)
+class NodeShares:
+    """Of a process on a machine with several memory nodes, after a recording of it."""
+
+    memory: Mapping[int, float]  # share of its memory by node
+    time: Mapping[int, float]  # share of its threads' CPU time, by the node each ran on last
+    pinned_ratio: float  # of that time, of threads that may run on one node only
+    local_ratio: float  # distance of a node to itself by that to the farthest other one
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """What a run folder knows besides the trace. None: not recorded."""
 
@@ -64,6 +74,7 @@ class RunFacts:
     cores_allowed: float | None = None  # affinity of the process, cut by its control group
     cores_there: int | None = None  # of the machine
     cpu_nodes: tuple[int, ...] | None = None  # memory nodes of the cores of the process
+    node_shares: NodeShares | None = None  # None: one memory node, or not recorded
     torch_threads: int | None = None  # of one operator, in the process itself
     onednn: bool | None = None  # torch.backends.mkldnn.enabled
     cpu_features: tuple[str, ...] | None = None  # of those that change how fast products are
@@ -142,6 +153,7 @@ class Source:
     recorder_version: str | None = None  # where the file says so
     producer: str | None = None  # the same for people: "torch 2.11.0"
     options: Mapping[str, Any] = field(default_factory=dict)  # with_stack, record_shapes, …
+    first_ns: int | None = None  # of a file of which a part was read: when its first event began
 
 
 @dataclass(frozen=True)
@@ -169,6 +181,14 @@ class Device:
 
 
 @dataclass(frozen=True, eq=False)
+class GraphCapture:
+    """What was captured into a graph in another recording of the same program, in order."""
+
+    kinds: Any  # DeviceKind that each launch starts
+    operators: Any  # around each launch, rows of ``Trace.captured_ops``; its length for none
+
+
+@dataclass(frozen=True, eq=False)
 class Trace:
     """One recording, in tables declared in ``tables.py``. Compared and hashed by identity.
 
@@ -189,6 +209,8 @@ class Trace:
     profiled_launches: tuple[ProfiledLaunch, ...] = ()  # in the order of kernel_counters' launch
     expert_notes: tuple[ExpertNote, ...] = ()  # of the profiler on those launches
     summaries: tuple[SummaryTable, ...] = ()
+    captures: tuple[GraphCapture, ...] = ()  # of other recordings: what replays here come from
+    captured_ops: Table | None = None  # as host_ops, of those recordings
     host_ops: Table | None = None
     api_calls: Table | None = None
     device_ops: Table | None = None

@@ -15,6 +15,13 @@ from pinchpoint.trace.trace import Trace
 _IN_TIME = ("api_calls", "steps", "counters", "allocations", "flows", "compiled_ops")
 
 
+class Part(NamedTuple):
+    """A span of a recording's time, since its first event; None: to its end."""
+
+    from_ns: int
+    to_ns: int | None
+
+
 class _Cut(NamedTuple):
     """Where host rows end at the latest."""
 

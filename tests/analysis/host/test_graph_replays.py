@@ -5,7 +5,11 @@ import json
 import pytest
 
 from kineto_documents import call, document, kernel, op, written
-from pinchpoint.analysis.host.graph_replays import originating_operators
+from pinchpoint.analysis.host.graph_replays import (
+    of_operators,
+    originating_operators,
+    with_captures,
+)
 from pinchpoint.cli import main
 from pinchpoint.importers import load
 
@@ -60,3 +64,38 @@ def test_replays_have_the_operators_of_their_capture(tmp_path, capsys):
 )
 def test_what_fits_no_capture_alone_stays_unknown(tmp_path, events):
     assert set(operators_of(tmp_path, *events)) == {None}
+
+
+def recordings(folder, *, replay=None):
+    """What was recorded while a graph was captured, and while it was replayed."""
+    # replayed earlier than the capture: each recording has a clock of its own
+    serving = [op("aten::other", 1, 2), *(replay or replayed(50, 50))]
+    captures = written(folder, document(*captured(100)), "capture.json")
+    return written(folder, document(*serving), "serving.json"), captures
+
+
+def test_replays_have_the_operators_that_another_recording_captured(tmp_path):
+    serving, captures = map(load, recordings(tmp_path))
+    joined, count = with_captures(serving, captures)
+    assert count == 3
+    found = of_operators(joined, lambda rows: rows["name"], -1)
+    assert [joined.names[name] for name in found.tolist()] == list(OPERATORS)
+    assert joined.names[: len(serving.names)] == serving.names
+    assert len(joined.host_ops) == len(serving.host_ops)
+
+
+def test_a_recording_of_another_graph_gives_nothing(tmp_path):
+    serving, captures = map(load, recordings(tmp_path, replay=replayed(50, 50, ("kernel",) * 2)))
+    assert with_captures(serving, captures) == (serving, 0)
+    assert with_captures(captures, serving) == (captures, 0)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_diagnose_takes_both_recordings(tmp_path, capsys, first):
+    files = recordings(tmp_path)
+    assert main(["diagnose", *(str(files[at]) for at in (first, 1 - first)), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "3 operations of graphs in serving.json have the operators captured" in err
+    kernels = json.loads(out)["tables"]["kernels"]
+    at = [column["id"] for column in kernels["columns"]].index("operators")
+    assert {row[at] for row in kernels["rows"]} == {"aten::addmm", "aten::silu"}

@@ -9,7 +9,7 @@ from builders import TraceBuilder
 from pinchpoint.analysis.host.timeline import host_rows
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
-from pinchpoint.analysis.time.gaps import gaps
+from pinchpoint.analysis.time.gaps import IdlePieces, cut, gaps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind, RunFacts
 from pinchpoint.trace import intervals as iv
@@ -315,3 +315,8 @@ def test_a_window_without_frames_waits_where_the_one_with_names_does(frames, kin
     of_the_run = replace(served(), run=RunFacts(named=served(frames)))
     idle = {k: ns for k, ns, _ in causes(of_the_run) if ns > 50}
     assert list(idle) == [kind]
+
+
+def test_no_idle_time_is_cut_nowhere_even_before_the_beginning():
+    nothing = IdlePieces(*(np.zeros(0, np.int64) for _ in range(5)))
+    assert cut(nothing, np.array([-9, 0, 9])) is nothing

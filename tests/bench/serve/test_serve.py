@@ -241,7 +241,10 @@ def test_command(tmp_path, monkeypatch, capsys):
     with serving() as (url, _):
         words = ["bench", "serve", url, "--model", "good", "-n", "80", "--runs", "2", "-o", "out"]
         assert cli([*words, "--goodput", "ttft:60000"]) == 0
-        assert cli(["bench", "serve", url, "--ramp", "500:2000", "--percentile", "p95"]) == 0
+        ramp = ["--ramp", "500:2000", "--percentile", "p95", "-o", "ramp"]
+        assert cli(["bench", "serve", url, *ramp]) == 0
+        rates = ["--sweep", "200,400", "-n", "80", "-o", "sweep"]
+        assert cli(["bench", "serve", url, *rates]) == 0
     out = capsys.readouterr().out
     assert "serve: 8 parts of a ramp" in out
     assert "first token (TTFT)" in out
@@ -254,6 +257,19 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert p99["low"] <= p99["value"] <= p99["high"]
     assert summary["commit"] is None
     assert summary["unknown"]["commit"]
+    ramp, sweep = (
+        json.loads((tmp_path / n / "metrics.json").read_bytes()) for n in ("ramp", "sweep")
+    )
+    assert (ramp["kind"], len(ramp["rates"])) == ("ramp", 8)
+    assert (sweep["kind"], sweep["schema"]) == ("sweep", "bench.summary/1")
+    first = sweep["rates"][0]
+    assert first["rate_per_s"] == 200
+    assert first["durations_ms"].keys() == {"ttft", "tpot", "itl", "e2e"}
+    assert first["durations_ms"]["e2e"].keys() == {"p50", "p95", "p99"}
+    assert sweep["knee_per_s"] == max(
+        (one["rate_per_s"] for one in sweep["rates"] if one["below_knee"]), default=None
+    )
+    assert sweep["unknown"].keys() == {"commit", "image_digest"}
     assert all("sk-private" not in p.read_text() for p in tmp_path.rglob("*.json"))
 
 

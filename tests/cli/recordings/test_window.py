@@ -26,3 +26,16 @@ def test_the_middle_of_a_recording_with_too_many_events_is_judged_and_said(
     assert "60 events: judged is its middle, from 5ms to 14ms of 20ms" in fact["detail"]
     assert cli(["diagnose", path, "--json", "--from", "0ms"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"]["count"] == STEPS
+
+
+def test_where_memory_is_short_a_smaller_middle_is_judged(tmp_path, monkeypatch, capsys):
+    events = []
+    for i in range(STEPS):
+        events += [step(i, i * 1000, 900), *launched("gemm", i * 1000 + 50, i * 1000 + 60, 800, i)]
+    path = str(written(tmp_path, document(*events)))
+    monkeypatch.setattr(_window, "FEWEST_EVENTS", 15)
+    monkeypatch.setattr(_window, "may_have", lambda bytes_: bytes_ <= 40 * 600)
+    assert cli(["diagnose", path, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "60 events: judged is its middle" in err
+    assert json.loads(out)["steps"]["count"] == STEPS // 2 - 1

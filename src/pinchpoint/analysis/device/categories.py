@@ -17,7 +17,7 @@ from pinchpoint.analysis.device.kernel_names import (
     category_of_kernel_name,
 )
 from pinchpoint.analysis.host.ancestry import nearest, parents
-from pinchpoint.analysis.host.graph_replays import originating_operators
+from pinchpoint.analysis.host.graph_replays import of_operators
 from pinchpoint.trace import DeviceKind, HostKind, MemoryKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes
 
@@ -107,8 +107,11 @@ def _claimed(trace: Trace, ops: Table, code: Codes) -> Codes:
     for claimer, claimed in CLAIMS.items():
         allowed[claimer, list(claimed)] = True
     code = np.where(allowed[claim, code], claim, code)
-    hint = np.append(by_distinct(trace.names, host["name"], category_hinted_by_operator), 0)
-    hint = hint[originating_operators(trace)]
+    hint = of_operators(
+        trace,
+        lambda rows: by_distinct(trace.names, rows["name"], category_hinted_by_operator),
+        NO_CATEGORY,
+    ).astype(np.uint8)
     return np.where((code == Category.OTHER) & (hint != NO_CATEGORY), hint, code)
 
 

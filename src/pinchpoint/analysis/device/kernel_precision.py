@@ -11,12 +11,12 @@ from functools import lru_cache
 import numpy as np
 
 from pinchpoint.analysis.device.categories import Category, by_distinct, category_of_device_ops
-from pinchpoint.analysis.host.graph_replays import originating_operators
+from pinchpoint.analysis.host.graph_replays import of_operators
 from pinchpoint.analysis.host.input_arguments import input_dtypes
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import format_of
 from pinchpoint.regex import regex
-from pinchpoint.trace import DeviceKind, Trace, once_per_trace
+from pinchpoint.trace import DeviceKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Mask
 
 
@@ -337,9 +337,13 @@ def _from_operator(trace: Trace, products: Mask) -> Codes:
     assert ops is not None
     if host is None or not len(host):
         return np.zeros(len(ops), np.uint8)
-    by_row = by_distinct(trace.names, host["dtypes"], _first_input)
-    by_row[~host.known("dtypes")] = UNKNOWN
-    code = np.append(by_row, UNKNOWN).astype(np.uint8)[originating_operators(trace)]
+
+    def first_inputs(rows: Table) -> Codes:
+        by_row = by_distinct(trace.names, rows["dtypes"], _first_input)
+        by_row[~rows.known("dtypes")] = UNKNOWN
+        return by_row
+
+    code = of_operators(trace, first_inputs, UNKNOWN).astype(np.uint8)
     code[products & (code == Precision.FP32)] = UNKNOWN
     return code
 

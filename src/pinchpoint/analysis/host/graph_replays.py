@@ -4,17 +4,30 @@ A capture runs nothing: its launches have no device work of their own. The opera
 are those launches again, in their order. So a replay belongs to a capture that ended before it and
 has as many launches of the same kinds; where several do, all of them have to name the same
 operators in the same order. On several streams the order is known by the numbers of the nodes only.
+Serving engines are recorded while they capture and while they serve: two recordings of one program,
+of which ``with_captures`` gives the second what the first says.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.attribution import launching_operators
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Codes, Rows
+from pinchpoint.trace import (
+    ApiKind,
+    DeviceKind,
+    GraphCapture,
+    HostKind,
+    Names,
+    Table,
+    Trace,
+    once_per_trace,
+    table,
+)
+from pinchpoint.trace.arrays import Array, Codes, Mask, Rows
 from pinchpoint.trace.names import rows_named
 
 _KINDS = {
@@ -22,6 +35,7 @@ _KINDS = {
     ApiKind.COPY: DeviceKind.COPY,
     ApiKind.MEMSET: DeviceKind.MEMSET,
 }
+_EARLIER = -(1 << 62)  # nanoseconds: another recording has another clock
 _MOST_CAPTURES = 1000  # engines capture a graph a batch size, dozens
 
 
@@ -29,9 +43,9 @@ _MOST_CAPTURES = 1000  # engines capture a graph a batch size, dozens
 class _Capture:
     """The launches of one capture, in order."""
 
-    end_ns: int
+    end_ns: int  # before every replay where it is of another recording
     kinds: Codes  # of what they start on the device
-    operators: Rows  # around each, rows of host_ops; their number where there is none
+    operators: Rows  # around each, rows of the operators' table; their number where there is none
     names: Rows  # of these
 
 
@@ -52,6 +66,68 @@ def originating_operators(trace: Trace) -> Rows:
         if (capture := _fitting(captures, _kinds(ops["kind"][rows]), began)) is not None:
             found[rows] = capture.operators
     return found
+
+
+def of_operators(trace: Trace, say: Callable[[Table], Array], unknown: int) -> Array:
+    """What ``say`` tells of each operator, for each device operation that comes from one."""
+    host, captured = trace.host_ops, trace.captured_ops
+    told = say(host) if host is not None else np.zeros(0, np.int64)
+    found: Array = np.append(told, unknown)[originating_operators(trace)]
+    if captured is None:
+        return found
+    rows = _from_elsewhere(trace)
+    return np.where(rows < len(captured), np.append(say(captured), unknown)[rows], found)
+
+
+@once_per_trace
+def _from_elsewhere(trace: Trace) -> Rows:
+    """The row of ``captured_ops`` that each device operation comes from; their number for none."""
+    ops, calls, captured = trace.device_ops, trace.api_calls, trace.captured_ops
+    assert captured is not None
+    found = np.full(0 if ops is None else len(ops), len(captured), np.intp)
+    if ops is None or calls is None:
+        return found
+    names = np.append(captured["name"].astype(np.int64), -1)
+    captures = [
+        _Capture(_EARLIER, one.kinds, one.operators, names[one.operators]) for one in trace.captures
+    ]
+    for launch, rows in _replays(ops, calls):
+        began = int(calls["start_ns"][launch])
+        if (capture := _fitting(captures, _kinds(ops["kind"][rows]), began)) is not None:
+            found[rows] = capture.operators
+    return found
+
+
+def with_captures(trace: Trace, other: Trace) -> tuple[Trace, int]:
+    """The trace with what another recording of its program captured, and how many of its device
+    operations come from there; the trace itself and 0 where no replay fits."""
+    captures, host = list(_captures(other)), other.host_ops
+    if not captures or host is None:
+        return trace, 0
+    used = np.unique(np.concatenate([one.operators for one in captures]))
+    used = used[used < len(host)]
+    names = Names(trace.names)
+    columns: dict[str, Array] = {}
+    missing: dict[str, Mask] = {}
+    for column in ("name", "shapes", "dtypes"):
+        known = host.known(column)[used]
+        texts = np.array([names.id_of(other.names[n]) for n in host[column][used][known].tolist()])
+        columns[column] = np.zeros(len(used), np.int32)
+        columns[column][known], missing[column] = texts, ~known
+    del missing["name"]
+    for column in ("start_ns", "duration_ns", "kind"):
+        columns[column] = host[column][used]
+    columns["thread"] = np.zeros(len(used), np.int32)
+    place = np.full(len(host) + 1, len(used), np.intp)
+    place[used] = np.arange(len(used))
+    joined = replace(
+        trace,
+        names=names.freeze(),
+        captured_ops=table("host_ops", columns, missing),
+        captures=tuple(GraphCapture(one.kinds, place[one.operators]) for one in captures),
+    )
+    count = int((_from_elsewhere(joined) < len(used)).sum())
+    return (joined, count) if count else (trace, 0)
 
 
 def _captures(trace: Trace) -> Iterator[_Capture]:

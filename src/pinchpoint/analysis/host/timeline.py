@@ -91,18 +91,22 @@ def timelines(trace: Trace) -> dict[int, HostTimeline]:
         usable[: rows.operators] &= trace.host_ops["kind"] != HostKind.OVERHEAD
     row = np.flatnonzero(usable)
     thread = rows.thread[row]
+    by_hand = np.zeros(len(rows), np.bool_)
+    if trace.host_ops is not None:
+        by_hand[: rows.operators] = trace.host_ops["kind"] == HostKind.ANNOTATION
     return {
-        one: _timeline(rows, row[thread == one])
+        one: _timeline(rows, row[thread == one], by_hand)
         for one in np.flatnonzero(np.bincount(thread)).tolist()
     }
 
 
-def _timeline(rows: HostRows, mine: Rows) -> HostTimeline:
-    """Of several changes at one instant the last counts: the innermost start, else the outermost
-    end. Later rows are the inner ones."""
+def _timeline(rows: HostRows, mine: Rows, by_hand: Mask) -> HostTimeline:
+    """``by_hand``: ranges that a program begins and ends where it likes, and that may cross. Of
+    several changes at one instant the last counts: the innermost start, else the outermost end.
+    Later rows are the inner ones."""
     found, known = _changes(rows, mine, mine), 0
     for _ in range(MOST_CHAINED):
-        crossing = _crossing(rows, mine, found)
+        crossing = _crossing(rows, mine[by_hand[mine]], found)
         if len(crossing) <= known:
             break
         found, known = _changes(rows, mine, mine[~_outlived(rows, mine, crossing)]), len(crossing)
@@ -127,15 +131,15 @@ def _changes(rows: HostRows, mine: Rows, ending: Rows) -> HostTimeline:
     return HostTimeline(at[changed], row[changed])
 
 
-def _crossing(rows: HostRows, mine: Rows, found: HostTimeline) -> Rows:
-    """Rows that begin inside of one that they are not part of, by start: a step that begins in a
-    hook of the optimizer is open when the range around that hook ends."""
-    before = np.searchsorted(found.at_ns, rows.start_ns[mine], "left") - 1
+def _crossing(rows: HostRows, ranges: Rows, found: HostTimeline) -> Rows:
+    """Ranges that begin inside of a row that they are not part of, by start: a step that begins in
+    a hook of the optimizer is open when the range around that hook ends."""
+    before = np.searchsorted(found.at_ns, rows.start_ns[ranges], "left") - 1
     around = np.where(before < 0, NO_ROW, found.row[before])
     # What is open and ends first is around nothing that goes on. A sibling of the same instant is.
     ends = np.where(around == NO_ROW, 0, rows.end_ns[around])
-    apart = (around != rows.parent[mine]) & (ends > rows.start_ns[mine])
-    crossing = mine[apart & (ends < rows.end_ns[mine])]
+    apart = (around != rows.parent[ranges]) & (ends > rows.start_ns[ranges])
+    crossing = ranges[apart & (ends < rows.end_ns[ranges])]
     ordered: Rows = crossing[np.argsort(rows.start_ns[crossing], kind="stable")]
     return ordered
 

@@ -14,7 +14,7 @@ from pinchpoint.analysis.device.kernel_precision import (
     precision_of_device_ops,
 )
 from pinchpoint.analysis.device.short_names import short_kernel_name
-from pinchpoint.analysis.host.graph_replays import originating_operators
+from pinchpoint.analysis.host.graph_replays import of_operators
 from pinchpoint.analysis.statistics import spread
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware import find_spec
@@ -163,10 +163,10 @@ def _top_launchers(trace: Trace, launcher: Rows, lasted: Ints) -> tuple[str, ...
 
 
 def _launchers(trace: Trace) -> Rows:
-    unknown = len(trace.names)
-    host = trace.host_ops
-    names = np.append(host["name"].astype(np.int64) if host is not None else [], unknown)
-    found: Rows = names[originating_operators(trace)].astype(np.int64)
+    def names(operators: Table) -> Rows:
+        return operators["name"].astype(np.int64)
+
+    found: Rows = of_operators(trace, names, len(trace.names)).astype(np.int64)
     return found
 
 

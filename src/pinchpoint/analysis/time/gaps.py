@@ -141,9 +141,11 @@ def together(*parts: IdlePieces) -> IdlePieces:
 
 def cut(pieces: IdlePieces, edges: Ints) -> IdlePieces:
     """The same pieces, none of which contains an edge; pieces are sorted and disjoint."""
+    if not len(pieces.start):
+        return pieces
     edges = np.unique(edges)
     inside = np.searchsorted(pieces.start, edges, "left") - 1
-    cuts = (inside >= 0) & (edges < pieces.end[inside]) if len(pieces.end) else edges < 0
+    cuts = (inside >= 0) & (edges < pieces.end[inside])
     edges, inside = edges[cuts], inside[cuts]
     if not len(edges):
         return pieces

@@ -21,6 +21,8 @@ from pinchpoint.monitor.environment import fingerprint
 SCHEMA = "bench.baseline/1"
 WINDOW = 20  # sessions that a new one is compared with
 MOST_SESSIONS = 1000  # bounds the file; the oldest go
+GATES = ("fail", "warn", "show")  # the most serious first
+_TESTS, _BETTER = ("window", "exact"), ("higher", "lower")
 
 
 class SessionMedian(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,13 +40,21 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     better: str
     unit: str
-    gate: str = "fail"  # fail, warn, show
+    gate: str = "fail"  # of GATES
     test: str = "window"  # window of sessions; exact: any change over the threshold counts
     threshold_pct: float | None = None
     threshold_abs: float | None = None
     window: int = WINDOW
     segment_start: str | None = None  # first session of the present level
     session_medians: tuple[SessionMedian, ...] = ()
+
+    def __post_init__(self) -> None:
+        """A word that is misspelt would be a gate that never fails: damage, where it is read."""
+        for said, words in ((self.gate, GATES), (self.test, _TESTS), (self.better, _BETTER)):
+            if said not in words:
+                raise ValueError(f"{said!r} is none of {', '.join(words)}")
+        if self.window < 1:
+            raise ValueError(f"a window of {self.window} sessions")
 
     @property
     def threshold(self) -> Threshold | None:

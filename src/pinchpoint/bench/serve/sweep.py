@@ -32,6 +32,8 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
     met_ratio: float | None = None  # of the answered requests
     failed: int = 0
     ttft_ms: Summary | None = None
+    tpot_ms: Summary | None = None
+    itl_ms: Summary | None = None
     e2e_ms: Summary | None = None
     below_knee: bool | None = None
     why: str = ""
@@ -73,6 +75,8 @@ def point(run: RunMetrics, load: Load) -> SweepPoint:
         met_ratio=met,
         failed=run.requests_failed or 0,
         ttft_ms=latency.get("ttft"),
+        tpot_ms=latency.get("tpot"),
+        itl_ms=latency.get("itl"),
         e2e_ms=e2e,
     )
 
@@ -112,6 +116,8 @@ def ramp_points(
                 met_ratio=met,
                 failed=found.failed,
                 ttft_ms=found.latency_ms.get("ttft"),
+                tpot_ms=found.latency_ms.get("tpot"),
+                itl_ms=found.latency_ms.get("itl"),
                 e2e_ms=found.latency_ms.get("e2e"),
             )
         )

@@ -10,6 +10,7 @@ from pinchpoint.capture.process.memory import peak_resident_bytes, torch_peak_by
 from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.step_clock import StepClock
+from pinchpoint.capture.samples.memory_nodes import cpu_nodes, placement
 from pinchpoint.capture.windows.recording import Recording
 from pinchpoint.monitor.environment.facts import variables
 from pinchpoint.monitor.environment.software import switches
@@ -54,7 +55,8 @@ def facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> dict[str, A
         "switches": switches()[0],
         "variables": variables(os.environ)["values"],
         "cores_allowed": _cores_allowed(),
-        "cpu_nodes": _cpu_nodes(),
+        "cpu_nodes": cpu_nodes(),
+        "placement": placement() if session.recordings else None,
         "line_tracer": session.line_tracer,
         "python": sys.version.split()[0],
         "gc_collections": [generation["collections"] for generation in gc.get_stats()],
@@ -158,29 +160,6 @@ def _cores_allowed() -> int | None:
     if not hasattr(os, "sched_getaffinity"):
         return None
     return len(os.sched_getaffinity(0))
-
-
-def _cpu_nodes() -> list[int] | None:
-    """Memory nodes that the cores of this process belong to; None where the system has no list."""
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    found = []
-    for node in Path("/sys/devices/system/node").glob("node[0-9]*"):
-        try:
-            cores = _numbers((node / "cpulist").read_text())
-        except (OSError, ValueError):
-            return None
-        if cores & allowed:
-            found.append(int(node.name.removeprefix("node")))
-    return sorted(found) or None
-
-
-def _numbers(ranges: str) -> set[int]:
-    """``0-3,8`` as a set."""
-    found: set[int] = set()
-    for part in ranges.strip().split(","):
-        first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1)) if first else set()
-    return found
 
 
 def _ratio(part: int, whole: int) -> float | None:

@@ -19,7 +19,7 @@ from pinchpoint.importers.open import as_folder, format_of, guarded
 from pinchpoint.json_text import encoded
 from pinchpoint.report import Report
 from pinchpoint.run_folder.layout import RUN_FILE
-from pinchpoint.trace import Trace
+from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.processes import processes
 
 if TYPE_CHECKING:  # what serves many files is imported when there are some
@@ -39,7 +39,7 @@ class Asked:
     def trace(self, file: Path) -> Trace:
         """The recording, or the part of it."""
         with reading(file) as progress:
-            trace = load(file, progress)
+            trace = load(file, progress, self.part.part)
         return self.part.cut(trace)
 
     def report(self, trace: Trace) -> Report:
@@ -234,6 +234,24 @@ def _told_together(unread: Sequence[tuple[str, PinchpointError]]) -> int:
     return _told(first)
 
 
+def _with_captured(files: Sequence[Path], captured: Trace, asked: Asked) -> Report | None:
+    """The report of a recording with replays, given what another one captured; said aloud."""
+    from pinchpoint.analysis.host.graph_replays import with_captures
+
+    (file,) = (file for file in files if str(file) != captured.source.path)
+    trace, count = with_captures(asked.trace(file), captured)
+    if not count:
+        return None
+    note(f"{count:,} operations of graphs in {file.name} have the operators captured in the other")
+    return asked.report(trace)
+
+
+def _holds_captures_alone(trace: Trace) -> bool:
+    """Whether graphs were made and none was replayed."""
+    kinds = () if trace.api_calls is None else trace.api_calls["kind"]
+    return ApiKind.GRAPH_BUILD in kinds and ApiKind.GRAPH_LAUNCH not in kinds
+
+
 def _told(error: PinchpointError) -> int:
     """One of several files could not be read: what is wrong, and the next step."""
     note(f"error: {error.message}")
@@ -246,14 +264,20 @@ def _of_files(files: Sequence[Path], asked: Asked) -> Answers:
     reports, records, code = [], [], 0
     from pinchpoint.jobs.parts import is_rank_of_a_job, job_of, record_from, without_guesses
 
+    captured: list[Trace] = []
     for file in files:
         try:
             trace = asked.trace(file)
+            captured += [trace] if _holds_captures_alone(trace) else []
             reports.append(asked.report(trace))
             if is_rank_of_a_job(reports[-1]):
                 records.append(record_from(trace, reports[-1]))
         except PinchpointError as error:
             code = _told(error)
+    if len(reports) == 2 and len(captured) == 1:
+        joined = _with_captured(files, captured[0], asked)
+        if joined is not None:
+            return Answers([joined], [], code)
     job = job_of(records) if len(records) == len(reports) else None
     if job is None:
         return Answers(reports, [], code)

@@ -9,10 +9,11 @@ from pinchpoint.analysis.steps.steps import steps as steps_of
 from pinchpoint.cli.output import note
 from pinchpoint.cli.parameter import Parameter
 from pinchpoint.errors import UsageError
+from pinchpoint.importers.files.memory import may_have
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.regex import regex
 from pinchpoint.trace import TABLES, Names, Trace, table
-from pinchpoint.trace.window import window
+from pinchpoint.trace.window import Part, window
 
 _UNITS = {"": 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "µs": 10**3, "ns": 1}
 _TIME = regex(r"(\d{1,12}(?:\.\d{1,9})?)\s?(s|ms|us|µs|ns|)")
@@ -36,6 +37,14 @@ class Window:
     begin: Annotated[str | None, Parameter(name="--from")] = None
     end: Annotated[str | None, Parameter(name="--to")] = None
     step: int | None = None
+
+    @property
+    def part(self) -> Part | None:
+        """The part that is asked for, where options say its times."""
+        if self.step is not None or (self.begin is None and self.end is None):
+            return None
+        begin = 0 if self.begin is None else _ns(self.begin, "--from")
+        return Part(begin, None if self.end is None else _ns(self.end, "--to"))
 
     def cut(self, trace: Trace) -> Trace:
         """The part of a trace that is asked for; UsageError where there is none."""
@@ -62,15 +71,22 @@ NO_WINDOW = Window()
 # minutes of CPU; that of its middle held 3.4 GB and took one. Steps repeat, and half of them say
 # the same.
 MOST_EVENTS = 6_000_000
+FEWEST_EVENTS = 100_000  # of some steps of a large model
+# Memory at the peak of a diagnosis: 3.6 GB for the middle of that trace.
+BYTES_OF_AN_EVENT = 600
 
 
 def _bounded(trace: Trace) -> Trace:
-    """The trace, or its middle where it has more events than a diagnosis is made of; said aloud."""
+    """The trace, or its middle where it has more events than a diagnosis is made of, or than there
+    is memory for; said aloud."""
     events = sum(len(t) for t in (trace.host_ops, trace.api_calls, trace.device_ops) if t)
-    if events <= MOST_EVENTS:
+    most = min(events, MOST_EVENTS)
+    while most > FEWEST_EVENTS and not may_have(BYTES_OF_AN_EVENT * most):
+        most //= 2
+    if events <= most:
         return trace
     first, last = _span(trace)
-    begin = first + round((last - first) * (1 - MOST_EVENTS / events) / 2)
+    begin = first + round((last - first) * (1 - most / events) / 2)
     end = last - (begin - first)
     if trace.steps is not None and len(trace.steps):
         marks = trace.steps["start_ns"]
@@ -104,6 +120,9 @@ def _ns(text: str, option: str) -> int:
 
 def _span(trace: Trace) -> tuple[int, int]:
     tables = [t for t in (trace.host_ops, trace.api_calls, trace.device_ops) if t and len(t)]
+    if trace.source.first_ns is not None:
+        last = max((int(t.end_ns.max()) for t in tables), default=trace.source.first_ns)
+        return trace.source.first_ns, last
     if not tables:
         raise UsageError("the recording has no events in time", hint="without --from and --to")
     return min(int(t["start_ns"][0]) for t in tables), max(int(t.end_ns.max()) for t in tables)

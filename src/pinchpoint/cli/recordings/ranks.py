@@ -117,12 +117,16 @@ def command(
 
 
 def nothing_else(page: Page, parquet: Path | None) -> None:
-    """Raise UsageError where tables cannot be written, or could not be passed on."""
+    """Raise UsageError where tables cannot be written, could not be passed on, or would take the
+    place of tables of somebody else."""
     if parquet is None:
         return
     if page.redact:
         raise UsageError("--redact leaves nothing out of --parquet", hint="one without the other")
     check_free_folder(parquet)
+    for there in sorted(parquet.glob("*.parquet")):
+        if re.fullmatch(r"[a-z_]+-\d+", there.stem):  # as ours are called: steps-0
+            may_write(there, b"PAR1\0", force=page.force)
 
 
 def _engine(where: Where) -> Engine:

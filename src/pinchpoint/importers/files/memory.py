@@ -17,8 +17,13 @@ EXECUTION_TRACE_TIMES = 2  # the text, and at least as much for its values
 
 def must_fit(path: Path, size_bytes: int, times: int) -> None:
     """OutOfMemory before anything is allocated, where ``times`` the size cannot be had."""
-    if size_bytes * times > min(_limits(), default=size_bytes * times):
+    if not may_have(size_bytes * times):
         raise OutOfMemory(path)
+
+
+def may_have(more_bytes: int) -> bool:
+    """Whether this process may use so much more."""
+    return more_bytes <= min(_limits(), default=more_bytes)
 
 
 def _limits() -> Iterator[int]:
@@ -26,9 +31,23 @@ def _limits() -> Iterator[int]:
     memory = _numbers(Path("/proc/meminfo"), 1 << 10)
     if "MemAvailable" in memory:
         yield memory["MemAvailable"] + memory.get("SwapFree", 0)
+    group = Path("/sys/fs/cgroup")  # of a container, or of a job of a cluster
+    most = _first_number(group / "memory.max")
+    used = _first_number(group / "memory.current")
+    if most is not None and used is not None:
+        files = _numbers(group / "memory.stat", 1).get("inactive_file", 0)  # given back when asked
+        yield most - used + files
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
     if allowed != resource.RLIM_INFINITY:
         yield allowed - _numbers(Path("/proc/self/status"), 1 << 10).get("VmSize", 0)
+
+
+def _first_number(path: Path) -> int | None:
+    """What a file of one number holds; None where there is none, or it holds a word."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def _numbers(path: Path, unit: int) -> dict[str, int]:

@@ -29,6 +29,7 @@ from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.importers.open import Progress
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
+from pinchpoint.trace.window import Part
 
 __all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read", "read_arguments"]
 
@@ -78,17 +79,23 @@ def claims(path: Path, head: bytes) -> bool:
     return any(sign in head for sign in _SIGNS) or path.name.lower().endswith(_NAMES)
 
 
-def read(path: Path, progress: Progress | None = None, scanner: ScannerName | None = None) -> Trace:
+def read(
+    path: Path,
+    progress: Progress | None = None,
+    scanner: ScannerName | None = None,
+    part: Part | None = None,
+) -> Trace:
     """The trace; UnreadableFile if the file holds none.
 
-    ``scanner`` forces one of the two readers, which give the same trace.
+    ``scanner`` forces one of the two readers, which give the same trace. Of a large file, what lies
+    far from ``part`` is left out; the trace then has ``source.first_ns``.
     """
     scanner = scanner or available()
     frame = DocumentFrame()
     try:
         with Text(path, progress) as text:
             rest = open_events(text, frame)
-            scanned = scan_events(text, rest, scanner)
+            scanned = scan_events(text, rest, scanner, part=part)
             if scanned.ended:
                 close_events(text, scanned.rest, frame)
     except Boundless:
@@ -96,6 +103,8 @@ def read(path: Path, progress: Progress | None = None, scanner: ScannerName | No
             f"{path}: outside its events it nests deeper, or holds more, than any recorder writes",
             hint=RECORD_AGAIN,
         ) from None
+    if scanned.left_out is not None and scanned.left_out.misjudged:
+        return read(path, progress, scanner)
     trace = _with_devices(assemble(text, frame, scanned, scanner), scanner)
     return _with_content(path, trace, has_phases=not frame.bare_list or b'"ph"' in rest)
 
@@ -116,6 +125,8 @@ def _with_devices(trace: Trace, scanner: ScannerName) -> Trace:
 def _with_content(path: Path, trace: Trace, *, has_phases: bool) -> Trace:
     tables = (trace.host_ops, trace.api_calls, trace.device_ops, trace.counters, trace.allocations)
     if any(table is not None and len(table) for table in tables):
+        return trace
+    if trace.source.first_ns is not None:  # there is something in another part
         return trace
     facts = () if trace.health is None else trace.health["fact"].tolist()
     if any(trace.names[fact] == "phases-unread" for fact in facts):

@@ -1,12 +1,13 @@
 """From scanned columns and the frame to a Trace."""
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
 from pinchpoint.importers.health import health_table
 from pinchpoint.importers.kineto import facts
-from pinchpoint.importers.kineto.clock import clock_of, origin_ns, time_order
+from pinchpoint.importers.kineto.clock import Clock, clock_of, origin_ns, time_order
 from pinchpoint.importers.kineto.columns import Columns, Interned, Told, known, known_32
 from pinchpoint.importers.kineto.counters import counter_table
 from pinchpoint.importers.kineto.device import device_tables
@@ -20,7 +21,7 @@ from pinchpoint.importers.kineto.reading.rare import (
     kernel_counter_table,
     read_rare,
 )
-from pinchpoint.importers.kineto.reading.scan import Scanned
+from pinchpoint.importers.kineto.reading.scan import FURTHEST_NS, Scanned
 from pinchpoint.importers.kineto.reading.scanner import ScannerName, scan_again
 from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.importers.kineto.recorder import (
@@ -32,6 +33,7 @@ from pinchpoint.importers.kineto.recorder import (
 from pinchpoint.importers.kineto.threads import Threads, move_streams
 from pinchpoint.trace import FlowKind, Names, Source, Table, Trace, table
 from pinchpoint.trace.arrays import Array
+from pinchpoint.trace.window import window
 
 # ------------------------------------------------------------------------------------------------
 # Allocator events that the profiler wrote with ``profile_memory=True``.
@@ -206,24 +208,6 @@ def assemble(text: Text, frame: DocumentFrame, scanned: Scanned, scanner: Scanne
     flows = flow_table(sources)
     allocations = allocation_table(sources)
     has_device_side = len(device_ops) > 0 or len(api_calls) > 0
-    found = ScannedRecording(
-        frame=frame,
-        scanned=scanned,
-        columns=columns,
-        unpaired=unpaired,
-        clock=clock,
-        rare=rare,
-        damage=text.damage,
-        rank=rank,
-        devices=facts.devices(frame.members),
-        host_ops=host_ops,
-        api_calls=api_calls,
-        device_ops=device_ops,
-        steps=steps,
-        names=names,
-        crossings=crossings,
-        threads=sources.threads.freeze(),
-    )
     trace = Trace(
         source=Source(
             path=str(text.path),
@@ -236,6 +220,7 @@ def assemble(text: Text, frame: DocumentFrame, scanned: Scanned, scanner: Scanne
             recorder_version=version,
             producer=f"torch {version}" if version else None,
             options=MappingProxyType(facts.options(frame.members) | {"scanner": scanner}),
+            first_ns=_first_of_all_ns(scanned, clock),
         ),
         threads=sources.threads.freeze(),
         devices=facts.devices(frame.members),
@@ -252,10 +237,47 @@ def assemble(text: Text, frame: DocumentFrame, scanned: Scanned, scanner: Scanne
         counters=counter_table(columns, names, clock.zero_ns, rank),
         kernel_counters=kernel_counter_table(rare, names),
         allocations=allocations,
-        health=health_table(recording_facts(found), names),
         names=names.freeze(),
     )
+    seen = _asked_for(trace, scanned)
+    found = ScannedRecording(
+        frame=frame,
+        scanned=scanned,
+        columns=columns,
+        unpaired=unpaired,
+        clock=clock,
+        rare=rare,
+        damage=text.damage,
+        rank=rank,
+        devices=facts.devices(frame.members),
+        host_ops=host_ops if seen.host_ops is None else seen.host_ops,
+        api_calls=api_calls if seen.api_calls is None else seen.api_calls,
+        device_ops=device_ops if seen.device_ops is None else seen.device_ops,
+        steps=steps,
+        names=names,
+        crossings=crossings,
+        threads=sources.threads.freeze(),
+    )
+    health = health_table(recording_facts(found), names)
+    trace = replace(trace, health=health, names=names.freeze())
     return _as_recorder_says(trace, rare, told)
+
+
+def _asked_for(trace: Trace, scanned: Scanned) -> Trace:
+    """What facts are told of: all that was read, or the part that was asked for.
+
+    At the ends of what is kept beside that, launches and their work are missing.
+    """
+    first = trace.source.first_ns
+    if scanned.left_out is None or scanned.left_out.part is None or first is None:
+        return trace
+    part = scanned.left_out.part
+    to_ns = FURTHEST_NS if part.to_ns is None else first + part.to_ns
+    return window(trace, first + part.from_ns, to_ns)
+
+
+def _first_of_all_ns(scanned: Scanned, clock: Clock) -> int | None:
+    return None if scanned.left_out is None else scanned.left_out.first_ns - clock.zero_ns
 
 
 def _what_xla_said(

@@ -8,7 +8,7 @@ import numpy as np
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.kineto.columns import Columns
 from pinchpoint.importers.kineto.reading.fields import Lane
-from pinchpoint.trace.arrays import Array
+from pinchpoint.trace.arrays import Array, of_rows
 
 # ------------------------------------------------------------------------------------------------
 # Rows in order of time.
@@ -41,8 +41,8 @@ def _longer_first(start: Array, duration: Array, order: Array) -> None:
 
 
 def reordered(values: Array, order: Array | None) -> Array:
-    """The values in that order."""
-    return values if order is None else values[order]
+    """The values in that order; one cell for all of them stays one."""
+    return values if order is None else of_rows(values, order)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -125,6 +125,9 @@ def clock_of(columns: Columns) -> Clock:
     sane = [s[_sane(s)] for s in starts.values()]
     earliest = [int(s.min()) for s in sane if len(s)]
     later = [int(s[s != 0].min(initial=np.iinfo(np.int64).max)) for s in sane if len(s)]
+    if columns.left_out is not None:  # all that began at 0 was kept
+        earliest.append(columns.left_out.earliest_ns)
+        later.append(columns.left_out.earliest_ns)
     zero, next_ = min(earliest, default=0), min(later, default=0)
     if zero == 0 and next_ != np.iinfo(np.int64).max and next_ > CLAMPED_GAP_NS:
         return Clock(next_, starts=starts, loses_zero=True)

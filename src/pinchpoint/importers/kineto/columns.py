@@ -21,7 +21,7 @@ from pinchpoint.importers.kineto.reading.fields import (
 from pinchpoint.importers.kineto.reading.lenient import value_text
 from pinchpoint.importers.kineto.reading.scan import Chunk, Place, Scanned
 from pinchpoint.trace import Names
-from pinchpoint.trace.arrays import Array, Mask
+from pinchpoint.trace.arrays import Array, Mask, of_rows
 
 _MOST_ARE_SEEN_IN = 65_536  # rows: a step or more, and the next ones repeat it
 _BLANKS = b" \t\r\n"
@@ -49,6 +49,7 @@ class Columns:
         self.raw = _joined_raw(scanned)
         self.untimed = sum(chunk.untimed for chunk, _ in scanned.chunks)
         self.unread = sum(chunk.unread for chunk, _ in scanned.chunks)
+        self.left_out = scanned.left_out
         self._rows = self._count_rows()
 
     def _count_rows(self) -> dict[Lane, int]:
@@ -60,25 +61,24 @@ class Columns:
     def said(self) -> tuple[Array, Array, Array]:
         """Event, arguments and link of the rows of the host's lane; taken once."""
         event = self.take(Lane.HOST, "event", keep=True)
+        arguments, link = self.take(Lane.HOST, ARGUMENTS), self.take(Lane.HOST, "link")
+        if (event[1:] > event[:-1]).all():
+            return event, arguments, link
         order = np.argsort(event, kind="stable")  # joined pairs come last
-        return (
-            event[order],
-            self.take(Lane.HOST, ARGUMENTS)[order],
-            self.take(Lane.HOST, "link")[order],
-        )
+        return event[order], arguments[order], link[order]
 
     def move_host_rows(self, lane_of_place: Array) -> None:
         """Move rows of the host's lane to the lane of their place; drop those of IGNORED."""
         for chunk, scanner in self._chunks:
             host = chunk.lanes[Lane.HOST]
             lane = lane_of_place[self._place_maps[scanner][host[PLACE]]]
-            here, there = lane == Lane.HOST, lane == Lane.DEVICE
-            chunk.lanes[Lane.HOST] = {name: piece[here] for name, piece in host.items()}
+            here, there = np.flatnonzero(lane == Lane.HOST), np.flatnonzero(lane == Lane.DEVICE)
+            chunk.lanes[Lane.HOST] = {name: of_rows(piece, here) for name, piece in host.items()}
             device = chunk.lanes[Lane.DEVICE]
             for name, piece in device.items():
-                absent = ABSENT if name in _INTERNED_COLUMNS else NULL
-                moved = host[name][there] if name in host else np.full(int(there.sum()), absent)
-                device[name] = np.concatenate((_widened(piece), _widened(moved)))
+                absent = np.int64(ABSENT if name in _INTERNED_COLUMNS else NULL)
+                moved = of_rows(host.get(name, np.broadcast_to(absent, lane.shape)), there)
+                device[name] = _one_after_the_other(_widened(piece), _widened(moved))
         self._rows = self._count_rows()
 
     def append(self, lanes: dict[Lane, dict[str, Array]]) -> None:
@@ -96,7 +96,7 @@ class Columns:
 
     def take_or(self, lane: Lane, column: str, other: str) -> Array:
         """A column, with the values of another spelling of it where it has none."""
-        values = self.take(lane, column)
+        values = self.take_sparse(lane, column)
         if self._is_empty(lane, other):
             return values
         absent = ABSENT if column in _INTERNED_COLUMNS else NULL
@@ -158,11 +158,25 @@ def _joined(interned: list[list[Item]]) -> tuple[list[Item], list[Array]]:
     return list(positions), maps
 
 
+def _by_cell(column: Array, answer: Callable[[Array], Array]) -> Array:
+    """What is said of each cell; once where one cell stands for all rows."""
+    if column.strides == (0,) and len(column):
+        return np.broadcast_to(answer(column[:1])[0], column.shape)
+    return answer(column)
+
+
 def _widened(piece: Array) -> Array:
-    wide = piece.astype(np.int64)
-    if piece.dtype == np.int32:
-        wide[piece == _NARROW_NULL] = NULL
-    return wide
+    if piece.dtype != np.int32:
+        return _by_cell(piece, lambda cells: cells.astype(np.int64, copy=False))
+    return _by_cell(piece, lambda cells: np.where(cells == _NARROW_NULL, NULL, cells))
+
+
+def _one_after_the_other(first: Array, second: Array) -> Array:
+    if not len(first) or not len(second):
+        return second if len(second) else first
+    if first.strides == second.strides == (0,) and first[0] == second[0]:
+        return np.broadcast_to(first[0], (len(first) + len(second),))
+    return np.concatenate((first, second))
 
 
 def _joined_raw(scanned: Scanned) -> list[tuple[int, bytes]]:
@@ -224,9 +238,9 @@ class Interned:
 
     def _mapped(self, column: Array, spell: Callable[[list[int]], list[str]]) -> tuple[Array, Mask]:
         table = np.zeros(len(self.texts) + 1, np.int32)
-        used = used_in_order(column, len(self.texts))
+        used = used_in_order(column[:1] if column.strides == (0,) else column, len(self.texts))
         table[used] = self._names.ids_of(spell(used))
-        return table[column], column == ABSENT
+        return _by_cell(column, lambda cells: table[cells]), is_null(column, ABSENT)
 
 
 def used_in_order(column: Array, values: int) -> list[int]:
@@ -271,11 +285,17 @@ def _shortest(token: bytes) -> str:
 
 def known(column: Array) -> tuple[Array, Mask]:
     """A column of numbers and where it is null."""
-    return column, column == NULL
+    return column, is_null(column)
+
+
+def is_null(column: Array, null: int = NULL) -> Mask:
+    """Where a column has no value."""
+    return _by_cell(column, lambda cells: cells == null)
 
 
 def known_32(column: Array) -> tuple[Array, Mask]:
     """The same for a column of 32 bits; what does not fit is null."""
-    missing = np.abs(column) >= 2**31  # NULL as well: its absolute value is itself, below zero
-    missing |= column < 0
-    return np.where(missing, 0, column), missing
+    missing = _by_cell(column, lambda cells: (cells < 0) | (cells >= 2**31))
+    return _by_cell(
+        column, lambda cells: np.where((cells < 0) | (cells >= 2**31), 0, cells)
+    ), missing

@@ -9,7 +9,7 @@ what it launched, are of one *kind*, which is looked at once.
 """
 
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from pinchpoint.importers.kineto.threads import OF_A_TPU, lines_of_devices
 from pinchpoint.importers.xplane.host import linked, rows_of
 from pinchpoint.importers.xplane.operations import Row, compiled_row, table_of_kinds
 from pinchpoint.importers.xplane.space import Event, Value, device_row
-from pinchpoint.trace import Names, Table, Trace
+from pinchpoint.trace import Names, Table, Trace, empty_table
 from pinchpoint.trace.arrays import Array, Mask, rows_in_order
 
 FORMAT = "xplane json"
@@ -96,52 +96,84 @@ class _Events:
 
 def _events(trace: Trace, side: Table, told: Told, of_tpus: set[tuple[int, int | None]]) -> _Events:
     kinds = _Kinds(trace.names, side.name == "device_ops")
-    of_tpu = np.zeros(len(side), np.int64)
+    of_tpu = np.broadcast_to(np.int64(0), (len(side),))
     if kinds.are_device_ops and of_tpus:
         places = zip(_values(side, "device"), _values(side, "stream"), strict=True)
-        of_tpu[:] = [place in of_tpus for place in places]
-    event = side.filled("event", -1)
-    at = np.searchsorted(told.event, event)
-    at[np.append(told.event, -1)[at] != event] = len(told.event)
+        of_tpu = np.array([place in of_tpus for place in places], np.int64)
+    at = _told_at(side, told)
     arguments = np.append(told.arguments, ABSENT)[at].astype(np.int64)
-    link = np.append(told.link, NULL)[at]
+    link = np.append(np.where(told.link == NULL, _UNLINKED, told.link), _UNLINKED)[at]
+    del at
     distinct, kind = rows_in_order(side["name"].astype(np.int64), of_tpu, arguments)
     texts = (*told.texts, _NOTHING)  # ABSENT is the last one
     for name, tpu, text in distinct.tolist():
         kinds.add(name, bool(tpu), texts[text])
-    return _Events(side, kinds, kind, np.where(link == NULL, _UNLINKED, link))
+    return _Events(side, kinds, kind.astype(np.int32), link)
+
+
+def _told_at(side: Table, told: Told) -> Array:
+    """Where each row stands in what is told; behind its end: nowhere."""
+    event = side.filled("event", -1)
+    at = np.searchsorted(told.event, event)
+    at[np.append(told.event, -1)[at] != event] = len(told.event)
+    return at
+
+
+class _Part(NamedTuple):
+    """Rows of one side that go to a table."""
+
+    side: _Events
+    rows: Array | slice
+    kind: Array  # of each row
+
+    def own(self, column: str) -> tuple[Array, Mask]:
+        """What each row says for itself, and where it says nothing."""
+        of, count = self.side.side, len(self.kind)
+        if column not in of.columns:
+            return np.broadcast_to(np.int64(0), (count,)), np.broadcast_to(np.True_, (count,))
+        missing = of.missing.get(column)
+        unknown = np.broadcast_to(np.False_, (count,)) if missing is None else missing[self.rows]
+        return of[column][self.rows], unknown
 
 
 def _table(name: str, events: list[_Events], names: Names) -> Table:
-    """The table of all rows that go there."""
+    """The table of all rows that go there, column by column: several at once are much memory."""
     kinds: list[Row] = []
-    kind: list[Array] = []
-    own: dict[str, list[tuple[Array, Mask]]] = {column: [] for column in (*_OWN, "correlation")}
+    parts: list[_Part] = []
     for side in events:
         all_kinds = side.kinds.rows.get(name, [])
         number = np.full(len(all_kinds) + 1, -1, np.int64)
         here = [at for at, row in enumerate(all_kinds) if row is not None]
         number[here] = np.arange(len(here)) + len(kinds)
         kinds += [row for row in all_kinds if row is not None]
-        rows = np.flatnonzero(number[side.kind] >= 0) if all_kinds else np.zeros(0, np.intp)
-        kind.append(number[side.kind[rows]])
-        for column in _OWN:
-            own[column].append(_own(side.side, column, rows))
+        if not here:
+            continue
+        kind = number[side.kind]
+        if (kind >= 0).all():
+            parts.append(_Part(side, slice(None), kind))
+        else:
+            rows = np.flatnonzero(kind >= 0)
+            parts.append(_Part(side, rows, kind[rows]))
+
+    def own(column: str) -> tuple[Array, Mask]:
+        if column != "correlation":
+            return _one_after_the_other([part.own(column) for part in parts])
         fixed = [row.get("correlation") for row in kinds]
-        fixed_link = np.array([_UNLINKED if v is None else v for v in (*fixed, None)], np.int64)
-        link = np.where(side.link[rows] < 0, fixed_link[kind[-1]], side.link[rows])
-        own["correlation"].append((link, link < 0))
-    joined = {
-        column: (np.concatenate([v for v, _ in some]), np.concatenate([m for _, m in some]))
-        for column, some in own.items()
-    }
-    return table_of_kinds(name, kinds, np.concatenate(kind), joined, names)
+        of_kind = np.array([_UNLINKED if v is None else v for v in fixed], np.int64)
+        links = ((part.side.link[part.rows], of_kind[part.kind]) for part in parts)
+        found = [np.where(link < 0, fixed, link) for link, fixed in links]
+        return _one_after_the_other([(link, link < 0) for link in found])
+
+    if not parts:
+        return empty_table(name)
+    kind = np.concatenate([part.kind for part in parts]) if len(parts) > 1 else parts[0].kind
+    return table_of_kinds(name, kinds, kind, (*_OWN, "correlation"), own, names)
 
 
-def _own(side: Table, column: str, rows: Array) -> tuple[Array, Mask]:
-    if column not in side.columns:
-        return np.zeros(len(rows), np.int64), np.ones(len(rows), np.bool_)
-    return side[column][rows], ~side.known(column)[rows]
+def _one_after_the_other(parts: list[tuple[Array, Mask]]) -> tuple[Array, Mask]:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([v for v, _ in parts]), np.concatenate([m for _, m in parts])
 
 
 def _values(side: Table, column: str) -> list[Any]:

@@ -27,7 +27,7 @@ from pinchpoint.importers.kineto.reading.scan import Place
 from pinchpoint.importers.kineto.threads import device_number, place_text, stream_number
 from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, Names, Table, table
-from pinchpoint.trace.arrays import Array
+from pinchpoint.trace.arrays import Array, of_rows
 from pinchpoint.trace.kinds import collective_verb
 
 # ------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class _Cells:
 
     def take(self, column: str) -> Array:
         """A column in the order of time."""
-        return self.spans.of(self.sources.columns.take(Lane.DEVICE, column))
+        return self.spans.of(self.sources.columns.take_sparse(Lane.DEVICE, column))
 
     def take_or(self, column: str, other: str) -> Array:
         """The same, with the values of another spelling where the column has none."""
@@ -133,7 +133,7 @@ def _device_ops(
     everything = len(rows) == len(kinds)
 
     def of(column: Array) -> Array:
-        return column if everything else column[rows]
+        return column if everything else of_rows(column, rows)
 
     kind = of(kinds)
     out: dict[str, Array] = {

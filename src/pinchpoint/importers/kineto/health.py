@@ -246,7 +246,7 @@ def _host(recording: ScannedRecording) -> Iterator[Fact]:
 
 def _steps(recording: ScannedRecording) -> Iterator[Fact]:
     steps, calls = recording.steps, recording.api_calls
-    if len(steps) < 3 or not len(calls):
+    if len(steps) < 3 or not len(calls) or recording.columns.left_out is not None:
         return
     launches = calls["start_ns"][launches_of(calls)]
     counts = np.searchsorted(launches, steps.end_ns) - np.searchsorted(launches, steps["start_ns"])

@@ -132,7 +132,7 @@ def _threads(sources: Sources, lane: Lane, spans: Spans) -> Array:
 
 
 def _host_ops(sources: Sources, spans: Spans, given: dict[str, Array]) -> Table:
-    take, interned = sources.columns.take, sources.interned
+    take, interned = sources.columns.take_sparse, sources.interned
     out = given | {"start_ns": spans.start, "duration_ns": spans.duration}
     missing = {"parent": given["parent"] == NONE}
     external = sources.columns.take_or(Lane.HOST, "external", "external_2021")
@@ -155,7 +155,7 @@ def _rank(sources: Sources, rows: int) -> dict[str, Array]:
 
 
 def _api_calls(sources: Sources, spans: Spans, thread: Array, enclosing: Array) -> Table:
-    take, interned = sources.columns.take, sources.interned
+    take, interned = sources.columns.take_sparse, sources.interned
     name = take(Lane.API, "name")
     correlation = take(Lane.API, "correlation")
     external = sources.columns.take_or(Lane.API, "external", "external_2021")

@@ -20,7 +20,7 @@ from pinchpoint.importers.kineto.reading.fields import (
     Lane,
 )
 from pinchpoint.importers.kineto.reading.scanner import ScannerName, compiled_nesting
-from pinchpoint.trace.arrays import Array
+from pinchpoint.trace.arrays import Array, of_rows
 
 _BEGIN = ord("B")
 _SPAN_LANES = (Lane.HOST, Lane.API, Lane.DEVICE, Lane.SYNC)
@@ -39,13 +39,15 @@ def join_pairs(columns: Columns, scanner: ScannerName) -> int:
     count = columns.rows(Lane.PAIR)
     if not count:
         return 0
-    taken = {c: columns.take_sparse(Lane.PAIR, c) for c in (*LANE_COLUMNS[Lane.PAIR], "event")}
-    order = np.lexsort((taken["start"], taken[PLACE]))  # of equal times the order of the file
-    begins = taken["phase"][order] == _BEGIN
-    begin, end = matched(Marks(taken[PLACE][order], taken["name"][order], begins), scanner)
-    begin, end = order[begin], order[end]
-    by_event = np.argsort(taken["event"][begin])
-    columns.append(_complete(taken, begin[by_event], end[by_event], columns.texts))
+    start, place, name, phase, event = (
+        columns.take_sparse(Lane.PAIR, c) for c in ("start", PLACE, "name", "phase", "event")
+    )
+    order = np.lexsort((start, place))  # of equal times the order of the file
+    marks = Marks(place[order], name[order], phase[order] == _BEGIN)
+    begin, end = (order[found] for found in matched(marks, scanner))
+    by_event = np.argsort(event[begin])
+    taken = {"start": start, PLACE: place, "name": name, "event": event}
+    columns.append(_complete(columns, taken, begin[by_event], end[by_event]))
     return count - 2 * len(begin)
 
 
@@ -117,37 +119,41 @@ def _by_name(marks: Marks) -> tuple[Array, Array]:
 
 
 def _complete(
-    taken: dict[str, Array], begin: Array, end: Array, texts: list[bytes]
+    columns: Columns, taken: dict[str, Array], begin: Array, end: Array
 ) -> dict[Lane, dict[str, Array]]:
-    """Columns of complete events by lane; what the begin does not say, the end may."""
-    joined = {"duration": taken["start"][end] - taken["start"][begin]}
-    joined["link"] = np.broadcast_to(np.int64(NULL), begin.shape)  # XLA writes no pairs
-    while taken:  # they may be most of what is held
-        column, values = taken.popitem()
+    """Columns of complete events by lane; what the begin does not say, the end may.
+
+    One column after the other: they may be most of what is held.
+    """
+    duration = taken["start"][end] - taken["start"][begin]
+
+    def joined(column: str) -> Array:
+        values = taken.pop(column) if column in taken else columns.take_sparse(Lane.PAIR, column)
         absent = ABSENT if values.dtype == np.int32 else NULL
         if values.strides == (0,) and len(begin) and values[0] == absent:
-            joined[column] = np.broadcast_to(values[0], begin.shape)
-            continue
-        joined[column] = np.where(values[begin] == absent, values[end], values[begin])
-    known = {category.encode(): lane for category, lane in CATEGORY_LANES.items()}
-    lanes = [known.get(text, Lane.HOST) for text in texts]
+            return np.broadcast_to(values[0], begin.shape)
+        return np.where(values[begin] == absent, values[end], values[begin])
+
+    category = joined("category")
+    known = {text.encode(): lane for text, lane in CATEGORY_LANES.items()}
+    lanes = [known.get(text, Lane.HOST) for text in columns.texts]
     lane_of = np.array([n if n in _SPAN_LANES else Lane.HOST for n in (*lanes, Lane.HOST)])
-    lane = lane_of[joined["category"]]
+    rows = {each: np.flatnonzero(lane_of[category] == each) for each in _SPAN_LANES}
     nothing = np.zeros(0, np.int64)
-    rows = {each: np.flatnonzero(lane == each) for each in _SPAN_LANES}
-    return {
-        each: {
-            column: _of_rows(joined[column], rows[each]) if each in rows else nothing
-            for column in (*names, "event")
-        }
-        for each, names in LANE_COLUMNS.items()
-    }
+    out = {each: dict.fromkeys((*of, "event"), nothing) for each, of in LANE_COLUMNS.items()}
 
+    def put(column: str, values: Array) -> None:
+        for each in _SPAN_LANES:
+            if column in out[each]:
+                out[each][column] = of_rows(values, rows[each])
 
-def _of_rows(column: Array, rows: Array) -> Array:
-    if column.strides == (0,) and len(rows):
-        return np.broadcast_to(column[0], rows.shape)
-    return column[rows]
+    put("category", category)
+    put("duration", duration)
+    put("link", np.broadcast_to(np.int64(NULL), begin.shape))  # XLA writes no pairs
+    for column in (*LANE_COLUMNS[Lane.PAIR], "event"):
+        if column not in ("category", "phase"):
+            put(column, joined(column))
+    return out
 
 
 __all__ = ["Marks", "join_pairs", "matched"]

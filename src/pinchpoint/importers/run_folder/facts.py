@@ -9,6 +9,7 @@ from pinchpoint.importers.run_folder.course import run_course
 from pinchpoint.run_folder.documents import (
     EnvironmentDocument,
     GpuRecord,
+    Placement,
     ProcessDocument,
     RunDocument,
     WorkerDocument,
@@ -16,7 +17,7 @@ from pinchpoint.run_folder.documents import (
 )
 from pinchpoint.run_folder.layout import METRICS_FILE, TRACES
 from pinchpoint.run_folder.metrics import MetricsDocument, cores_taken
-from pinchpoint.trace import DeviceSetting, LoaderWorker, RunFacts
+from pinchpoint.trace import DeviceSetting, LoaderWorker, NodeShares, RunFacts
 
 
 def run_facts(
@@ -37,6 +38,7 @@ def run_facts(
         cores_allowed=_cores_allowed(process.cores_allowed, environment.host.cgroup_cpu_max),
         cores_there=environment.host.cpus_logical,
         cpu_nodes=process.cpu_nodes,
+        node_shares=_node_shares(process.placement),
         torch_threads=process.switches.torch_num_threads,
         onednn=process.switches.onednn,
         line_tracer=process.line_tracer,
@@ -78,6 +80,22 @@ def _setting(record: GpuRecord | None) -> DeviceSetting | None:
     if record is None:
         return None
     return DeviceSetting(record.power_limit_default_w, record.numa_node)
+
+
+def _node_shares(found: Placement | None) -> NodeShares | None:
+    """None where nothing was held or ran, or the nodes have no distances."""
+    if found is None:
+        return None
+    held, ran = sum(found.bytes.values()), sum(found.cpu_ticks.values())
+    farthest = max((far for row in found.distances for far in row), default=0)
+    if not held or not ran or not farthest:
+        return None
+    return NodeShares(
+        {int(node): size / held for node, size in found.bytes.items() if node.isdecimal()},
+        {int(node): ticks / ran for node, ticks in found.cpu_ticks.items() if node.isdecimal()},
+        min(found.pinned_ticks / ran, 1.0),
+        min(min((far for row in found.distances for far in row), default=10) / farthest, 1.0),
+    )
 
 
 def _cores_allowed(affinity: int | None, cpu_max: str | None) -> float | None:

@@ -108,11 +108,10 @@ def _with(rows: Table, column: str, target: Any) -> Table:
 
 def _nested(host: Table, calls: Table) -> tuple[Table, Table]:
     """Rows of the host with what they lie in, and calls with the same."""
-    group, start, end = host["thread"].astype(np.int64), host["start_ns"], host.end_ns
-    order = nesting_order(group, start, end)
-    nested = nest(group[order], start[order], end[order])
-    parent = np.full(len(host), NO_ROW, np.int64)
-    parent[order] = np.where(nested.parent == NO_ROW, NO_ROW, order[nested.parent])
+    order = nesting_order(host["thread"], host["start_ns"], host.end_ns)
+    nested = nest(host["thread"][order], host["start_ns"][order], host.end_ns[order])
+    parent = np.empty(len(host), np.int32)
+    parent[order] = np.append(order, NO_ROW)[nested.parent]
     if len(calls):
         found = innermost(nested, calls["thread"].astype(np.int64), calls["start_ns"], calls.end_ns)
         calls = _with(calls, "host_op", np.where(found == NO_ROW, NO_ROW, order[found]))

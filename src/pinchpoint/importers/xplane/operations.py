@@ -1,6 +1,6 @@
 """What XLA's profiles say of a compiled operation, in a protocol buffer or as JSON alike."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,31 +40,39 @@ def table_of_rows(name: str, rows: list[Row], names: Names) -> Table:
 
 
 def table_of_kinds(
-    name: str, kinds: list[Row], kind: Array, own: dict[str, tuple[Array, Mask]], names: Names
+    name: str,
+    kinds: list[Row],
+    kind: Array,
+    own: Sequence[str],
+    own_of: Callable[[str], tuple[Array, Mask]],
+    names: Names,
 ) -> Table:
-    """The same for many rows of few ``kinds``: which each row is, and the columns of its ``own``.
+    """The same for many rows of few ``kinds``: which each row is, and columns that are its ``own``.
 
-    Beside each of these columns stands where it has no value. Their rows are those of ``kind``.
+    ``own_of`` gives such a column, and where it has no value; its rows are those of ``kind``.
     """
     if not len(kind):
         return empty_table(name)
-    order = _order(own["start_ns"][0], own["duration_ns"][0])
+    order = _order(own_of("start_ns")[0], own_of("duration_ns")[0])
     columns, masks = {}, {}
     for column, spec in TABLES[name].items():
         if column in own:
-            values, holes = own[column][0][order], own[column][1][order]
+            values, holes = (cells[order] for cells in own_of(column))
         else:
             said: Sequence[Any] = [row.get(column) for row in kinds]
             if spec.refers_to == "names":
                 said = [None if v is None else names.id_of(v) for v in said]
             lacks = np.array([value is None for value in said])
+            if lacks.all() and spec.nullable:
+                continue
             filled = np.array([0 if v is None else v for v in said], spec.dtype)
             values, holes = filled[kind[order]], lacks[kind[order]]
         if spec.nullable and holes.all():
             continue
         if holes.any():
             masks[column] = holes
-        columns[column] = np.where(holes, 0, values).astype(spec.dtype)
+            values = np.where(holes, 0, values)
+        columns[column] = values.astype(spec.dtype, copy=False)
     return table(name, columns, masks)
 
 

@@ -134,7 +134,10 @@ def _queue(trace: Trace) -> QueueInfo | None:
     from pinchpoint.analysis.time.queue_over_time import queue_over_time
 
     found = queue_over_time(trace)
-    return None if found is None else QueueInfo(**asdict(found))
+    if found is None:
+        return None
+    # asdict copies each of its 240 numbers: 1.1 ms, of 20 that a small recording takes
+    return QueueInfo(**{name: getattr(found, name) for name in QueueInfo.__struct_fields__})
 
 
 def _memory(trace: Trace) -> str | None:

@@ -1,6 +1,6 @@
 """The pages of the regression gate and of a benchmark's history."""
 
-from pinchpoint.bench.baselines import Baseline, Entry
+from pinchpoint.bench.baselines import GATES, Baseline, Entry
 from pinchpoint.bench.baselines.check import CheckItem, CheckResult, levels
 from pinchpoint.report.blocks import Table
 from pinchpoint.report.pages import ab as ab_page
@@ -16,7 +16,7 @@ _HISTORY_ROWS = 20  # sessions on a screen
 
 def page(result: CheckResult) -> ResultPage:
     """Gated measures first, then those that are only shown."""
-    items = sorted(result.items, key=lambda i: ("fail", "warn", "show").index(i.gate))
+    items = sorted(result.items, key=lambda i: GATES.index(i.gate))
     tables = [_table(items)]
     notes: tuple[str, ...] = (*_past(items), *(note for i in items for note in _levels(i)))
     if result.confirmation:

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from builders import TraceBuilder
 from exceptional_programs import now_and_then
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.report.assemble.report import diagnose as report
@@ -11,6 +12,7 @@ from pinchpoint.trace import RunFacts
 from program import Program
 
 MS = 1e6
+MILLI = 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -134,3 +136,29 @@ def test_the_function_that_only_these_steps_run_is_named_not_what_it_calls(outco
         p.sync()
     (finding,) = outcome("exceptional-steps", p.trace()).findings
     assert finding.location.function == "warm_up"
+
+
+@pytest.mark.parametrize(
+    ("timed", "more", "answer"),
+    [
+        pytest.param(True, 0, "clear", id="the same operators, and the run was timed"),
+        pytest.param(True, 20, "found", id="more operators"),
+        pytest.param(False, 0, "found", id="nothing else is known of the run"),
+    ],
+)
+def test_a_single_step_whose_operators_took_longer_may_have_had_no_core(
+    outcome, timed, more, answer
+):
+    b, at = TraceBuilder(), 0
+    for number in range(8):
+        far = number == 4
+        takes = 60 if far else 10
+        b.step(number, at * MILLI, (takes + 2) * MILLI)
+        b.op("aten::mm", (at + 1) * MILLI, takes * MILLI)
+        for extra in range(more if far else 0):
+            b.op("aten::add", (at + 1) * MILLI + takes * MILLI + 1000 * (2 + extra), 900)
+        at += takes + 2
+    trace = replace(b.trace(api_calls=None, device_ops=None), devices=())
+    run = RunFacts(unprofiled_step_ns=(12 * MILLI,) * 18 + (20 * MILLI,) * 2 + (90 * MILLI,))
+    said = outcome("exceptional-steps", replace(trace, run=run) if timed else trace)
+    assert said.answer == answer

@@ -3,11 +3,13 @@
 from contextlib import ExitStack
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.mean.what_if import what_if_mean
+from pinchpoint.diagnosis.rules.host.host_hotspot import _mostly
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, RunFacts, RunSamples
 from pinchpoint.trace.run_samples import SampledThread
 from program import Program
@@ -281,3 +283,8 @@ def test_recording_is_no_place_of_the_program(outcome, frames, named):
     assert [str(one.location) for one in found] == ["encode (train.py:7)"] * named
     looked = own_frame((*reversed(frames), "train.py(40): step"))
     assert (None if looked is None else looked.function) == ("encode" if named else None)
+
+
+def test_a_place_whose_recording_cost_as_much_as_it_took_has_a_name_of_its_own():
+    assert _mostly(np.array([7, 7, 9]), np.array([-5, 1, -1])) == 9
+    assert _mostly(np.array([3], np.uint8), np.array([-2])) == 3

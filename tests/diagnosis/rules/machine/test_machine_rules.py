@@ -15,7 +15,7 @@ from pinchpoint.diagnosis.rules.machine import (
     pcie_degraded,
 )
 from pinchpoint.diagnosis.rules.synchronising import launch_blocking_env
-from pinchpoint.trace import DeviceSetting, LoaderWorker, MemoryKind, RunFacts
+from pinchpoint.trace import DeviceSetting, LoaderWorker, MemoryKind, NodeShares, RunFacts
 
 MS = 1_000_000
 
@@ -250,6 +250,48 @@ def test_a_process_on_the_other_socket_is_remote():
 @pytest.mark.parametrize("facts", [numa([0, 1]), numa([0], device_node=-1)])
 def test_a_process_that_may_run_beside_its_device_is_fine(facts):
     assert list(numa_remote.check(training().trace(run=facts))) == []
+
+
+def on_cpus(memory, time, pinned=1.0, nodes=(0, 1)):
+    """Steps of 10 ms of a program without a device, its memory and threads so over nodes."""
+    builder = TraceBuilder()
+    builder.devices = []
+    for i in range(6):
+        builder.step(i, i * 10 * MS, 10 * MS)
+        builder.op("aten::mm", i * 10 * MS, 9 * MS)
+    shares = NodeShares(memory, time, pinned, 10 / 20)
+    return builder.trace(run=RunFacts(cpu_nodes=nodes, node_shares=shares))
+
+
+def test_threads_that_are_bound_beside_their_memory_use_it_over_the_link():
+    (finding,) = numa_remote.check(on_cpus({0: 0.2, 1: 0.8}, {0: 1.0}, nodes=(0,)))
+    assert finding.summary == "Threads run on memory node 0, and 80 % of its memory is on node 1"
+    assert finding.saving_ns_per_step == (0, 4 * MS)  # 0.8 × (1 - 10/20) of 10 ms
+    assert "--cpunodebind=0 --membind=0" in finding.hint
+
+
+def test_threads_of_the_node_that_has_no_memory_use_the_others():
+    (finding,) = numa_remote.check(on_cpus({0: 0.97, 1: 0.03}, {0: 0.5, 1: 0.5}))
+    assert finding.saving_ns_per_step == (0, 2.5 * MS)
+    assert "--interleave=all" in finding.hint
+
+
+def test_threads_and_memory_on_one_node_are_fine():
+    assert list(numa_remote.check(on_cpus({0: 0.95, 1: 0.05}, {0: 1.0}, nodes=(0,)))) == []
+
+
+@pytest.mark.parametrize(
+    ("trace", "why"),
+    [
+        (on_cpus({0: 0.97}, {0: 0.6, 1: 0.4}, pinned=0.1), "97 % of its memory is on node 0"),
+        (on_cpus({0: 0.5, 1: 0.5}, {0: 0.5, 1: 0.5}), "which thread uses which memory"),
+    ],
+)
+def test_whose_memory_is_remote_is_not_always_known(trace, why):
+    with pytest.raises(NotChecked) as said:
+        list(numa_remote.check(trace))
+    assert why in said.value.why
+    assert "numactl --cpunodebind=0 --membind=0 COMMAND" in said.value.record.phrase
 
 
 def stretched(**sampled_values):

@@ -198,11 +198,13 @@ def _measured(
 def _swept(url: str, name: str, output: Path | None, asking: Asking, loading: Loading) -> "Sweep":
     """One load at each rate, lowest first; it ends at the first rate that the server falls behind
     at, as every higher one would only queue."""
+    from pinchpoint.bench.folders import utc_now
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.run import Place
     from pinchpoint.bench.serve.client import require_http
     from pinchpoint.bench.serve.run import serve_run
     from pinchpoint.bench.serve.sweep import Sweep, judged, knee, point
+    from pinchpoint.bench.summary import summary_of_rates
     from pinchpoint.monitor.environment import redacted_command
 
     rates = _rates(loading.sweep or "", "--sweep", "--sweep 1,2,4,8")
@@ -230,17 +232,20 @@ def _swept(url: str, name: str, output: Path | None, asking: Asking, loading: Lo
             saturates=not all(p.below_knee for p in found),
             warnings=session.warnings,
         )
-        wrote(session.finish(result))
+        said = summary_of_rates(result, session.environment, utc_now())
+        wrote(session.finish(result, said=said))
     return result
 
 
 def _ramped(url: str, name: str, output: Path | None, asking: Asking, loading: Loading) -> "Sweep":
     """One load whose rate rises; its parts are the points of the curve."""
+    from pinchpoint.bench.folders import utc_now
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.run import Place
     from pinchpoint.bench.serve.client import require_http
     from pinchpoint.bench.serve.run import serve_requests
     from pinchpoint.bench.serve.sweep import RAMP_PARTS, Sweep, judged, knee, ramp_points
+    from pinchpoint.bench.summary import summary_of_rates
     from pinchpoint.monitor.environment import redacted_command
 
     rates = _rates((loading.ramp or "").replace(":", ","), "--ramp", "--ramp 1:16")
@@ -267,7 +272,8 @@ def _ramped(url: str, name: str, output: Path | None, asking: Asking, loading: L
             saturates=not all(p.below_knee for p in found),
             warnings=(*session.warnings, *run.invalid_reasons),
         )
-        wrote(session.finish(result))
+        said = summary_of_rates(result, session.environment, utc_now())
+        wrote(session.finish(result, said=said))
     return result
 
 

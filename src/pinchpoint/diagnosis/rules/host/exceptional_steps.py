@@ -5,7 +5,9 @@ Steps that are much longer than the usual ones of their kind, in a recording of 
 or more. What fills the difference comes from the same accounting as every step's: what the device
 waited for and what the host did meanwhile, or which device work grew, with its place. Only a part
 of the mean step that is worth fixing is told, and a single step only where it is twice as long as
-usual or loses more than the operating system takes now and then. Where `pinchpoint run` sampled the
+usual or loses more than the operating system takes now and then. On a CPU a single step in which
+the same operators took longer is none where the run around the recording was timed: it may have had
+no core, and the steps of the run say whether it comes again. Where `pinchpoint run` sampled the
 whole run, its far steps are told from that: how often they come, and the line that was running.
 
 ## Why it matters
@@ -23,17 +25,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.mean_step import (
     ExceptionalCause,
     MeanStep,
     at_the_rate_of_the_run,
     mean_step,
+    timed_steps_ns,
     unrecorded_excess_ns,
 )
 from pinchpoint.analysis.mean.rare_steps import rare_causes
-from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS
+from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS, SAME_WORK_RATIO
 from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.analysis.steps.steps import IRREGULAR_RATIO
+from pinchpoint.analysis.steps.steps import IRREGULAR_RATIO, steps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.exceptions import (
     LESS_OFTEN,
@@ -47,7 +51,7 @@ from pinchpoint.diagnosis.evidence.rare import found_of, rare_found
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import MORE_STEPS, Record
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, NotChecked, Rule
-from pinchpoint.trace import Trace
+from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=MORE_STEPS, periodic=True, residual=True)
@@ -87,6 +91,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if rare_causes(trace):  # the samples say what it was, and how often
         again = [c for c in again if location(trace, c) is not None or c.kind not in _SAYS_NOTHING]
     found = [cause for cause in again if _is_worth_telling(cause, mean)]
+    if computes_on_cpu(trace) and len(timed_steps_ns(trace)):
+        found = [cause for cause in found if not _same_work_once(trace, cause)]
     yield from (_finding(trace, mean, cause) for cause in found)
     more = unrecorded_excess_ns(trace)
     if more is not None and not found:
@@ -119,6 +125,17 @@ def _is_worth_telling(cause: ExceptionalCause, mean: MeanStep) -> bool:
     excess = max(one.excess_ns for one in cause.steps)
     far = excess >= min(INCIDENT_NS, (IRREGULAR_RATIO - 1) * mean.typical_ns)
     return len(cause.steps) > 1 or far
+
+
+def _same_work_once(trace: Trace, cause: ExceptionalCause) -> bool:
+    """Whether it is one step alone, in which no more operators ran than in a usual one."""
+    host, found = trace.host_ops, steps(trace)
+    if cause.kind not in (None, GapKind.DISPATCH) or len(cause.steps) > 1 or host is None:
+        return False
+    at = np.sort(host["start_ns"][host["kind"] == HostKind.OPERATOR])
+    begun = np.searchsorted(at, found.host_start_ns)
+    ran = np.searchsorted(at, found.host_end_ns) - begun
+    return bool(ran[cause.steps[0].step] <= SAME_WORK_RATIO * np.median(ran))
 
 
 def _finding(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> Found:

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from pinchpoint.analysis.causal.computing import HostComputing, host_computing
 from pinchpoint.analysis.causal.filled_slots import filled_slots
@@ -179,7 +180,7 @@ def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
     assert host is not None
     took, row = found.took_ns[at], found.row[at]
     name = rows.name[row]
-    most = int(np.bincount(name, took).argmax())
+    most = _mostly(name, took)
     here = row[name == most]
     longest = int(here[np.argmax(took[name == most])])
     return _Spot(
@@ -188,12 +189,18 @@ def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
         name=trace.names[most],
         on_cpu=longest < len(host) and bool(host["kind"][longest] == HostKind.OPERATOR),
         in_driver=longest >= len(host),
-        does=GapKind(int(np.bincount(activity(trace)[row], took).argmax())),
+        does=GapKind(_mostly(activity(trace)[row], took)),
         calls=len(np.unique(here)) / max(found.steps, 1),
         steps=len(np.unique(judged_steps(trace).step_of(found.start_ns[at]))),
         row=longest,
         location=_location(trace, longest),
     )
+
+
+def _mostly(what: NDArray[np.integer], took: Ints) -> int:
+    """The one that is there with most time; what recording cost may exceed what a stretch took."""
+    there, which = np.unique(what, return_inverse=True)
+    return int(there[np.bincount(which, took).argmax()])
 
 
 def _location(trace: Trace, row: int) -> Location | None:

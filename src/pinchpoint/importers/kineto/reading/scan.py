@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Protocol
 
-from pinchpoint.errors import HostileFile
+import numpy as np
+
+from pinchpoint.errors import HostileFile, OutOfMemory
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.kineto.reading.document import EVENT_BYTES, Block, BlockEnd, Blocks
 from pinchpoint.importers.kineto.reading.fields import Lane
 from pinchpoint.importers.kineto.reading.lenient import BOUNDARY, BOUNDARY_BYTES, Status
 from pinchpoint.importers.kineto.reading.text import Text
-from pinchpoint.trace.arrays import Array
+from pinchpoint.trace.arrays import Array, of_rows
+from pinchpoint.trace.window import Part
 
 Buffer = bytes | bytearray
 Place = tuple[bytes | None, bytes | None]  # process and thread as they are written
@@ -94,6 +97,7 @@ class Scanned:
     keeps_arguments: bool = False
 
     rows: int = 0  # of all lanes, and rare events
+    left_out: "Sieve | None" = None  # where only a part of the time is kept: what was seen of all
 
 
 def walk(scanner: Scanner, block: Block, limit: int, seeking: bool = False) -> Walk:
@@ -150,8 +154,11 @@ class Joiner:
     else the rest of that block goes in front, and both are scanned again.
     """
 
-    def __init__(self, scanner: Scanner, position: int = 0) -> None:
+    def __init__(
+        self, scanner: Scanner, position: int = 0, *, sieve: "Sieve | None" = None
+    ) -> None:
         self.scanned = Scanned()
+        self._sieve = sieve
         self.limit = EVENT_BYTES
         self._scanner = scanner
         self._position = position
@@ -171,6 +178,8 @@ class Joiner:
         done = early.walk
         self.scanned.chunks.append((early.chunk, early.scanner))
         self.scanned.rows += early.chunk.rows
+        if self._sieve is not None:
+            self._sieve.take(self.scanned)
         self.scanned.skipped += done.skipped
         self._seeking, self.limit = done.seeking, done.limit
         self._wanted = 2 * len(self._carry)
@@ -200,9 +209,11 @@ class Joiner:
         return Early(done, self._scanner.flush(), self._position, self.limit)
 
 
-def scan_in_order(scanner: Scanner, text: Text, rest: bytes, block_bytes: int) -> Scanned:
+def scan_in_order(
+    scanner: Scanner, text: Text, rest: bytes, block_bytes: int, part: Part | None = None
+) -> Scanned:
     """Scan a whole file with one scanner."""
-    joiner = Joiner(scanner)
+    joiner = Joiner(scanner, sieve=Sieve(text, part))
     blocks = Blocks(text, rest, block_bytes)
     for block in blocks:
         if not joiner.add(block):
@@ -218,4 +229,90 @@ def refuse_emptiness(text: Text, scanned: Scanned) -> None:
         raise HostileFile(
             f"{text.path}: unpacks to more than {EMPTY_TEXT_BYTES >> 20} MB without one event",
             hint="this is no recording; get the file again from where it was made",
+        )
+
+
+# ------------------------------------------------------------------------------------------------
+# Of a large file only the part of its time that is asked for, and no more than there is room for.
+
+
+# Up to here all is kept: some 1.5 GB of text, which take 0.5 GB.
+MANY_ROWS = 4_000_000
+# What is kept on both sides of the part. Its device work may run that much later than it was
+# launched (queues hold 1,024 launches, of 10 ms each), and files are out of order by less.
+_BESIDE_NS = 10 * 10**9
+# Memory that tables take beside what was scanned: measured on 13 million events, rounded up.
+_ROOM_FOR_A_ROW = 100
+_LOOKS_EVERY = 64  # chunks, of 2 MB of text each
+FURTHEST_NS = 1 << 61  # as clock.py has it: a time beyond is damage, which is counted there
+_SPANS = (Lane.HOST, Lane.API, Lane.DEVICE)
+
+
+class Sieve:
+    """Keeps what lies in a part of the time, once a file turns out to be large."""
+
+    def __init__(self, text: Text, part: Part | None) -> None:
+        self.earliest_ns = self.first_ns = int(np.iinfo(np.int64).max)  # of all lanes; of spans
+        self.latest_ns = int(np.iinfo(np.int64).min)
+        self.misjudged = False  # an event came that shows that others were left out wrongly
+        self._text, self.part = text, part
+        self._seen = self._sifted = 0  # chunks
+        self._first_when_sifted_ns: int | None = None
+
+    def take(self, scanned: Scanned) -> None:
+        """Look at the chunk that was added last, and sift those that were not."""
+        self._note(scanned.chunks[-1][0])
+        if scanned.rows < MANY_ROWS:
+            return
+        if self.part is not None and self.first_ns < self.latest_ns:
+            scanned.left_out = self
+            self._first_when_sifted_ns = self._first_when_sifted_ns or self.first_ns
+            self.misjudged |= self.first_ns < self._first_when_sifted_ns - _BESIDE_NS
+            for chunk, _ in scanned.chunks[self._sifted :]:
+                self._sift(chunk, self.part)
+            self._sifted = len(scanned.chunks)
+        elif not len(scanned.chunks) % _LOOKS_EVERY:
+            self._must_have_room(scanned)
+
+    def _note(self, chunk: Chunk) -> None:
+        for lane, columns in chunk.lanes.items():
+            if lane >= Lane.PAIR or not len(columns["start"]):
+                continue
+            start = columns["start"]
+            start = start[(start != 0) & (np.abs(start) < FURTHEST_NS)]
+            if not len(start):
+                continue
+            self.earliest_ns = min(self.earliest_ns, int(start.min()))
+            self.latest_ns = max(self.latest_ns, int(start.max()))
+            if lane in _SPANS:
+                self.first_ns = min(self.first_ns, int(start.min()))
+
+    def _sift(self, chunk: Chunk, part: Part) -> None:
+        """Leave out what ends before the part or begins after it.
+
+        The first event seen so far began no earlier than the first of the file.
+        """
+        low = self.first_ns + part.from_ns - _BESIDE_NS
+        high = FURTHEST_NS if part.to_ns is None else self.first_ns + part.to_ns + _BESIDE_NS
+        for lane, columns in chunk.lanes.items():
+            if lane >= Lane.PAIR and lane != Lane.COUNTER:
+                continue
+            start = columns["start"]
+            end = start + np.maximum(columns["duration"], 0) if "duration" in columns else start
+            odd = (start == 0) | (np.abs(start) >= FURTHEST_NS)
+            kept = ((start <= high) & (end >= low)) | odd
+            if not kept.all():
+                rows = np.flatnonzero(kept)
+                chunk.lanes[lane] = {name: of_rows(c, rows) for name, c in columns.items()}
+
+    def _must_have_room(self, scanned: Scanned) -> None:
+        """OutOfMemory before the system ends this process without a word."""
+        from pinchpoint.importers.files.memory import may_have
+
+        if may_have(_ROOM_FOR_A_ROW * scanned.rows):
+            return
+        part_ms = max((self.latest_ns - self.first_ns) * MANY_ROWS // (2 * scanned.rows), 10**6)
+        raise OutOfMemory(
+            self._text.path,
+            hint=f"look at a part of it: --from 0ms --to {part_ms // 10**6}ms",
         )

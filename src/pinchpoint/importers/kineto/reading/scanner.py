@@ -28,6 +28,7 @@ from pinchpoint.importers.kineto.reading.scan import (
     Joiner,
     Scanned,
     Scanner,
+    Sieve,
     refuse_emptiness,
     scan_in_order,
     walk,
@@ -35,6 +36,7 @@ from pinchpoint.importers.kineto.reading.scan import (
 from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.importers.open import as_plain_file
 from pinchpoint.trace import Trace
+from pinchpoint.trace.window import Part
 
 # ------------------------------------------------------------------------------------------------
 # Scanning with the compiled scanner on two threads, while this one unpacks the file.
@@ -66,14 +68,19 @@ class _Team:
 
 
 def scan_in_parallel(
-    text: Text, rest: bytes, block_bytes: int, *, keeps_arguments: bool
+    text: Text,
+    rest: bytes,
+    block_bytes: int,
+    part: Part | None = None,
+    *,
+    keeps_arguments: bool,
 ) -> Scanned:
     """Scan a whole file."""
     team = _Team(keeps_arguments=keeps_arguments)
     repair = NativeScanner(
         keeps_arguments=keeps_arguments
     )  # for blocks that were scanned too early
-    joiner = Joiner(repair, THREADS)
+    joiner = Joiner(repair, THREADS, sieve=Sieve(text, part))
     blocks = Blocks(text, rest, block_bytes)
     ahead: deque[tuple[Block, Future[Early]]] = deque()
     with ThreadPoolExecutor(THREADS) as pool:
@@ -139,16 +146,21 @@ def scan_events(
     block_bytes: int | None = None,
     *,
     keeps_arguments: bool | None = None,
+    part: Part | None = None,
 ) -> Scanned:
-    """Scan the events of a file, with the arguments of host events if it begins as XLA's do."""
+    """Scan the events of a file, with the arguments of host events if it begins as XLA's do.
+
+    Of a large file, only what lies in the part and near it.
+    """
     block_bytes = block_bytes or BLOCK_BYTES[scanner]
     keeps = NAME_OF_XLA in rest if keeps_arguments is None else keeps_arguments
     if scanner == "native":
         if compiled_nesting is None:
             raise UsageError("this installation has no compiled scanner", hint="use 'plain'")
-        scanned = scan_in_parallel(text, rest, block_bytes, keeps_arguments=keeps)
+        scanned = scan_in_parallel(text, rest, block_bytes, part, keeps_arguments=keeps)
     else:
-        scanned = scan_in_order(PlainScanner(keeps_arguments=keeps), text, rest, block_bytes)
+        plain = PlainScanner(keeps_arguments=keeps)
+        scanned = scan_in_order(plain, text, rest, block_bytes, part)
     scanned.keeps_arguments = keeps
     return scanned
 
