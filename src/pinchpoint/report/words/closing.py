@@ -232,6 +232,7 @@ def _far_from_its_limit(report: Report) -> str | None:
     if far is None or far.limit_ns is None:
         return None
     why = f" It is slow because {far.known}." if far.known else ""
+    why += f" {far.instead}." if far.instead else ""
     return (
         f"{far.name} takes {duration(far.device_ns)} a step where {duration(far.limit_ns)} would"
         f" do: at its limit the step would be {duration(far.step_at_limit_ns)}.{why}"
