@@ -235,7 +235,7 @@ def test_cpu_time_sees_what_wall_time_on_a_busy_machine_cannot(tmp_path, machine
     _on_a_busy_machine(machine, 1.1)
     result = _ab(tmp_path, thresholds={"step_time_ms": 0.1})
     assert result.verdict == "regressed"
-    assert result.why.startswith("CPU time of a step worse by 10.1%, which wall time")
+    assert result.why.startswith("CPU time of a step worse by 10.1%; wall time")
     assert result.pairs_measured == 5  # it does not go on once that is known
 
 

@@ -83,3 +83,11 @@ def test_ids_sort_by_time_and_differ():
     assert len(set(ids)) == 50
     assert all(len(i) == 26 for i in ids)
     assert ids[0][:9] <= ids[-1][:9]
+
+
+def test_what_is_made_unasked_is_none_of_gits_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with start_session("run", {}):
+        assert (tmp_path / "pinchpoint-bench/.gitignore").read_text().endswith("\n*\n")
+    with start_session("run", {}, tmp_path / "asked/here"):
+        assert not (tmp_path / "asked/.gitignore").exists()

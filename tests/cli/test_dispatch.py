@@ -190,3 +190,16 @@ def test_orientation_imports_nothing_heavy(words):
 def test_version(capsys):
     assert cli(["--version"]) == 0
     assert capsys.readouterr().out.startswith("pinchpoint ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["export", "a.json", "--to", "speedscope"], "--output is missing"),
+        (["export", "a.json", "--to", "speedscope", "--output"], "--output requires an argument"),
+        (["compare", "a.json"], "B is missing"),
+    ],
+)
+def test_what_was_left_out_is_missing_and_needs_no_argument(words, said, capsys):
+    assert cli(words) == 2
+    assert said in capsys.readouterr().err

@@ -277,6 +277,21 @@ STRANGERS = {
         "printed by nvprof",
         "nsys profile",
     ),
+    "Ascend's cluster": (
+        b'{\n  "p2p": {\n    "step2": {\n',
+        "notes beside a recording of Ascend's profiler",
+        "trace_view.json",
+    ),
+    "nvprof's sums": (
+        b'"Time(%)","Time","Calls","Avg","Min","Max","Name"\n47.79,542.3,45,12.0,12.0,12.1,"k(int)"\n',
+        "printed by nvprof",
+        "nsys profile",
+    ),
+    "nvprof's sums of both kinds": (
+        b'"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n,%,ms,,ms,ms,ms,\n',
+        "printed by nvprof",
+        "nsys profile",
+    ),
     "key averages": (
         b"-------  -------\n   Name    Self CPU %      Self CPU\n",
         "sums by operator",

@@ -64,8 +64,9 @@ class Questions:
     def diagnose(self, file: str, max_chars: int = DEFAULT_CHARS) -> str:
         """Diagnose a recording: where a step's time goes, ranked findings with predicted gains.
 
-        JSON pinchpoint.report/1, cut to max_chars: tables go first, findings last. Times are
-        nanoseconds. Gains of different findings do not add up; together_ns is all of them.
+        JSON pinchpoint.report/1, cut to max_chars: tables go first, findings last, and left_out
+        counts what was cut: empty not_checked then rules nothing out. Times are nanoseconds. Gains
+        of different findings do not add up; together_ns is all of them.
         """
         _, report = self._read(file)
         return fitted(report, _bounded(max_chars))

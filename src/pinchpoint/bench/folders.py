@@ -21,6 +21,7 @@ from typing import Any
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.frozen import dataclass
 from pinchpoint.replacing import replacing
+from pinchpoint.run_folder.layout import make_home
 
 SESSION_SCHEMA = "bench.session/1"
 SESSION_FILE = "session.json"
@@ -107,6 +108,8 @@ def start_session(kind: str, asked: Mapping[str, Any], folder: Path | None = Non
     """A new folder for one measurement; UsageError if ``folder`` holds anything already."""
     where = folder or DEFAULT_PARENT / f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{_token()}"
     try:
+        if folder is None:
+            make_home(where.parent)
         where.mkdir(parents=True, exist_ok=True)
         must_be_free(where)
         (where / "runs").mkdir()  # two sessions cannot both succeed here

@@ -22,7 +22,7 @@ from pinchpoint.cli.help import commands, module_name, overview, start
 from pinchpoint.errors import OutOfMemory, PinchpointError, UsageError, is_out_of_memory
 
 if TYPE_CHECKING:
-    from cyclopts import App
+    from cyclopts import App, CycloptsError
 
 EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -131,9 +131,19 @@ def _parsed(name: str, words: list[str]) -> int:
             words, exit_on_error=False, print_error=False, result_action="return_value"
         )
     except CycloptsError as error:
-        text = " ".join(str(error).split())
+        text = _missing(error) or " ".join(str(error).split())
         raise UsageError(text, hint=f"pinchpoint {name} --help") from None
     return int(code or 0)
+
+
+def _missing(error: "CycloptsError") -> str | None:
+    """That something was left out, where the parser says of it that it requires an argument."""
+    from cyclopts import MissingArgumentError
+
+    one = error.argument
+    if not isinstance(error, MissingArgumentError) or one is None or error.keyword or one.tokens:
+        return None
+    return f"{one.name} is missing" if str(error).rstrip().endswith("an argument.") else None
 
 
 def _module(name: str) -> ModuleType:

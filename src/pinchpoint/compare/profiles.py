@@ -259,7 +259,7 @@ def _calls_a_step(trace: Trace) -> Counter[str]:
 
 def doubts(doubt: str | None) -> tuple[str, ...]:
     """What it means for the changes."""
-    said = f"{doubt}: if these are different programs, the changes below say nothing"
+    said = f"{doubt}: what differs between two programs is no effect of a change"
     return (said,) if doubt else ()
 
 

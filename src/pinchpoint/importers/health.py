@@ -146,7 +146,9 @@ FACTS: dict[str, FactKind] = {
         "known",
     ),
     "counters-missing": FactKind(
-        Severity.WARNING, "profiled launches without a single number were left as they are"
+        Severity.WARNING,
+        "profiled launches have no number: ncu failed on them, or knows none of the metrics that "
+        "it was asked for",
     ),
     "tables-empty": FactKind(Severity.NOTE, "tables of the export are there and have no rows"),
     "names-missing": FactKind(

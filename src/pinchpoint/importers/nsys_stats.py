@@ -52,7 +52,10 @@ NOT_READ = ""
 _NS = {"ns": 1, "nsec": 1, "us": 10**3, "μs": 10**3, "usec": 10**3, "ms": 10**6, "msec": 10**6,
        "s": 10**9, "sec": 10**9}  # fmt: skip
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20}
-_HEADER = regex(r'^"?(Start ?\(\w+\)"?,|Time ?\(%\)"?,|Total ?\(\w+\)"?,"?Count|Count"?,"?Avg)')
+# The header that nvprof prints has a column "Time" beside "Time(%)".
+_HEADER = regex(
+    r'^"?(Start ?\(\w+\)"?,|Time ?\(%\)"?,(?!"?Time"?,)|Total ?\(\w+\)"?,"?Count|Count"?,"?Avg)'
+)
 _UNIT = regex(r"^(.*?) ?\((.+)\)$")
 _ENDS = {
     "Host": MemoryKind.HOST, "Device": MemoryKind.DEVICE, "Array": MemoryKind.ARRAY,

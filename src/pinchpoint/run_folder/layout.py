@@ -43,3 +43,13 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Write the whole document or nothing: a reader never sees half of it. Raises OSError."""
     with replacing(path) as beside:
         beside.write_text(json.dumps(document, indent=1, allow_nan=False), encoding="utf-8")
+
+
+def make_home(home: Path) -> None:
+    """The folder that results go into unasked; a new one is none of the files that git asks about.
+
+    Raises OSError.
+    """
+    if not home.is_dir():
+        home.mkdir(parents=True, exist_ok=True)
+        (home / ".gitignore").write_text("# made by pinchpoint\n*\n")

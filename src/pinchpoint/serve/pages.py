@@ -28,7 +28,7 @@ from pinchpoint.report.pages import compare as compare_page
 from pinchpoint.report.pages.result import blocks
 from pinchpoint.report.plain import plain
 from pinchpoint.report.quantity import duration, quantity, rate, size, slower_or_faster
-from pinchpoint.report.words.fix import fix_sentence, fixed_words
+from pinchpoint.report.words.fix import fix_sentence, gone_words
 from pinchpoint.run_folder.notes import note_of
 from pinchpoint.serve.history import Listed, Program, by_job, programs
 from pinchpoint.serve.index import Index, current
@@ -153,7 +153,7 @@ def _listed(
         "gain": summary.first_gain if summary else "",
         "problem": summary.problem if summary else "",
         "unread": summary is None,
-        "fix": f"{fixed_words(run.fix)} went: {fix_sentence(run.fix)}" if run.fix else "",
+        "fix": f"{gone_words(run.fix)}: {fix_sentence(run.fix)}" if run.fix else "",
         "note": plain(note_of(root / run.recording.name), _NAME_LIMIT),
         "ranks": [_row(rank, base) for rank in ranks],
     }

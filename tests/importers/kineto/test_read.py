@@ -88,3 +88,13 @@ def test_what_is_described_is_not_asked_of_launches(tmp_path):
     assert [d.multiprocessors for d in load(written(tmp_path / "a.json.gz", document)).devices] == [
         40
     ]
+
+
+@pytest.mark.parametrize(("inputs", "known"), [([[], []], False), ([[], [[2, 3]]], True)])
+def test_empty_shapes_of_all_operators_are_none(tmp_path, inputs, known):
+    events = [
+        complete(f"aten::op{i}", "Operator", 10 * i, 5, **{"Input dims": dims})
+        for i, dims in enumerate(inputs)
+    ]
+    host = load(written(tmp_path / "a.json.gz", {"traceEvents": events})).host_ops
+    assert [host.value("shapes", i) is not None for i in range(2)] == [known, known]

@@ -26,6 +26,14 @@ def test_what_is_cut_from_a_table_is_counted():
     assert len(table.rows) < 2
 
 
+def test_what_is_cut_is_counted_and_findings_keep_what_confirms_them():
+    whole = full_report()
+    report = decode(fitted(whole, 5_600).encode())
+    assert report.left_out["not_checked"] == len(whole.not_checked) - len(report.not_checked) > 0
+    assert [f.confirm for f in report.findings] == [f.confirm for f in whole.findings]
+    assert decode(fitted(whole, 10**9).encode()).left_out == {}
+
+
 def test_too_small_says_how_much_it_takes():
     with pytest.raises(UsageError, match="the least that can be said takes") as caught:
         fitted(full_report(), 100)

@@ -101,8 +101,12 @@ def test_the_mean_that_gains_count_from_is_said_where_it_is_another():
     said = diagnose(now_and_then("checkpoint", (3, 8, 13), steps=16))
     steps = replace_fields(said.steps, base_ns=25_000_000)
     sentence = step_sentence(replace_fields(said, steps=steps))
-    assert "ms on average without the profiler (counted as 25.0), 30.0 in the trace" in sentence
+    assert (
+        "ms on average without the profiler (gains count from 25.0), 30.0 in the trace" in sentence
+    )
     assert sentence.endswith("the few recorded steps differ much")
     page = static.render(replace_fields(said, steps=steps))
-    assert "(<b>counted as 25.0</b>), 30.0 in the trace" in page
-    assert page.index("counted as") < page.index("Two kinds" if "Two kinds" in page else "Most")
+    assert "(<b>gains count from 25.0</b>), 30.0 in the trace" in page
+    assert page.index("gains count from") < page.index(
+        "Two kinds" if "Two kinds" in page else "Most"
+    )

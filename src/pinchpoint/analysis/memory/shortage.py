@@ -211,7 +211,10 @@ def _consequence(history: "History", failure: "Failure") -> str:
     needed, limit = needed_bytes(failure), failure.limit_bytes
     words = [f"the step needs {size(needed)}, {size(limit)} could be reserved"]
     if failure.capped:
-        words[0] += " (a limit of the process: the device had room)"
+        words[0] += (
+            " (the process limits itself, as by set_per_process_memory_fraction; the device had"
+            " room: raise the limit first)"
+        )
     if failure.forecast is not None and failure.forecast.scale > 1:
         words.append(
             f"it allocates {failure.forecast.scale:.2f} × what the last step that fitted did"

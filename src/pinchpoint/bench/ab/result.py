@@ -63,6 +63,7 @@ class AbResult(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     decided_by: tuple[str, ...] = ()  # measures that decided where a gated wall time could not
+    decided: str = ""  # what these say
     advice: tuple[str, ...] = ()  # what would decide, where the verdict is inconclusive
     runs: tuple[RunMetrics, ...] = ()
     env_sha256: str | None = None
@@ -90,10 +91,10 @@ def result_of(
     ]
     undoubted = [m for m in gated if _every_pair_agrees(m, pairs, measures[m.name])]
     verdict, why = _verdict(gated, excluded, len(pairs), undoubted)
-    quiet = None
+    quiet, decided = None, ""
     if verdict == "inconclusive":
         quiet = decide_quietly(good, decisions, measures, looks)
-        verdict, why = _by_quiet_measures(quiet, measures, why)
+        verdict, decided, why = _by_quiet_measures(quiet, measures, why)
     return AbResult(
         session_id=options.session_id,
         bench_id=options.bench_id,
@@ -109,6 +110,7 @@ def result_of(
         warnings=(*warnings, *_warnings(pairs, gated, measures)),
         notes=_notes(good, gated),
         decided_by=quiet.by if quiet else (),
+        decided=decided,
         advice=advice(decisions, good) if verdict == "inconclusive" else (),
         runs=tuple(run for pair in pairs for run in pair),
         env_sha256=options.env_sha256,
@@ -182,19 +184,17 @@ def _verdict(
 
 def _by_quiet_measures(
     found: QuietDecision, measures: Mapping[str, Measure], why: str
-) -> tuple[str, str]:
-    """What the quiet measures say where wall time is open; it is said that they do."""
+) -> tuple[str, str, str]:
+    """The verdict of the quiet measures where wall time is open, what they say, and all of why."""
     said = ", ".join(
         f"{measures[name].label} {_worse_or_not(found.decisions[name])}" for name in found.by
     )
-    if found.verdict == "regressed":
-        return "regressed", f"{said}, which wall time here cannot tell ({why})"
-    if found.verdict == "pass":
-        return "pass", f"{said}; wall time here cannot tell ({why})"
+    if found.verdict in ("regressed", "pass"):
+        return found.verdict, said, f"{said}; wall time here cannot tell ({why})"
     open_ones = ", ".join(
         f"{measures[n].label} {signed(d.estimate_ratio)}" for n, d in found.decisions.items()
     )
-    return "inconclusive", f"{why}; {open_ones}" if open_ones else why
+    return "inconclusive", "", f"{why}; {open_ones}" if open_ones else why
 
 
 def _worse_or_not(decision: Decision) -> str:

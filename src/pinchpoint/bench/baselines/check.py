@@ -265,7 +265,8 @@ def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem
     verdict = found.verdict or item.verdict
     why = f"side by side with the base: {signed(found.estimate_ratio)}"
     if verdict == "inconclusive" and ab.decided_by and item.name in TIMES:
-        verdict, why = ab.verdict, f"side by side with the base: {ab.why}"
+        verdict = ab.verdict
+        why = f"side by side with the base {ab.decided or ab.why}; wall time here cannot tell"
     elif verdict == "inconclusive":
         why = f"{why}, which {found.pairs} pairs here cannot tell"
     else:
@@ -315,11 +316,19 @@ def overall(items: tuple[CheckItem, ...]) -> tuple[str, str]:
     ):
         bad = [i for i in failing if i.verdict == verdict]
         if bad:
-            return said, "; ".join(f"{i.label}: {i.why}" for i in bad)
+            return said, _reasons(bad)
     warned = [i for i in items if i.gate == "warn" and i.verdict in ("regressed", "suspect")]
     if warned:
-        return "warned", "; ".join(f"{i.label}: {i.why}" for i in warned)
+        return "warned", _reasons(warned)
     return "pass", f"{len(failing)} gated measures are as before" if failing else "nothing is gated"
+
+
+def _reasons(items: Sequence[CheckItem]) -> str:
+    """One reason a measure; those that share one are named together."""
+    labels: dict[str, list[str]] = {}
+    for item in items:
+        labels.setdefault(item.why, []).append(item.label)
+    return "; ".join(f"{' and '.join(names)}: {why}" for why, names in labels.items())
 
 
 def _unknown(name: str, entry: Entry) -> Measure:

@@ -22,6 +22,7 @@ from pinchpoint.run_folder.layout import (
     STEPS_SUFFIX,
     TRACES,
     VALUES,
+    make_home,
     write_json,
 )
 
@@ -70,7 +71,7 @@ def new_run_folder(wanted: Path | None, label: str, *, shared: bool = False) -> 
 
 def _made_unused(path: Path) -> Path:
     """A new folder of this name, or with a number: several runs may start at the same moment."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_home(path.parent)
     for candidate in chain([path], (path.with_name(f"{path.name}-{n}") for n in count(2))):
         with suppress(FileExistsError):
             candidate.mkdir()

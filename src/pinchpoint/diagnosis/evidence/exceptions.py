@@ -133,7 +133,7 @@ def sentence(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> str:
     said = takes_more(mean, cause)
     return (
         f"{said[:1].upper()}{said[1:]}: {what_it_is(cause)}{where},"
-        f" {duration(cause.ns_per_step)} of the mean step"
+        f" {duration(cause.ns_per_step)} of the mean recorded step"
     )
 
 

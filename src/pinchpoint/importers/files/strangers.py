@@ -55,7 +55,8 @@ _TITLE = regex(rb"<title[^>]*>\s*([^<]{1,60}?)\s*</title", re.IGNORECASE)
 # What torch_npu writes beside its traces: how it was set up, and sums of communication.
 _BESIDE_ASCEND = regex(
     rb'\{\s*"(config"\s*:\s*\{\s*"(common|experimental)_config"|ENV_VARIABLES"|distributed_args"'
-    rb'|parallel_group_info"|step\d*"\s*:\s*\{\s*"(p2p|collective)")'
+    rb'|parallel_group_info"|step\d*"\s*:\s*\{\s*"(p2p|collective)"'
+    rb'|(p2p|collective)"\s*:\s*\{\s*"step\d*")'
 )
 # Records behind length and checksum; the first has the version: field 3 behind the time, field 1.
 _TENSORBOARD = regex(rb"[\x01-\xff]\x00{7}.{4}\x09.{8}\x1a.brain\.Event:", re.DOTALL)
@@ -237,7 +238,11 @@ _LOOKS: tuple[Callable[[Path, bytes], Answer | None], ...] = (
 # Text that other tools print, by a line of it.
 _PRINTED = (
     (
-        regex(rb"^==\d+== (NVPROF is|Profiling|Generated|Warning)", re.MULTILINE),
+        regex(
+            rb"^==\d+== (NVPROF is|Profiling|Generated|Warning)"
+            rb'|^("?Type"?,)?"?Time(\(%\))?"?,"?Time"?,"?Calls"?,"?Avg',
+            re.MULTILINE,
+        ),
         "printed by nvprof, which NVIDIA replaced by Nsight Systems",
         "record again: nsys profile --export sqlite COMMAND, or pinchpoint run COMMAND",
     ),

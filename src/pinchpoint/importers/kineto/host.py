@@ -141,11 +141,22 @@ def _host_ops(sources: Sources, spans: Spans, given: dict[str, Array]) -> Table:
     out["sequence"] = spans.of(take(Lane.HOST, "sequence"))
     missing["sequence"] = out["sequence"] < 0
     shapes = sources.columns.take_or(Lane.HOST, "shapes", "shapes_2021")
-    out["shapes"], missing["shapes"] = interned.json(spans.of(shapes))
+    shapes = spans.of(shapes)
+    out["shapes"], missing["shapes"] = interned.json(shapes)
+    if _all_empty(sources, shapes):
+        missing["shapes"] = np.ones(len(shapes), np.bool_)
     for column in ("dtypes", "strides", "values"):
         out[column], missing[column] = interned.json(spans.of(take(Lane.HOST, column)))
     out["event"] = spans.of(take(Lane.HOST, "event"))
     return table("host_ops", out | _rank(sources, len(spans.start)), missing)
+
+
+def _all_empty(sources: Sources, shapes: Array) -> bool:
+    """Whether shapes were not recorded: PyTorch 1.8 then writes a list without elements for all."""
+    text = int(shapes.max(initial=-1))
+    if text < 0 or sources.interned.texts[text].strip() != b"[]":
+        return False
+    return bool(np.all((shapes == text) | (shapes < 0)))
 
 
 def _rank(sources: Sources, rows: int) -> dict[str, Array]:

@@ -1,9 +1,10 @@
 """The document cut to a size, for readers that take only so much: assistants, chat, logs.
 
 What goes first is what can be asked for again: roofline points, the critical path, rows of tables,
-then what to record for causes that were not checked, then evidence. Findings, verdict and breakdown
-stay. What was cut from a table is counted in its ``rows_left_out``; ``pinchpoint show FILE
-FINDING`` gives a finding whole.
+then what to record for causes that were not checked, rules that found nothing, causes that were not
+checked, and evidence. Findings with their fixes and how to confirm them, verdict and
+breakdown stay. What was cut from a table is counted in its ``rows_left_out``, all else in
+``left_out``; ``pinchpoint show FILE FINDING`` gives a finding whole.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,8 +22,10 @@ _ROWS = (20, 5, 1)  # of each table, one after the other until it fits
 def fitted(report: Report, most_chars: int) -> str:
     """Compact JSON of at most ``most_chars`` characters; UsageError where that is too few."""
     text = ""
-    for smaller in _ever_smaller(clean(report)):
-        text = encoded(smaller).decode()
+    whole = clean(report)
+    for smaller in _ever_smaller(whole):
+        cut = msgspec.structs.replace(smaller, left_out=_left_out(whole, smaller))
+        text = encoded(cut).decode()
         if len(text) <= most_chars:
             return text
     raise UsageError(
@@ -39,10 +42,27 @@ def _ever_smaller(report: Report) -> Iterator[Report]:
         tables = {id_: _shortened(table, rows) for id_, table in report.tables.items()}
         report = msgspec.structs.replace(report, tables=tables)
         yield report
-    cuts: tuple[Callable[[Report], Report], ...] = (_no_tables, _short_answers, _no_evidence)
+    cuts: tuple[Callable[[Report], Report], ...] = (
+        *(_no_tables, _short_answers, _no_clear, _no_reasons, _no_answers, _no_evidence),
+    )
     for cut in cuts:
         report = cut(report)
         yield report
+
+
+_COUNTED = ("not_checked", "not_shown", "clear", "not_applicable", "tables", "ladder")
+
+
+def _left_out(whole: Report, smaller: Report) -> dict[str, int]:
+    """Entries of each field that were cut; of findings, pieces of evidence."""
+    found = {name: len(getattr(whole, name)) - len(getattr(smaller, name)) for name in _COUNTED} | {
+        "evidence": _pieces_of_evidence(whole) - _pieces_of_evidence(smaller)
+    }
+    return {name: count for name, count in found.items() if count}
+
+
+def _pieces_of_evidence(report: Report) -> int:
+    return sum(len(finding.evidence) for finding in report.findings)
 
 
 def _shortened(table: ResultTable, most: int) -> ResultTable:
@@ -62,11 +82,21 @@ def _short_answers(report: Report) -> Report:
     return msgspec.structs.replace(report, not_checked=not_checked, steps=steps)
 
 
+def _no_clear(report: Report) -> Report:
+    return msgspec.structs.replace(report, clear=(), not_applicable=())
+
+
+def _no_reasons(report: Report) -> Report:
+    not_checked = tuple(msgspec.structs.replace(i, why="") for i in report.not_checked)
+    return msgspec.structs.replace(report, not_checked=not_checked)
+
+
 def _no_evidence(report: Report) -> Report:
     findings = tuple(
-        msgspec.structs.replace(f, evidence=(), rows=(), confirm="", code=None)
-        for f in report.findings
+        msgspec.structs.replace(f, evidence=(), rows=(), code=None) for f in report.findings
     )
-    return msgspec.structs.replace(
-        report, findings=findings, not_checked=(), not_shown=(), clear=(), fix_ladder=None
-    )
+    return msgspec.structs.replace(report, findings=findings)
+
+
+def _no_answers(report: Report) -> Report:
+    return msgspec.structs.replace(report, not_checked=(), not_shown=(), fix_ladder=None)

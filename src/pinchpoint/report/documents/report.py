@@ -283,6 +283,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     critical_path: CriticalPathInfo | None = None  # null: the recording cannot be replayed
     queue: QueueInfo | None = None  # null: launches and device work are not linked
     run: RunInfo | None = None  # null: the whole run was not looked at
+    left_out: dict[str, int] = {}  # entries that were cut to fit a size, by field; see --max-chars
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):

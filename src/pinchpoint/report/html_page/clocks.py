@@ -103,7 +103,7 @@ def _step(report: Report) -> tuple[str, str, str]:
     figure = in_run(base_ns, base_ns) if alone else duration(base_ns)
     said = steps_words.step_sentence(report) or ""
     if base_ns and figure not in said:  # a range stands in its place
-        figure = f"counted as {in_unit(base_ns, time_unit(base_ns))}"
+        figure = f"gains count from {in_unit(base_ns, time_unit(base_ns))}"
     before, shown, after = said.partition(figure)
     return before, shown, after
 

@@ -15,7 +15,7 @@ from pinchpoint.report.pages.ladder import ladder_block
 from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.report.pages.report import finding_block, report_page
 from pinchpoint.report.quantity import duration, span, time_unit
-from pinchpoint.report.words.fix import fix_sentence, fixed_words
+from pinchpoint.report.words.fix import fix_sentence, gone_words
 
 ASKED_BY_JUPYTER = "_repr_html_"
 MOST_FINDINGS = 5  # in one cell; the report has all
@@ -56,7 +56,7 @@ def render_ranks(report: RanksReport) -> str:
 def render_fix(outcome: FixOutcome) -> str:
     """Whether a fix worked."""
     said = Text(fix_sentence(outcome), "strong")
-    return in_notebook(Page((Title(fixed_words(outcome)), said, fix_ladder(outcome))))
+    return in_notebook(Page((Title(gone_words(outcome)), said, fix_ladder(outcome))))
 
 
 def render_finding(finding: Finding) -> str:

@@ -3,6 +3,7 @@
 import shlex
 from itertools import groupby
 from pathlib import PurePath
+from textwrap import shorten
 
 from pinchpoint.compare.changed_rows import ChangedRow
 from pinchpoint.compare.gates import Gated
@@ -19,7 +20,7 @@ from pinchpoint.report.pages.result import (
     table,
 )
 from pinchpoint.report.quantity import duration, relative
-from pinchpoint.report.words.fix import cannot_tell, fix_sentence, fixed_words, to_tell
+from pinchpoint.report.words.fix import cannot_tell, fix_sentence, gone_words, to_tell
 
 ROWS = 15  # changes on a screen; the document has all
 _SIDE_BY_SIDE = 'pinchpoint bench ab -- "COMMAND A" "COMMAND B"'  # each as it is started
@@ -64,12 +65,12 @@ def _next(found: ProfileComparison) -> str:
 def _answer(found: ProfileComparison) -> str:
     if found.fix is None:
         return ""
-    gone = fixed_words(found.fix)
+    gone = gone_words(found.fix)
     said = fix_sentence(found.fix)
     if not gone:
         return f"{said[:1].upper()}{said[1:]}"
     reversed_ = found.fix.said == "did not help"
-    return f"{gone} went: {said}{'. If B is the earlier version, name it first' * reversed_}"
+    return f"{gone}: {said}{'. If B is the earlier version, name it first' * reversed_}"
 
 
 def _name(path: str) -> str:
@@ -247,12 +248,21 @@ def _worth(found: ProfileComparison) -> list[Table]:
     ]
 
 
+_SENTENCE = 118  # characters of a finding in one row; a longer cell would lose its middle
+_REPORTED = {"appeared": "of B only", "went": "of A only", "stayed": "of both"}
+
+
 def _findings(found: ProfileComparison) -> list[Table]:
     if not found.findings:
         return []
     told = set() if cannot_tell(found) else {c.id for c in found.causes}
     rows = tuple(
-        (f"{f.id}: {f.summary}", f.change, _time(f.a_cost_ns), _time(f.b_cost_ns))
+        (
+            shorten(f"{f.id}: {f.summary}", _SENTENCE, placeholder=" …"),
+            _REPORTED[f.change],
+            _time(f.a_cost_ns),
+            _time(f.b_cost_ns),
+        )
         for f in found.findings
         if f.id not in told
     )
@@ -260,7 +270,7 @@ def _findings(found: ProfileComparison) -> list[Table]:
         [
             table(
                 "findings" if not told else "other findings",
-                ("", "in B it", "cost in A", "cost in B"),
+                ("", "reported", "cost in A", "cost in B"),
                 rows,
             )
         ]

@@ -99,9 +99,9 @@ def _without_prediction(outcome: FixOutcome) -> str:
     return _ENDS[outcome.said]
 
 
-def fixed_words(outcome: FixOutcome) -> str:
-    """Which findings went, in words; empty where that is not known."""
+def gone_words(outcome: FixOutcome) -> str:
+    """``sync-in-loop and host-hotspot are gone``; empty where it is not known what went."""
     if not outcome.fixed:
         return ""
     *others, last = outcome.fixed
-    return f"{', '.join(others)} and {last}" if others else last
+    return f"{', '.join(others)} and {last} are gone" if others else f"{last} is gone"

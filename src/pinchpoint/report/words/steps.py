@@ -87,7 +87,8 @@ def _only_a_range(
     trace = in_unit(recorded, unit) if unit == time_unit(recorded) else duration(recorded)
     return (
         f"A step takes {span(*limits, unit)} {unit}{' on average' * mean} without the profiler"
-        f" (counted as {in_unit(base, unit)}), {trace} in the trace; {steps.unprofiled_not_closer}"
+        f" (gains count from {in_unit(base, unit)}), {trace} in the trace;"
+        f" {steps.unprofiled_not_closer}"
     )
 
 

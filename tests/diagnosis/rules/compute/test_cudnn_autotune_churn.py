@@ -7,10 +7,10 @@ from program import Program
 TRIES, CONVOLUTIONS = 5, 4
 
 
-def convolving(*, tries=TRIES, operator="aten::conv2d"):
+def convolving(*, tries=TRIES, operator="aten::conv2d", steps=6):
     """Convolutions of 200 us; a search runs each candidate once more and waits for it."""
     p = Program()
-    for _ in p.steps(6):
+    for _ in p.steps(steps):
         for _ in range(CONVOLUTIONS):
             with p.row(operator), p.row("aten::cudnn_convolution"):
                 for _ in range(tries):
@@ -58,3 +58,10 @@ def test_a_new_shape_costs_its_plan_without_the_search_too(predicted, waited_us)
                 p.kernel("implicit_gemm", 200)
     after_ns = predicted(p.trace(), "cudnn-autotune-churn")
     assert after_ns == pytest.approx(NEW_SHAPE_NS + 100e3, rel=0.1)
+
+
+def test_a_single_pass_does_not_tell_every_step(outcome):
+    (finding,) = outcome("cudnn-autotune-churn", convolving(steps=1)).findings
+    assert "as a first pass always does" in finding.summary
+    (finding,) = outcome("cudnn-autotune-churn", convolving()).findings
+    assert "in every step" in finding.summary

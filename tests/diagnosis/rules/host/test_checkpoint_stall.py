@@ -31,7 +31,7 @@ def test_spreads_the_save_over_the_steps(outcome):
 
 def test_says_how_often(outcome):
     (finding,) = outcome("checkpoint-stall", saving(SAVE)).findings
-    assert "every 4 steps, for 10.0 ms of the mean step" in finding.summary
+    assert "every 4 steps, for 10.0 ms of the mean recorded step" in finding.summary
 
 
 def test_once_is_no_frequency(outcome):

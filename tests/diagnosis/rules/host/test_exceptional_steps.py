@@ -36,7 +36,7 @@ def test_names_the_place_the_time_and_how_often(outcome):
     (finding,) = outcome("exceptional-steps", now_and_then("python", (3, 8, 13), steps=16)).findings
     assert finding.summary == (
         "Every 5 steps one takes up to 100 ms more than usual: host runs Python in rebuild_index"
-        " (prepare.py:3), 18.0 ms of the mean step"
+        " (prepare.py:3), 18.0 ms of the mean recorded step"
     )
     said = {fact.what: fact.value for fact in finding.evidence}
     assert said["mean step without it"] == pytest.approx(12 * MS, rel=0.01)  # 30 - 18

@@ -80,7 +80,10 @@ def test_other_host_time_is_no_wait(outcome, names):
 def test_a_loader_that_no_range_names(outcome):
     names = ("torch/utils/data/dataloader.py(700): __next__", GET, ACQUIRE)
     (finding,) = outcome("host-waits", batching(names)).findings
-    assert "30.0 ms of each step in collect (server.py:60) for its next batch" in finding.summary
+    assert (
+        "30.0 ms of each recorded step in collect (server.py:60) for its next batch"
+        in finding.summary
+    )
 
 
 def test_waits_for_the_device_but_for_the_end_of_the_step(outcome):
@@ -93,7 +96,7 @@ def test_waits_for_the_device_but_for_the_end_of_the_step(outcome):
         p.kernel("work", 5_000)
         p.sync()
     (finding,) = outcome("host-waits", p.trace()).findings
-    assert "5.00 ms of each step in choose (model.py:3) for the device" in finding.summary
+    assert "5.00 ms of each recorded step in choose (model.py:3) for the device" in finding.summary
 
 
 def test_a_wait_that_the_device_hides_costs_nothing(ranked):

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 import pinchpoint as pp
-from analysis.launches import CLOCK, COMPUTE, DRAM, MEMORY, add_launches, launch, profiled
+from analysis.launches import CLOCK, COMPUTE, DRAM, MEMORY, TIME, add_launches, launch, profiled
 from builders import TraceBuilder
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.diagnosis.registry import ask, rules
 
 DATA = Path(__file__).parents[3] / "data/ncu"
+WAVES = "launch__waves_per_multiprocessor"
 KERNEL_RULES = sorted(id_ for id_ in rules() if id_.startswith("kernel-"))
 
 
@@ -84,3 +85,10 @@ def test_with_a_timeline_the_gain_is_replayed():
     (best, *_) = diagnose(trace).found
     assert best.id == "kernel-uncoalesced"
     assert best.saving_ns == pytest.approx(405_000, rel=0.1)
+
+
+def test_without_durations_no_cost_is_told():
+    launched = launch("my_gemm_kernel", metrics={COMPUTE: 20.0, MEMORY: 20.0, WAVES: 1.1})
+    del launched["metrics"][TIME]
+    finding = ask(rules()["kernel-tail-effect"], profiled(launched)).findings[0]
+    assert finding.consequence == "of unknown size: no duration was collected"

@@ -15,7 +15,7 @@ WAITS_MS, WORK_MS = [20.0] * 6, 2.0
 )
 def test_says_who_prepares_the_batch_and_what_waiting_costs(outcome, workers, doing):
     (finding,) = outcome("dataloader-starved", loading(WAITS_MS, workers=workers)).findings
-    assert finding.summary == f"The training thread {doing}, 20.0 ms of each step"
+    assert finding.summary == f"The training thread {doing}, 20.0 ms of each recorded step"
     assert finding.cost_ns_per_step == 20_000_000
 
 

@@ -80,7 +80,9 @@ def check(trace: Trace) -> Iterator[Found]:
     ):  # not more than the step that is shown has
         exposed = min(exposed, typical)
     yield Found(
-        summary=f"Collectives take {duration(exposed)} of each step while nothing is computed",
+        summary=(
+            f"Collectives take {duration(exposed)} of each recorded step while nothing is computed"
+        ),
         evidence=(Evidence("exposed communication", exposed, "ns per step"), *work.evidence),
         cost_ns_per_step=exposed,
         saving_ns_per_step=(round(LEAST_WON_RATIO * exposed), round(MOST_WON_RATIO * exposed)),

@@ -65,7 +65,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"Collectives of the {backend} backend run on the host,"
-            f" {duration(spans.ns_per_step)} of each step"
+            f" {duration(spans.ns_per_step)} of each recorded step"
         ),
         evidence=(
             *spans.evidence,

@@ -69,7 +69,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"Rows are added by index in {counted(work.count, 'kernel')} a step,"
-            f" {duration(took)} of each step:"
+            f" {duration(took)} of each recorded step:"
             f" {1 / left:.1f} times what the same additions take at"
             " targets that differ"
         ),

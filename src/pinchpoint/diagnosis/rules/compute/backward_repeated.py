@@ -56,7 +56,7 @@ def check(trace: Trace) -> Iterator[Found]:
         summary=(
             f"Nodes of the backward pass run {runs.times:.3g} × a step"
             f"{f' in {place}' if place else ''}, gradients added up:"
-            f" {duration(work.ns_per_step)} of each step after their first run"
+            f" {duration(work.ns_per_step)} of each recorded step after their first run"
         ),
         evidence=(
             Evidence("runs of a node", round(runs.times, 2), "per step"),

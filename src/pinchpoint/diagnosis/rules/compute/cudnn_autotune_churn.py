@@ -24,6 +24,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, parents, within
 from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, ScaleHostSpans
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, named
 from pinchpoint.diagnosis.finding import Evidence, Found
@@ -72,7 +73,7 @@ def check(trace: Trace) -> Iterator[Found]:
     tried = launched[_repeats(ops.filled("host_op", len(host))[launched])]
     yield Found(
         summary=(
-            f"Convolutions search for their algorithm in every step: {duration(mean)} of host"
+            f"Convolutions search for their algorithm {_when(trace)}: {duration(mean)} of host"
             f" time each, with {len(own) / len(spans.rows):.1f} waits"
         ),
         evidence=(
@@ -89,6 +90,12 @@ def check(trace: Trace) -> Iterator[Found]:
         fix="Turn the search off, or keep to a few input sizes",
         hint="torch.backends.cudnn.benchmark = False",
     )
+
+
+def _when(trace: Trace) -> str:
+    if len(steps(trace)) > 1:
+        return "in every step"
+    return "in all that was recorded, as a first pass always does"
 
 
 def _around(trace: Trace, rows: np.ndarray, inner: np.ndarray) -> np.ndarray:

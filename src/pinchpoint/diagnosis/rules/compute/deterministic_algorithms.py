@@ -62,7 +62,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             "Deterministic algorithms are on: additions by index are sorted and done in order,"
-            f" {work.count:.0f} kernels and {duration(work.ns_per_step)} of each step"
+            f" {work.count:.0f} kernels and {duration(work.ns_per_step)} of each recorded step"
         ),
         evidence=(*work.evidence, Evidence("operator that sorts", "aten::index_put_", "")),
         cost_ns_per_step=work.ns_per_step,

@@ -57,7 +57,8 @@ def check(trace: Trace) -> Iterator[Found]:
         yield Found(
             summary=(
                 f"{one.name} makes a tensor of {size(inside)} in between, and reads and returns"
-                f" {size(outside)}: {duration(one.work.ns_per_step)} of each step{also} where one"
+                f" {size(outside)}: {duration(one.work.ns_per_step)}"
+                f" of each recorded step{also} where one"
                 f" pass would take {duration(one.needs_ns)}"
             ),
             evidence=one.evidence_with(huge),

@@ -70,7 +70,8 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"Rows whose index repeats are added one by one in {counted(work.count, 'kernel')} a"
-            f" step, {duration(work.ns_per_step)} of each step and {times:.0f} times what atomic"
+            f" step, {duration(work.ns_per_step)}"
+            f" of each recorded step and {times:.0f} times what atomic"
             " additions take"
         ),
         evidence=(

@@ -99,7 +99,8 @@ def _found(trace: Trace, padding: Padding) -> Found | None:
     return Found(
         summary=(
             f"{100 * padding.real_ratio:.0f} % of {rows} × {width} positions hold {what}"
-            f" (mean length {mean:.0f}, longest {longest}); {duration(total)} of each step compute"
+            f" (mean length {mean:.0f}, longest {longest}); {duration(total)}"
+            " of each recorded step compute"
             " on all of them"
         ),
         evidence=(

@@ -73,7 +73,8 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"{work.count:.0f} kernels a step do the forward pass again in backward,"
-            f" {duration(work.ns_per_step)} of each step; {what}: {100 * used:.0f} % of the"
+            f" {duration(work.ns_per_step)}"
+            f" of each recorded step; {what}: {100 * used:.0f} % of the"
             " device's"
         ),
         evidence=(*work.evidence, Evidence(what, round(used, 3), "ratio")),

@@ -39,7 +39,6 @@ from pinchpoint.trace import DeviceKind, Trace
 RULE = Rule(
     needs=("device_ops",),
     record=Record("a recording with the grids of kernels, and a device whose size is known"),
-    confirm='pinchpoint bench ab -- "./program" "./program_grid"',
 )
 
 # Of the multiprocessors: four blocks on an H100. Kernels of libraries that reduce over many rows

@@ -63,7 +63,7 @@ def check(trace: Trace) -> Iterator[Found]:
         summary=(
             f"Attention stores {queries} × {keys} scores for each of {batch} heads, and"
             f" {work.count:.0f} kernels a step pass over them, {duration(work.ns_per_step)} of"
-            " each step"
+            " each recorded step"
         ),
         evidence=(*work.evidence, Evidence("one tensor of scores", scores.bytes, "bytes")),
         cost_ns_per_step=work.ns_per_step,

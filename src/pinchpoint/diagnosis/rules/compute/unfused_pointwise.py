@@ -86,7 +86,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"{work.count:.0f} elementwise kernels a step pass over large tensors one after the"
-            f" other, up to {longest} in a row, {duration(work.ns_per_step)} of each step"
+            f" other, up to {longest} in a row, {duration(work.ns_per_step)} of each recorded step"
         ),
         evidence=(
             *work.evidence,

@@ -59,7 +59,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"{found.per_step} of {all_of_them} gradients are added up step after step, and no"
-            f" optimizer uses or zeroes them: {duration(work.ns_per_step)} of each step"
+            f" optimizer uses or zeroes them: {duration(work.ns_per_step)} of each recorded step"
         ),
         evidence=(
             Evidence("gradients that nobody uses", found.per_step, "per step"),

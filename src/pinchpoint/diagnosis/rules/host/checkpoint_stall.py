@@ -55,7 +55,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"The training thread writes a checkpoint{spans.where}, {how_often(trace, spans)},"
-            f" for {duration(spans.ns_per_step)} of the mean step"
+            f" for {duration(spans.ns_per_step)} of the mean recorded step"
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,

@@ -128,7 +128,7 @@ def _by_stalls(trace: Trace) -> Iterator[Found]:
 
     yield Found(
         summary=(
-            f"The launching thread stands still for {duration(total)} of the mean step:"
+            f"The launching thread stands still for {duration(total)} of the mean recorded step:"
             " it loses its core, as when the job may use too few"
         ),
         evidence=(

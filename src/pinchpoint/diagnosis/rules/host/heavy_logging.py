@@ -50,7 +50,8 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"The training thread writes logs or pictures{spans.where},"
-            f" {how_often(trace, spans)}, for {duration(spans.ns_per_step)} of the mean step"
+            f" {how_often(trace, spans)}, for {duration(spans.ns_per_step)}"
+            " of the mean recorded step"
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,

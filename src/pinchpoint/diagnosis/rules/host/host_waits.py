@@ -207,7 +207,8 @@ def _finding(trace: Trace, waits: _Waits) -> Found:
     alike = waits.kind is GapKind.WAIT and len(of_steps) > 2 and most - least <= ALIKE_RATIO * most
     return Found(
         summary=(
-            f"The thread that launches waits {duration(waits.ns_per_step)} of each step{where} for"
+            f"The thread that launches waits {duration(waits.ns_per_step)}"
+            f" of each recorded step{where} for"
             f" {what.waits_for}"
             + (", about as long each time, as a timeout would" if alike else "")
         ),

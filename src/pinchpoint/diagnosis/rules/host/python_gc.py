@@ -62,7 +62,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"Garbage is collected {how_often(trace, spans)}{spans.where},"
-            f" for {duration(spans.ns_per_step)} of the mean step"
+            f" for {duration(spans.ns_per_step)} of the mean recorded step"
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,

@@ -90,6 +90,8 @@ def kernel_findings(trace: Trace, kind: "IssueKind", words: Words) -> Iterator[F
 
 def _of_profiled(won: float, cost: float) -> str:
     """What may be won, where no step is known to hold it against."""
+    if not cost:
+        return "of unknown size: no duration was collected"
     return f"wins up to {_us(won)} of {_us(cost)} µs" if won else f"concerns {_us(cost)} µs"
 
 

@@ -72,7 +72,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"A graph of device work is captured {times:.3g} × a step"
-            f"{f' in {place}' if place else ''}, {duration(spent_ns)} of each step"
+            f"{f' in {place}' if place else ''}, {duration(spent_ns)} of each recorded step"
         ),
         evidence=(
             Evidence(

@@ -75,7 +75,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"Code is compiled anew inside the steps{where}, {how_often(trace, spans)},"
-            f" {duration(spans.ns_per_step)} of the mean step"
+            f" {duration(spans.ns_per_step)} of the mean recorded step"
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,

@@ -85,8 +85,8 @@ def check(trace: Trace) -> Iterator[Found]:
     full = None if seen and seen.rows else workers_without_room(trace, found)
     yield Found(
         summary=(
-            f"The training thread {doing}, {duration(found.waits_ns_per_step)} of each step"
-            + (f", mostly in {seen.said}" if seen and seen.said else "")
+            f"The training thread {doing}, {duration(found.waits_ns_per_step)}"
+            " of each recorded step" + (f", mostly in {seen.said}" if seen and seen.said else "")
         ),
         evidence=(*found.spans.evidence, *(seen.evidence if seen else ())),
         cost_ns_per_step=found.waits_ns_per_step,

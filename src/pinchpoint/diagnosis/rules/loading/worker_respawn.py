@@ -70,7 +70,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"The loader starts {starts.count:.3g} worker processes a step{spans.where},"
-            f" {duration(spans.ns_per_step)} of each step with the first wait"
+            f" {duration(spans.ns_per_step)} of each recorded step with the first wait"
         ),
         evidence=(*starts.evidence[1:], *spans.evidence[:1]),
         cost_ns_per_step=spans.ns_per_step,

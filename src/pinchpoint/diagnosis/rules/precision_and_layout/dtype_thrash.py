@@ -64,7 +64,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"{work.count:.0f} casts a step take tensors to a wider type and back around"
-            f" elementwise work, {duration(work.ns_per_step)} of each step"
+            f" elementwise work, {duration(work.ns_per_step)} of each recorded step"
         ),
         evidence=(
             *work.evidence,

@@ -60,7 +60,7 @@ def check(trace: Trace) -> Iterator[Found]:
         summary=(
             f"{work.count:.0f} copies a step write a tensor out {usual:.0f} times over,"
             f" {per_step(trace, int(written.sum())) / 1e9:.3g} GB and"
-            f" {duration(work.ns_per_step)} of each step"
+            f" {duration(work.ns_per_step)} of each recorded step"
         ),
         evidence=(
             Evidence("written", round(per_step(trace, int(written.sum()))), "bytes per step"),

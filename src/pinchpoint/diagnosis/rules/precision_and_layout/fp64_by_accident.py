@@ -71,7 +71,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"{work.count:.0f} kernels and copies a step work in double precision,"
-            f" {duration(work.ns_per_step)} of each step"
+            f" {duration(work.ns_per_step)} of each recorded step"
         ),
         evidence=work.evidence,
         cost_ns_per_step=work.ns_per_step,

@@ -103,7 +103,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"{work.count:.0f} times a step, a convolution's operands or result are turned from one"
-            f" layout into the other, {duration(work.ns_per_step)} of each step"
+            f" layout into the other, {duration(work.ns_per_step)} of each recorded step"
         ),
         evidence=evidence,
         cost_ns_per_step=work.ns_per_step,

@@ -72,7 +72,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"{_products(work.count)} in kernels for unaligned operands"
-            f"{_because(sizes)}, {duration(work.ns_per_step)} of each step"
+            f"{_because(sizes)}, {duration(work.ns_per_step)} of each recorded step"
         ),
         evidence=evidence,
         cost_ns_per_step=work.ns_per_step,

@@ -72,7 +72,9 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     cost = work.ns_per_step
     yield Found(
-        summary=f"float32 products run outside the tensor cores, {duration(cost)} of each step",
+        summary=(
+            f"float32 products run outside the tensor cores, {duration(cost)} of each recorded step"
+        ),
         evidence=work.evidence,
         cost_ns_per_step=cost,
         changes=(ScaleDeviceOps(work.rows, _left_ratio(trace, work.rows)),),

@@ -73,7 +73,8 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"Operands are read across their layout by {counted(work.count, 'elementwise kernel')}"
-            f" a step, at {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)} of each step"
+            f" a step, at {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)}"
+            " of each recorded step"
         ),
         evidence=(
             *work.evidence,
@@ -105,7 +106,8 @@ def _lookups(trace: Trace, well: Attainable) -> Iterator[Found]:
     yield Found(
         summary=(
             f"Rows whose elements lie apart in memory are read by {counted(work.count, 'lookup')}"
-            f" a step, at {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)} of each step"
+            f" a step, at {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)}"
+            " of each recorded step"
         ),
         evidence=(
             *work.evidence,

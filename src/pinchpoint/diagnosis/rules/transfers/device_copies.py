@@ -63,7 +63,8 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"{work.count:.3g} copies a step move {moved / 1e9:.3g} GB from one place in the"
-            f" device's memory to another{where}: {duration(work.ns_per_step)} of each step"
+            f" device's memory to another{where}: {duration(work.ns_per_step)}"
+            " of each recorded step"
         ),
         evidence=(
             Evidence("copied within the device", round(moved), "bytes per step"),

@@ -56,7 +56,7 @@ def check(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             "Copies to the device wait for the kernels of their stream, and these for them:"
-            f" {copies.count:.3g} a step, {duration(copies.ns_per_step)} of each step"
+            f" {copies.count:.3g} a step, {duration(copies.ns_per_step)} of each recorded step"
         ),
         evidence=copies.evidence,
         cost_ns_per_step=copies.ns_per_step,
