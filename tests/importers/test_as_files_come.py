@@ -282,6 +282,11 @@ STRANGERS = {
         "notes beside a recording of Ascend's profiler",
         "trace_view.json",
     ),
+    "own words for a device": (
+        b"Date,Time,Temperature,Power Used,Utilization,Memory Used\n04-03-2021,13:32:39,58,1,0,9\n",
+        "in words of its own",
+        "nvidia-smi --query-gpu",
+    ),
     "nvprof's sums": (
         b'"Time(%)","Time","Calls","Avg","Min","Max","Name"\n47.79,542.3,45,12.0,12.0,12.1,"k(int)"\n',
         "printed by nvprof",

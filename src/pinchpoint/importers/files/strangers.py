@@ -278,6 +278,11 @@ _MAGICS = (
     (b"PAR1", "Parquet", "give the recording, or the .sqlite export of nsys"),
     (b"ARROW1", "Arrow", "give the recording, or the .sqlite export of nsys"),
 )
+_OWN_WORDS = (
+    "a log of what devices did in words of its own, which leave units open",
+    "log in words of nvidia-smi: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,"
+    "memory.used,power.draw --format=csv -l 1",
+)
 # Tables beside recordings, by columns of theirs: sums without times.
 _TABLES = (
     (
@@ -292,9 +297,11 @@ _TABLES = (
     ),
     (
         (b"gpu", b"util", b",", b"mem"),
-        "a log of what devices did in words of its own, which leave units open",
-        "log in words of nvidia-smi: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,"
-        "memory.used,power.draw --format=csv -l 1",
+        *_OWN_WORDS,
+    ),
+    (
+        (b"temperature", b"utilization", b",", b"mem"),
+        *_OWN_WORDS,
     ),
     (
         (b"op code", b"global call count", b"device kernel duration"),
