@@ -5,11 +5,13 @@ has no way to say these. They are written as ``\\xff``, as shells and Python sho
 """
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from pinchpoint.regex import regex
+
+Document = TypeVar("Document")
 
 _NO_UNICODE = regex("[\ud800-\udfff]")
 _BYTE = range(0xDC80, 0xDD00)  # a byte from 0x80 on, as PEP 383 holds it
@@ -18,6 +20,15 @@ _BYTE = range(0xDC80, 0xDD00)  # a byte from 0x80 on, as PEP 383 holds it
 def said(text: str) -> str:
     r"""``text`` as valid Unicode: a byte that is none is ``\xff``, a lone half ``\ud800``."""
     return text if text.isascii() else _NO_UNICODE.sub(_escape, text)
+
+
+def decoded(text: bytes | str, kind: type[Document]) -> Document:
+    """A document of a kind from its JSON; msgspec.DecodeError whatever is wrong with the text:
+    bytes that are no UTF-8 and lists in lists without end too, for which msgspec has others."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (UnicodeError, RecursionError, TypeError) as error:  # TypeError: it is no text at all
+        raise msgspec.DecodeError(str(error)) from error
 
 
 def encoded(document: object) -> bytes:

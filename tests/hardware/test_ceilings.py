@@ -95,10 +95,13 @@ def test_the_order_of_facts_does_not_matter():
     assert key_of({"a": 1}) != key_of({"a": 2})
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1", '{"schema": "x"}', "[" * 10_000])
+NO_UTF_8 = b'{"schema": "\xed\xa0\x80"}'
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[1", b'{"schema": "x"}', b"[" * 10_000, NO_UTF_8])
 def test_what_is_no_document_is_refused(tmp_path, text):
     path = tmp_path / "bad.json"
-    path.write_text(text)
+    path.write_bytes(text)
     with pytest.raises(UnreadableFile, match=r"bad\.json"):
         load(path)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pinchpoint.analysis.ranks.summary import Calls, StepColumns
+from pinchpoint.analysis.ranks.summary import Calls, Kernel, StepColumns
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile
@@ -128,6 +128,7 @@ def test_a_part_whose_columns_do_not_fit_is_refused(tmp_path):
         "kind": replaced(summary, call_kinds=()),
         "group": replaced(summary, groups=()),
         "stride": replaced(summary, calls=replaced(summary.calls, stride=0)),
+        "never ran": replaced(summary, kernels=(Kernel(name="k", count=0, total_ns=9),)),
     }.items():
         assert summary.fault() is None
         assert what in bad.fault()

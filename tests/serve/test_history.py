@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from html import unescape
 from pathlib import Path
 
@@ -184,6 +186,37 @@ def test_an_index_that_is_no_database_is_none(tmp_path):
     index.put(recording("a", 1), SLOW)
     assert index.all() == {}
     assert Index(None).all() == {}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "ALTER TABLE summaries DROP COLUMN bytes",
+        "DROP TABLE summaries; CREATE TABLE summaries (name, b)",
+        "DROP TABLE jobs; CREATE TABLE jobs (state, b)",
+        "ALTER TABLE jobs RENAME COLUMN facts TO x",
+    ],
+)
+def test_an_index_of_other_tables_is_made_anew(damage, tmp_path):
+    index, one = Index(tmp_path / "i.sqlite"), recording("a", 1)
+    index.put(one, SLOW)
+    with closing(sqlite3.connect(index.file)) as database:
+        database.executescript(damage)
+    assert (index.all(), index.jobs()) == ({}, {})
+    index.put(one, SLOW)
+    assert current(one, index.all()) == SLOW
+
+
+@pytest.mark.parametrize("text", [None, 7, "{}", b'{"problem": "\xed\xa0\x80"}', b"[" * 10_000])
+def test_what_in_it_is_damaged_is_read_again(text, tmp_path):
+    index, one = Index(tmp_path / "i.sqlite"), recording("a", 1)
+    index.put(one, SLOW)
+    with closing(sqlite3.connect(index.file)) as database:
+        database.execute("UPDATE summaries SET summary = ?", (text,))
+        database.execute("INSERT INTO jobs VALUES ('a', 1, ?)", (text,))
+        database.commit()
+    assert current(one, index.all()) in (None, Summary())
+    assert set(index.jobs()) <= {"a"}
 
 
 def test_the_index_is_in_the_cache_of_the_user(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.json_text import decoded
 from pinchpoint.replacing import read_bounded, replacing
 
 SCHEMA = "pinchpoint.ceilings/1"
@@ -107,8 +108,8 @@ def save(ceilings: Ceilings, where: Path | None = None) -> Path:
 def load(path: Path) -> Ceilings:
     """Read one document; UnreadableFile if it is none."""
     try:
-        found = msgspec.json.decode(read_bounded(path), type=Ceilings)
-    except (msgspec.DecodeError, RecursionError) as error:
+        found = decoded(read_bounded(path), Ceilings)
+    except msgspec.DecodeError as error:
         raise UnreadableFile(
             f"{path}: no ceilings document ({error})", hint="write one: pinchpoint ceilings"
         ) from None

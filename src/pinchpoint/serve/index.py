@@ -14,21 +14,21 @@ from pathlib import Path
 import msgspec
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.json_text import encoded, said
+from pinchpoint.json_text import decoded, encoded, said
 from pinchpoint.serve.jobs import JobFacts
 from pinchpoint.serve.listing import ListedRecording
 from pinchpoint.serve.summary import Summary
 
-VERSION = 2  # of the table; another one is made anew
+VERSION = 2  # of the tables; others are made anew
 _WAIT_S = 5.0  # for another process that writes
-_TABLES = """
-CREATE TABLE IF NOT EXISTS summaries (
+_TABLES = {  # as SQLite keeps the words that made them
+    "summaries": """CREATE TABLE summaries (
     name TEXT PRIMARY KEY, modified_ns INTEGER, bytes INTEGER, summary BLOB
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS jobs (
+) WITHOUT ROWID""",
+    "jobs": """CREATE TABLE jobs (
     name TEXT PRIMARY KEY, state INTEGER, facts BLOB
-) WITHOUT ROWID;
-"""
+) WITHOUT ROWID""",
+}
 
 
 def index_file(root: Path | str) -> Path:
@@ -72,7 +72,7 @@ class Index:
             rows = database.execute("SELECT * FROM jobs") if database else ()
             for name, state, text in rows:
                 with suppress(msgspec.MsgspecError):  # of another version: it is read again
-                    facts = msgspec.json.decode(text, type=JobFacts)
+                    facts = decoded(text, JobFacts)
                     called = os.fsdecode(name)
                     found[called] = (state, msgspec.structs.replace(facts, name=called))
         return found
@@ -108,20 +108,25 @@ def _connected(file: Path) -> sqlite3.Connection | None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         database = sqlite3.connect(file, timeout=_WAIT_S)
-        if database.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-            database.execute("DROP TABLE IF EXISTS summaries")
-            database.execute("DROP TABLE IF EXISTS jobs")
-            database.execute(f"PRAGMA user_version = {VERSION}")
-        database.executescript(_TABLES)
+        if not _is_ours(database):
+            made = ";".join(f"DROP TABLE IF EXISTS {name};{sql}" for name, sql in _TABLES.items())
+            database.executescript(f"BEGIN IMMEDIATE;{made};PRAGMA user_version={VERSION};COMMIT")
         return database
     except (OSError, sqlite3.Error):
         return None
 
 
+def _is_ours(database: sqlite3.Connection) -> bool:
+    """Whether it has the tables as they are made here, and not what became of them since."""
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    there = dict(database.execute("SELECT name, sql FROM sqlite_master"))
+    return version == VERSION and all(there.get(name) == sql for name, sql in _TABLES.items())
+
+
 def _decoded(text: bytes) -> Summary | None:
     """None for what another version wrote: the recording is read again."""
     try:
-        return msgspec.json.decode(text, type=Summary)
+        return decoded(text, Summary)
     except msgspec.MsgspecError:
         return None
 

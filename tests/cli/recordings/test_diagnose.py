@@ -19,12 +19,15 @@ REPORTS = {
 def recordings(monkeypatch):
     """Files named after the reports that diagnosing them gives; any other cannot be read."""
 
-    def load(path, progress):
+    def load(path, progress, part):
         if path.name not in REPORTS:
             raise UnreadableFile(f"{path}: no such file", hint="check the path")
         return path
 
     monkeypatch.setattr("pinchpoint.cli.recordings._answers.load", load)
+    monkeypatch.setattr(
+        "pinchpoint.cli.recordings._answers._holds_captures_alone", lambda trace: False
+    )
     monkeypatch.setattr("pinchpoint.cli.recordings._window.Window.cut", lambda part, path: path)
     monkeypatch.setattr(
         "pinchpoint.cli.recordings._answers.Asked.report",
@@ -80,7 +83,7 @@ def test_a_bad_file_does_not_stop_the_others(capsys):
     assert cli(["diagnose", "full", "missing", "healthy", "--json"]) == 2
     out, err = capsys.readouterr()
     assert len(json.loads(out)["reports"]) == 2
-    assert err == "error: missing: no such file\n"
+    assert err == "error: missing: no such file\n next: check the path\n"
 
 
 def test_one_bad_file_is_one_clear_error(capsys):

@@ -47,6 +47,14 @@ def document():
     return roofline_document(training())
 
 
+def test_a_typical_step_beside_another_mean_is_called_so(document):
+    assert "Step 9.99 ms (" in render(roofline_page(document))
+    used = msgspec.structs.replace(document.utilisation, mean_step_ns=15 * MS)
+    text = render(roofline_page(msgspec.structs.replace(document, utilisation=used)))
+    assert "Typical step 9.99 ms (" in text
+    assert "the mean step takes 15.0 ms" in " ".join(text.split())
+
+
 def test_the_terminal_says_mfu_and_how_far_the_roof_is(document):
     text = render(roofline_page(document))
     assert "MFU 1.4 %" in text  # 2·4096³ FLOP in 10 ms against 989 TFLOP/s

@@ -43,6 +43,14 @@ def test_a_window_shorter_than_the_loaders_queue_is_said():
     )
 
 
+def test_a_step_that_waits_for_batches_shows_that_the_loader_does_not_keep_up():
+    short = Unanswered(id="dataloader-starved", why="", record="16 steps", needs=Need.LONGER)
+    waits = (part("host-data", "waits", "host", 95), part("host-python", "Python", "host", 5))
+    sentence = closing_sentence(with_parts(*waits, device=None, not_checked=(short,)))
+    assert "passes outside operators, mostly: waits." in sentence
+    assert "does not show" not in sentence
+
+
 def test_idle_time_that_no_rule_explains_is_not_called_healthy():
     report = with_parts(
         part("gemm", "gemm", "device", 65),
@@ -140,12 +148,13 @@ def operator(name, device_ms, **more):
 
 
 def test_an_operator_far_from_its_limit_is_not_called_healthy():
-    far = operator("aten::sort", 60, limit_ns=10 * MS, step_at_limit_ns=50 * MS, known="it sorts")
+    far = operator("aten::sort", 60, limit_ns=10 * MS, step_at_limit_ns=50 * MS, known="it sorts",
+                   instead="Use topk")  # fmt: skip
     report = with_parts(part("gemm", "gemm", "device", 100), far_from_limit=far)
     assert closing_sentence(report) == (
         "No cause that was checked is worth 3 % of the step, yet aten::sort takes 60.0 ms a step"
         " where 10.0 ms would do: at its limit the step would be 50.0 ms. It is slow because it"
-        " sorts."
+        " sorts. Use topk."
     )
 
 

@@ -9,8 +9,9 @@ from pinchpoint.report.documents.report import OneDeviceInfo
 from pinchpoint.report.words.breakdown import device_work
 from pinchpoint.report.words.ladder import rung_label
 from pinchpoint.report.words.report import counted_in, gain, headline, hidden, to_fill_in
-from pinchpoint.report.words.steps import spread_sentence
+from pinchpoint.report.words.steps import spread_sentence, step_sentence
 from report_sample import full_report as sample
+from report_sample import part
 
 MS = 1_000_000
 
@@ -125,3 +126,30 @@ def test_two_changes_of_one_rule_are_told_apart_by_their_places():
         "sync-in-loop train.py:9",
     ]
     assert rung_label(alone, rungs[0]) == "sync-in-loop"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "waits_ms", "doubted"), [(2, 9, True), (2, 1, False), (None, 9, False)]
+)
+def test_a_rank_that_waits_for_others_may_wait_for_their_profilers(ranks, waits_ms, doubted):
+    report = with_steps(10, 10, 10, without_profiler_ms=10)
+    report = msgspec.structs.replace(
+        report,
+        source=msgspec.structs.replace(report.source, one_of=ranks),
+        steps=msgspec.structs.replace(report.steps, typical_ns=10 * MS, unprofiled_ns_range=None),
+        breakdown=(
+            part("exposed-communication", "communication", "exposed", waits_ms),
+            part("gemm", "gemm", "device", 10 - waits_ms),
+        ),
+    )
+    said = step_sentence(report)
+    assert said.startswith("A step takes 10.0 ms, with ")
+    assert ("those of other ranks may have made it wait longer" in said) == doubted
+
+
+def test_time_that_other_work_hides_is_no_cost_beside_another_consequence():
+    facts = {"cost_ns_per_step": 2 * MS, "consequence": "device memory grows"}
+    report = with_steps(10, 10, without_profiler_ms=10)
+    won = finding("a", predicted_step_ns=20_000 * MS, **facts)
+    assert gain(report, won) == "device memory grows"
+    assert gain(report, finding("a", **facts)) == "costs 2.00 ms a step"

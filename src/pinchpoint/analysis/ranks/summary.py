@@ -181,6 +181,8 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
             return "its steps and their parts do not fit"
         if self.calls.stride < 1:
             return "its stride is not positive"
+        if any(kernel.count < 1 for kernel in self.kernels):
+            return "a kernel that never ran"
         if not _within(self.calls.kind, 0, len(self.call_kinds)):
             return "a call of a kind that it does not describe"
         if not all(0 <= kind.group < len(self.groups) for kind in self.call_kinds):

@@ -55,6 +55,7 @@ class PieceInfo(msgspec.Struct, frozen=True, kw_only=True):
     step_without_host_ns: int  # the step with its device work, and without its host time
     critical_ns: int | None = None  # of occupied_ns, on the critical path
     known: str | None = None  # what makes such an operator slow, if it is
+    instead: str | None = None  # what to use in its place, where that is known too
     shapes: str | None = None  # of the inputs of the calls that take most; null: not looked up
 
 
@@ -210,6 +211,7 @@ def piece_info(trace: Trace, piece: Piece) -> PieceInfo:
         step_without_host_ns=piece.step_without_host_ns,
         critical_ns=piece.critical_ns,
         known=entry.why if entry is not None and far and piece.device_ns else None,
+        instead=entry.instead if entry is not None and far and piece.device_ns else None,
     )
 
 

@@ -81,6 +81,7 @@ class UtilisationInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     step_ns: int  # of a typical step: see step_how
     step_how: str  # measured or estimated without the profiler, or as recorded
+    mean_step_ns: int | None = None  # without the profiler; null: the typical step is the mean one
     flops_per_step: int  # of matrix work, recomputation included
     recomputed_flops_per_step: int  # by checkpointing
     attention_again_flops_per_step: int = 0  # by the backward pass of fused attention
@@ -140,6 +141,7 @@ def roofline_document(trace: Trace, most: int = MOST_POINTS) -> RooflineDocument
         of_names = roofline(trace.with_names)
         if _placed(of_names):
             found, trace, notes = of_names, trace.with_names, [_OF_NAMES]
+    from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns
     from pinchpoint.analysis.replay.utilisation import utilisation
 
     used = utilisation(trace) if trace.device_ops is not None else None
@@ -154,7 +156,7 @@ def roofline_document(trace: Trace, most: int = MOST_POINTS) -> RooflineDocument
         points_left_out=max(len(points) - most, 0),
         time_ns=found.time_ns,
         not_placed_ratio=found.not_placed_ratio,
-        utilisation=None if used is None else _utilisation(used),
+        utilisation=_utilisation(used, mean_without_profiler_ns(trace)) if used else None,
         notes=(*notes, *_notes(trace, found, used)),
     )
 
@@ -226,11 +228,12 @@ def _sizes(shapes: str) -> str | None:
     return plain(" ".join(words) + more) if words else None
 
 
-def _utilisation(used: "Utilisation") -> UtilisationInfo:
+def _utilisation(used: "Utilisation", mean_ns: int | None) -> UtilisationInfo:
     items = used.throughput
     return UtilisationInfo(
         step_ns=used.step_ns,
         step_how=used.step_how,
+        mean_step_ns=mean_ns,
         flops_per_step=used.flops_per_step,
         recomputed_flops_per_step=used.recomputed_flops_per_step,
         attention_again_flops_per_step=used.attention_again_flops_per_step,

@@ -49,12 +49,21 @@ def closing_sentence(report: Report) -> str | None:
 def _too_short(report: Report) -> str:
     """What a recording of more steps would show, where a loader's queue may have hidden it."""
     short = next((item for item in report.not_checked if item.needs == Need.LONGER), None)
-    if short is None:
+    if short is None or _waits_for_batches(report):
         return ""
     return (
         " Whether the loader keeps up does not show: its queue may have been full when the"
         f" recording began. To see it, record {short.record}."
     )
+
+
+_OF_BATCHES = (GapKind.DATA.id, GapKind.DATA.id.replace("idle-", "host-"))
+
+
+def _waits_for_batches(report: Report) -> bool:
+    """Whether so much of the step goes to batches that the loader does not keep up."""
+    waits_ns = sum(part_ns(part) for part in report.breakdown if part.part in _OF_BATCHES)
+    return waits_ns >= HELD_UP_RATIO * sum(map(part_ns, report.breakdown)) > 0
 
 
 def _said(report: Report) -> str | None:
@@ -223,6 +232,7 @@ def _far_from_its_limit(report: Report) -> str | None:
     if far is None or far.limit_ns is None:
         return None
     why = f" It is slow because {far.known}." if far.known else ""
+    why += f" {far.instead}." if far.instead else ""
     return (
         f"{far.name} takes {duration(far.device_ns)} a step where {duration(far.limit_ns)} would"
         f" do: at its limit the step would be {duration(far.step_at_limit_ns)}.{why}"

@@ -45,7 +45,7 @@ def takes(rung: RungInfo) -> str:
 
 
 _OF_PIECES = (
-    "No rule knows what to change: these are the heaviest pieces, each at most worth what is shown."
+    "No finding is about these, the heaviest pieces: each is at most worth what is shown."
     " A range ends at what the machine needs for it, where that is known. Pieces overlap."
 )
 

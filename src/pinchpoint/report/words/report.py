@@ -48,14 +48,16 @@ def headline(verdict: str) -> tuple[str, str]:
 def gain(report: Report, finding: Finding) -> str:
     """What fixing a finding gives: ``14.9 → 10.6 ms a step (10.1 to 11.3)``.
 
-    What falls into a few steps only leaves the typical one as it is; then its cost is said.
+    What falls into a few steps only leaves the typical one as it is; then its cost is said, unless
+    it has another consequence: other work hides the time.
     """
     base = finding.given_step_ns or base_ns(report)
     if report.run is not None and report.run.alone and finding.consequence:
         return finding.consequence
     if finding.predicted_step_ns is not None and base and finding.predicted_step_ns < base:
         return change(base, finding.predicted_step_ns, finding.predicted_range_ns)
-    if finding.cost_ns_per_step and (base or finding.consequence is None):
+    hidden = finding.predicted_step_ns is not None and finding.consequence is not None
+    if finding.cost_ns_per_step and not hidden and (base or finding.consequence is None):
         unit = time_unit(base or finding.cost_ns_per_step)
         return f"costs {in_unit(finding.cost_ns_per_step, unit)} {unit} a step"
     return in_memory(finding) or "the gain is not known"

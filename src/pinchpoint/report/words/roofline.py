@@ -12,7 +12,9 @@ FAR_ABOVE_RATIO = 1.3  # of the roof: more than a cache or a clock explains
 
 def utilisation_sentences(used: UtilisationInfo) -> Iterator[str]:
     """The step, then MFU and HFU, throughput, and what has no cost model; only what is known."""
-    yield f"Step {duration(used.step_ns)} ({used.step_how})"
+    step, mean_ns = f"{duration(used.step_ns)} ({used.step_how})", used.mean_step_ns
+    of_all = "" if mean_ns is None else f"; the mean step takes {duration(mean_ns)}"
+    yield f"{'Typical step' if of_all else 'Step'} {step}{of_all}"
     if used.mfu is not None and used.hfu is not None:
         yield _share_of_peak(used, used.mfu, used.hfu)
         devices = "" if used.devices == 1 else f" x {used.devices} devices"

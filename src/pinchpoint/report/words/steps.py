@@ -1,5 +1,6 @@
 """How long a step takes, how steps differ, what a serving engine did: the sentences about steps."""
 
+from pinchpoint.analysis.replay.binding import HELD_UP_RATIO
 from pinchpoint.report.documents.report import Report, RoundsInfo, StepsInfo
 from pinchpoint.report.quantity import duration, in_unit, size, span, time_unit
 from pinchpoint.report.words.run import run_sentence
@@ -50,6 +51,11 @@ def step_sentence(report: Report) -> str | None:
         return _only_a_range(steps, limits, base, recorded, mean)
     between = f" ({span(*limits, time_unit(base))})" if limits and _apart(*limits) else ""
     if abs(recorded - base) < VISIBLE_COST_RATIO * recorded:
+        if _waits_for_ranks(report):
+            return (
+                f"A step takes {takes}, with this rank's profiler or without{between}; those of"
+                " other ranks may have made it wait longer"
+            )
         return f"A step takes {takes}, with the profiler or without{between}"
     measured = (steps.unprofiled_how or "").startswith("measured")
     about = "" if measured or between else "about "
@@ -58,6 +64,15 @@ def step_sentence(report: Report) -> str | None:
     same = unit == time_unit(recorded)
     trace = in_unit(recorded, unit) if same else duration(recorded)
     return f"A step takes {about}{takes} without the profiler{between}{how}, {trace} in the trace"
+
+
+def _waits_for_ranks(report: Report) -> bool:
+    """Whether much of one rank's step is in collectives, where it may wait for a rank that its own
+    recording does not show."""
+    parts = report.breakdown
+    waits = sum(part.ns_per_step for part in parts if part.part == "exposed-communication")
+    step_ns = sum(part.ns_per_step for part in parts)
+    return report.source.one_of is not None and waits >= HELD_UP_RATIO * step_ns > 0
 
 
 def _apart(low: int, high: int) -> bool:

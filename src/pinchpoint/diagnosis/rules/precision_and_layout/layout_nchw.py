@@ -8,10 +8,10 @@ either. Copies that the program makes to change a layout are non-contiguous-acce
 over one dimension have no such order to keep, and are left out: turned into two-dimensional ones in
 channels-last order, two layers of 256 channels trained 14 % slower on an H200.
 
-On CPUs oneDNN turns layouts inside its convolutions, and the recorded strides of their operands say
-which order they had. Inference in the other order is a finding there: each of five networks was
-faster in channels-last order. Training is not: of the same five it took 0.6 to 1.1 times as long,
-so that it is not checked, and the knob tells.
+On CPUs oneDNN turns layouts inside its convolutions, and the strides of their operands, recorded
+with `record_shapes=True`, say which order they had. Inference in the other order is a finding
+there: each of five networks was faster in channels-last order. Training is not: of the same five it
+took 0.6 to 1.1 times as long, so that it is not checked, and the knob tells.
 
 ## Why it matters
 The tensor cores want channels last. Given the other order, the library converts each operand
