@@ -137,6 +137,11 @@ def test_loaders_get_as_many_workers_as_there_are_cores_for():
     ]
 
 
+def test_a_loader_never_gets_fewer_workers_than_it_has():
+    text = "loader = DataLoader(data, num_workers=8, persistent_workers=True)\n"
+    assert edited("dataloader-starved", text, 1, workers=4) is None
+
+
 def test_copies_are_not_waited_for_and_optimizers_fused():
     assert edited("pageable-h2d", "x = x.to(device)", 1) == ["x = x.to(device, non_blocking=True)"]
     assert edited("pageable-h2d", "x = x.cuda()", 1) == ["x = x.cuda(non_blocking=True)"]

@@ -70,7 +70,8 @@ def _with_lines(
 
     if finding.id in ELSEWHERE:
         return _with_lines_elsewhere(finding, source, roots)
-    asked = finding.hint is not None or finding.id not in LOADER  # for another setting of it
+    settings = LOADER.get(finding.id)  # which the fix may leave alone
+    asked = settings is None or any(one in (finding.hint or "") for one in settings)
     edit = edit_for(finding.id, source, at.line, program.workers) if asked else None
     if edit is None and _is_made_elsewhere(finding.id):
         return finding

@@ -88,7 +88,17 @@ def _loader_edit(source: Source, keywords: dict[str, str]) -> Edit | None:
         for call in ast.walk(source.tree)
         if isinstance(call, ast.Call) and name_of(call).endswith("DataLoader")
     ]
-    return with_keywords(source, calls[0] if len(calls) == 1 else None, keywords)
+    if len(calls) != 1:
+        return None
+    there = {k.arg: k.value for k in calls[0].keywords}
+    wanted = {k: v for k, v in keywords.items() if not _has_more(there.get(k), v)}
+    return with_keywords(source, calls[0], wanted)
+
+
+def _has_more(there: ast.expr | None, wanted: str) -> bool:
+    """Whether a number in the program is at least the one that is advised: more is never undone."""
+    value = getattr(there, "value", None)
+    return isinstance(value, int) and wanted.isdecimal() and value >= int(wanted)
 
 
 def _optimizer(source: Source) -> ast.Call | None:

@@ -111,12 +111,21 @@ def test_what_the_recordings_hold():
 def test_events_equal_those_of_jaxs_own_reader(file):
     profiler = pytest.importorskip("jax.profiler", reason="jax is not installed")
     data = profiler.ProfileData.from_serialized_xspace(gzip.decompress(file.read_bytes()))
+    asked_ns = [
+        int(e.start_ns)
+        for plane in data.planes
+        for line in plane.lines
+        for e in line.events
+        if e.name.endswith(" stop_trace")
+    ]
+    end_ns = max(asked_ns, default=1 << 62)  # frames later than that are the recorder's
     theirs = sorted(
         (int(e.start_ns), e.name.partition(" (CudaGraph")[0].removeprefix("$"))
         for plane in data.planes
         for line in plane.lines
         if plane.name == "/host:CPU" or line.name.startswith("Stream")
         for e in line.events
+        if not e.name.startswith("$") or e.start_ns < end_ns
     )
     trace = load(file)
     ours = sorted(
@@ -168,3 +177,24 @@ def test_damaged_files_are_refused_or_read_and_nothing_else(tmp_path):
 def test_a_message_without_events_is_refused(written):
     with pytest.raises(UnreadableFile, match="without a single event"):
         written(message((1, message((2, "/host:CPU")))))
+
+
+def test_frames_end_where_the_recording_was_asked_to_end(written):
+    names = ("$a.py:7 step", "$profiler.py:271 stop_trace", "$a.py:9 next_step", "op")
+    host = message(
+        (2, "/host:CPU"),
+        *(meta(4, i, n) for i, n in enumerate(names, 1)),
+        (
+            3,
+            message((1, 9), (2, "python"), (3, 0), event(1, 0, 900_000_000), event(3, 500_000, 10)),
+        ),
+        (3, message((1, 8), (2, "recorder"), (3, 0), event(2, 400_000, 800_000_000))),
+        (3, message((1, 7), (2, "tf_XLAEigen"), (3, 0), event(4, 600_000, 100_000))),
+    )
+    trace = written(message((1, host)))
+    rows = trace.host_ops
+    found = [
+        (trace.names[n], s, d)
+        for n, s, d in zip(rows["name"], rows["start_ns"], rows["duration_ns"], strict=True)
+    ]
+    assert found == [("a.py(7): step", 0, 400), ("op", 600, 100)]

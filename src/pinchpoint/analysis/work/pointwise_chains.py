@@ -237,21 +237,24 @@ def _widening(of: LaunchedCall) -> float | None:
 
 @once_per_call
 def in_different_orders(of: LaunchedCall) -> bool:
-    """Whether the large operands of a call do not lie in memory in one order."""
+    """Whether the large operands of a call do not lie in memory in one order.
+
+    An operand that is repeated along the innermost dimension of another one (the sums of rows that
+    divide these rows) is read once a row, wherever its values lie.
+    """
     shapes = [of.call.shape(i) for i in range(len(of.call.shapes))]
     largest = max((of.call.size(i) for i, s in enumerate(shapes) if s), default=0)
-    inner = set()
+    large: list[tuple[Shape, int, int]] = []
     for i, shape in enumerate(shapes):
         stride = of.stride(i)
         if shape is None or stride is None or of.call.size(i) < largest:
             continue
         found = _innermost(shape, stride)
         if found is not None:
-            dimension, step = found
-            inner.add(dimension)
-            if step > 1:
-                return True
-    return len(inner) > 1
+            large.append((stride, *found))
+    inner = {dimension for _, dimension, _ in large}
+    read = [one for one in large if not any(one[0][d : d + 1] == (0,) for d in inner)]
+    return any(step > 1 for *_, step in read) or len({dimension for _, dimension, _ in read}) > 1
 
 
 def _innermost(shape: Shape, stride: Shape) -> tuple[int, int] | None:

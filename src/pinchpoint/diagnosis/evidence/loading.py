@@ -5,11 +5,16 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.ancestry import InputWork, input_work, parents, within
 from pinchpoint.analysis.host.input_arguments import Shape
-from pinchpoint.analysis.mean.mean_step import ExceptionalCause, MeanStep, mean_step
+from pinchpoint.analysis.mean.mean_step import (
+    ExceptionalCause,
+    MeanStep,
+    mean_step,
+    mean_without_profiler_ns,
+)
 from pinchpoint.analysis.replay import Change, ScaleHostSpans
 from pinchpoint.analysis.replay.graph import LEAST_WAITING_RATIO
 from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns
-from pinchpoint.analysis.run import run_facts
+from pinchpoint.analysis.run import data_wait_ns, run_facts, workers_busy_ratio
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.steps.steps import steps as find_steps
@@ -88,6 +93,25 @@ def workers_without_room(trace: Trace, found: Loads) -> int | None:
     most = max((one.workers or 0 for one in run.loader_workers), default=0)
     full = found.in_workers and fit is not None and fit < MOST_WORKERS and most >= fit
     return most if full else None
+
+
+# Of the waits: what workers do for a batch can at most take as long as the batch is waited for.
+MADE_AT_MOST_RATIO = 0.1
+
+
+def made_ratio_if_sent(trace: Trace, found: Loads) -> float | None:
+    """Share of their time in which workers make batches, where that explains hardly any waiting.
+
+    Then batches are waited for while they go from process to process: each tensor is a message, a
+    file of shared memory and a mapping of its own. None where making them may be what takes so
+    long, or where it is not known how long workers were at it.
+    """
+    made = workers_busy_ratio(trace) if found.in_workers else 0.0
+    step_ns = mean_without_profiler_ns(trace) or find_steps(trace).typical_ns
+    waits_ns = data_wait_ns(trace) or found.waits_ns_per_step
+    if not made or step_ns is None:
+        return None
+    return made if made * step_ns <= MADE_AT_MOST_RATIO * waits_ns else None
 
 
 def with_workers(trace: Trace, found: Loads) -> tuple[Change, ...]:

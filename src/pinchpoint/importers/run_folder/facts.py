@@ -37,6 +37,7 @@ def run_facts(
         variables=MappingProxyType(environment.variables.values | process.variables),
         cores_allowed=_cores_allowed(process.cores_allowed, environment.host.cgroup_cpu_max),
         cores_there=environment.host.cpus_logical,
+        cores_of_others=_cores_of_others(metrics),
         cpu_nodes=process.cpu_nodes,
         node_shares=_node_shares(process.placement),
         torch_threads=process.switches.torch_num_threads,
@@ -65,6 +66,11 @@ def was_contended(recording: str) -> bool:
     except UnreadableFile:
         return False
     return cores_taken(metrics.others.cpu)
+
+
+def _cores_of_others(metrics: MetricsDocument) -> float | None:
+    used = metrics.others.cpu.get("cores_used_by_others")
+    return float(used) if isinstance(used, int | float) else None
 
 
 def device_record(process: ProcessDocument, environment: EnvironmentDocument) -> GpuRecord | None:

@@ -56,11 +56,14 @@ class HostRows:
 def linked_tables(host: HostRows, device: list[Row], names: Names) -> tuple[Table, Table, Table]:
     """``host_ops``, ``api_calls`` and ``device_ops`` of rows, linked."""
     device_ops = table_of_rows("device_ops", device, names)
-    return linked(host.ops.table(0), host.calls.table(0), device_ops)
+    return linked(host.ops.table(0), host.calls.table(0), device_ops, names)
 
 
-def linked(host_ops: Table, api_calls: Table, device_ops: Table) -> tuple[Table, Table, Table]:
+def linked(
+    host_ops: Table, api_calls: Table, device_ops: Table, names: Names
+) -> tuple[Table, Table, Table]:
     """``host_ops`` with their parents, ``api_calls`` inside them, ``device_ops`` from those."""
+    host_ops = _until_asked_to_stop(host_ops, names)
     if len(host_ops):
         host_ops, api_calls = _nested(host_ops, api_calls)
     return host_ops, api_calls, _launched(device_ops, api_calls)
@@ -95,6 +98,26 @@ def _spelled(name: str) -> str:
 def _number(event: Event, stat: str) -> int | None:
     value = event.stats.get(stat)
     return value if isinstance(value, int) and abs(value) < 1 << 62 else None
+
+
+_ASKED_TO_STOP = regex(r"(?:[^\n]*/)?profiler\.py\(\d{1,9}\): stop_trace")  # of JAX
+
+
+def _until_asked_to_stop(host: Table, names: Names) -> Table:
+    """Python's frames up to the call that ends the recording; those open then end there.
+
+    Ending takes up to a second, and holds the interpreter: whatever the other threads were in seems
+    to take as long. That is the recorder's time, and what comes after it is no whole step.
+    """
+    calls = [i for i in range(len(names)) if _ASKED_TO_STOP.fullmatch(names[i])]
+    asked_ns = host["start_ns"][np.isin(host["name"], calls)] if calls else ()
+    if not len(asked_ns):
+        return host
+    end_ns, frames = asked_ns.max(), host["kind"] == HostKind.PYTHON
+    kept = ~frames | (host["start_ns"] < end_ns)
+    lasts_ns = np.where(frames, end_ns - host["start_ns"], host["duration_ns"])
+    shorter = {"duration_ns": np.minimum(host["duration_ns"], lasts_ns)}
+    return table(host.name, {**host.columns, **shorter}, dict(host.missing)).take(kept)
 
 
 def _with(rows: Table, column: str, target: Any) -> Table:

@@ -264,6 +264,8 @@ def _lost_without_a_cause(report: Report) -> str | None:
         return "each device waits while another works." if _in_turns(report) else None
     most = max(lost, key=part_ns)
     said = "No rule explains that." if most.part not in _SILENT else "Nothing recorded explains it."
+    if report.findings:  # of the whole run: none of them is about the recorded step
+        said = "What is found of the run may be why; no other rule explains it."
     said = _at_the_start(report, lost, lost_ns) or said
     share = f"{100 * lost_ns / step_ns:.0f} % of it"
     what = f"{share} passes outside operators"

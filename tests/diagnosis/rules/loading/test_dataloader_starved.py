@@ -82,9 +82,20 @@ def test_two_waits_a_whole_round_apart_are_rounds(outcome, apart, answer):
 
 @pytest.mark.parametrize(("cores", "more"), [(2.0, False), (3.0, False), (8.0, True), (None, True)])
 def test_more_workers_are_advised_only_where_the_cores_have_room(outcome, cores, more):
-    run = RunFacts(cores_allowed=cores, loader_workers=(LoaderWorker(2, 1, 1, 1),))
+    run = RunFacts(cores_allowed=cores, loader_workers=(LoaderWorker(2, 9, 10, 1),))
     trace = replace(loading(WAITS_MS, workers=2), run=run)
     (finding,) = outcome("dataloader-starved", trace).findings
     assert (finding.hint is not None) is more
     assert ("there are 2 of them" in finding.fix) is not more
     assert ("num_workers" in finding.confirm) is more
+
+
+@pytest.mark.parametrize(("busy", "sent"), [(1, True), (80, False)])
+def test_workers_that_hardly_work_are_waited_for_because_of_the_way(outcome, busy, sent):
+    run = RunFacts(cores_allowed=8.0, loader_workers=(LoaderWorker(2, busy, 100, 1),))
+    (finding,) = outcome(
+        "dataloader-starved", replace(loading(WAITS_MS, workers=2), run=run)
+    ).findings
+    assert ("make batches in 1 % of their time" in finding.summary) is sent
+    assert ("a few large tensors" in finding.fix) is sent
+    assert ("num_workers" in finding.hint) is not sent

@@ -9,6 +9,8 @@ from builders import TraceBuilder
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.engine import diagnose
+from pinchpoint.diagnosis.rule import NotChecked
+from pinchpoint.diagnosis.rules.on_cpu import cpu_few_threads
 from pinchpoint.report.assemble.report import diagnose as report_of
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.trace import HostKind, RunFacts
@@ -201,6 +203,22 @@ def test_threads_against_cores(threads, found):
     assert ("cpu-few-threads" in said) == found
     if found:
         assert said["cpu-few-threads"].predicted.step_ns == round(10 * MS - 8 * MS * 0.5 * 7 / 8)
+
+
+@pytest.mark.parametrize(
+    ("others", "after_ms"), [(0.0, 10 - 8 * 0.5 * 7 / 8), (4.0, 7.0), (7.0, None)]
+)
+def test_threads_get_no_cores_that_other_programs_use(others, after_ms):
+    facts = RunFacts(
+        torch_threads=1, cores_allowed=8.0, processes=1, cores_there=8, cores_of_others=others
+    )
+    trace = replace(_trace(lambda b, at: _op(b, "aten::mm", at, 8 * MS)), run=facts)
+    if after_ms is None:
+        assert "cpu-few-threads" not in _found(trace)
+        with pytest.raises(NotChecked, match=r"other programs used 7\.0 cores meanwhile"):
+            list(cpu_few_threads.check(trace))
+    else:
+        assert _found(trace)["cpu-few-threads"].predicted.step_ns == round(after_ms * MS)
 
 
 def test_a_listed_device_means_that_operators_only_launch():

@@ -35,6 +35,16 @@ def test_operations_outside_of_jit_are_told_with_the_function_that_has_most(outc
     assert finding.consequence == "at most 4.00 of 36.0 s"
 
 
+def test_functions_on_arrays_outside_of_jit_are_told_and_those_being_traced_are_not(outcome):
+    array = ("jax/_src/pjit.py(259): cache_miss", "jax/_src/numpy/ufunc_api.py(175): __call__")
+    traced = "jax/_src/interpreters/partial_eval.py(2500): trace_to_jaxpr_dynamic"
+    own = "work.py(48): adam"
+    (finding,) = outcome("unjitted-operations", recorded(spent((*array, own), 6), RESULT)).findings
+    assert (finding.location.function, finding.location.line) == ("adam", 48)
+    tracing = recorded(spent((*array, traced, own), 6), RESULT)
+    assert outcome("unjitted-operations", tracing).answer == "clear"
+
+
 @pytest.mark.parametrize(
     "seen",
     [

@@ -18,13 +18,14 @@ Whatever the model does, it cannot run faster than its batches arrive.
 ## How to fix it
 Give the loader worker processes (`num_workers`), pinned memory and prefetching. If workers are
 there and still too slow, look at what they do: decoding, transforms, many small files, collating.
+Where they make batches in a small part of their time, send fewer, larger tensors.
 
 ## When to ignore it
 Where the wait falls into time in which the device is busy anyway.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -39,6 +40,7 @@ from pinchpoint.diagnosis.evidence.loading import (
     Loads,
     RareWaits,
     loads,
+    made_ratio_if_sent,
     queue_of,
     rare_waits,
     with_workers,
@@ -77,12 +79,13 @@ def check(trace: Trace) -> Iterator[Found]:
         rare = tuple(_rarely(trace))
         yield from rare if rare or found is None else _now_and_then(trace, found)
         return
-    pinned = " pin_memory=True," if trace.device_ops is not None else ""  # for copies to a device
     doing = "waits for worker processes" if found.in_workers else "prepares the batch itself"
     from pinchpoint.diagnosis.evidence.workers import loader_does, workers_do
 
     seen = workers_do(trace) if found.in_workers else loader_does(trace)
-    full = None if seen and seen.rows else workers_without_room(trace, found)
+    made = made_ratio_if_sent(trace, found)
+    if made is not None:
+        doing += f", which make batches in {100 * made:.1g} % of their time: it waits for their way"
     yield Found(
         summary=(
             f"The training thread {doing}, {duration(found.waits_ns_per_step)}"
@@ -92,11 +95,7 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=found.waits_ns_per_step,
         changes=with_workers(trace, found),
         location=(seen.location if seen else None) or found.spans.place,
-        fix=_fix(found, seen) if full is None else _no_room(trace, full),
-        hint=f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)"
-        if full is None
-        else None,
-        confirm="" if full is None else ANY_PROGRAM,
+        **_advice(trace, found, seen),
     )
 
 
@@ -104,10 +103,11 @@ def _rarely(trace: Trace) -> Iterator[Found]:
     """Waits in steps that are far from typical, with what workers were seen to do."""
     from pinchpoint.diagnosis.evidence.workers import workers_do
 
-    seen = workers_do(trace)
+    seen, load = workers_do(trace), loads(trace)
     for found in rare_found(trace, (GapKind.DATA,), fix=_WITH_WORKERS, hint=_HINT):
         if seen is None or not seen.said:
-            yield found
+            known = {} if load is None else _advice(trace, load)
+            yield msgspec.structs.replace(found, **known)
             continue
         yield msgspec.structs.replace(
             found,
@@ -149,12 +149,20 @@ def _of_the_run(trace: Trace) -> Iterator[Found]:
     )
 
 
-def _fix(found: Loads, seen: "WorkersDo | None") -> str:
+def _advice(trace: Trace, found: Loads, seen: "WorkersDo | None" = None) -> dict[str, Any]:
+    """Fix, hint and proof, by who makes the batches and whether the cores have room for more."""
+    pinned = " pin_memory=True," if trace.device_ops is not None else ""  # for copies to a device
+    more = f"DataLoader(..., num_workers=8,{pinned} persistent_workers=True)"
     if not found.in_workers:
-        return "Give the loader worker processes"
+        return {"fix": "Give the loader worker processes", "hint": more}
     if seen and seen.rows:
-        return _ROWS
-    return _SEEN if seen else _WITH_WORKERS
+        return {"fix": _ROWS, "hint": more}
+    if made_ratio_if_sent(trace, found) is not None:
+        return {"fix": _FEW_TENSORS, "hint": _FEW_TENSORS_HINT, "confirm": ANY_PROGRAM}
+    full = workers_without_room(trace, found)
+    if full is not None:
+        return {"fix": _no_room(trace, full), "hint": None, "confirm": ANY_PROGRAM}
+    return {"fix": _SEEN if seen else _WITH_WORKERS, "hint": more}
 
 
 def _no_room(trace: Trace, workers: int) -> str:
@@ -196,9 +204,8 @@ def _rare(trace: Trace, found: Loads, rare: RareWaits, *, sure: bool = True) -> 
         changes=(ScaleHostSpans(rare.rows, READY_BATCH_RATIO),),
         saving_ns_per_step=(round(LEAST_RATIO * ns), ns),
         location=found.spans.place,
-        fix=_WITH_WORKERS if found.in_workers else "Give the loader worker processes",
-        hint=_HINT,
         confidence="medium" if sure else "low",
+        **_advice(trace, found),
     )
 
 
@@ -207,6 +214,13 @@ LEAST_RATIO = 0.75  # of the waits: a fix leaves some of them
 _SEEN = "Make what the workers do there quicker, or give the loader more of them"
 _ROWS = "Let the dataset fetch a whole batch by its list of indices, and stack nothing"
 _ROWS_HINT = "def __getitems__(self, i): return self.x[i], self.y[i]  # with collate_fn=lambda b: b"
+_FEW_TENSORS = (
+    "Send a batch as a few large tensors, and take it apart where it is used: each tensor of a"
+    " batch is a message, a file of shared memory and a mapping of its own"
+)
+_FEW_TENSORS_HINT = (
+    "return torch.cat(parts), torch.tensor([len(p) for p in parts])  # in collate_fn"
+)
 _WITH_WORKERS = (
     "Look at what the workers do (py-spy dump on a worker shows it), and give the loader more"
 )

@@ -3,7 +3,8 @@
 ## What it looks for
 In a run folder of a program without a device, and of one process: PyTorch's threads, set by
 `torch.set_num_threads`, `OMP_NUM_THREADS` or a launcher (torchrun sets one), against the cores that
-affinity and control group allow; and operators on tensors large enough to be shared out.
+affinity and control group allow; and operators on tensors large enough to be shared out. Cores that
+other programs used meanwhile are not counted on.
 
 ## Why it matters
 Products and elementwise work on large tensors are shared among threads. Cores without one idle.
@@ -26,7 +27,7 @@ from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
-from pinchpoint.diagnosis.record import RUN_FOLDER
+from pinchpoint.diagnosis.record import RUN_FOLDER, Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import (
     GRAIN_ELEMENTS,
@@ -34,7 +35,7 @@ from pinchpoint.diagnosis.rules.on_cpu._shared import (
     is_material,
     judged,
 )
-from pinchpoint.trace import Trace
+from pinchpoint.trace import RunFacts, Trace
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, knobs=("omp_threads",), advice=NO_HINT)
@@ -57,7 +58,16 @@ def check(trace: Trace) -> Iterator[Found]:
     spans = host_spans(trace, shared, "operators on large tensors")
     if spans is None or not is_material(trace, spans):
         return
-    left = 1 - IDEAL_SHARE * (1 - threads / cores)
+    free = _free(facts, cores)
+    if threads > FEW_RATIO * free:
+        raise NotChecked(
+            f"{threads} thread{'s' if threads > 1 else ''} on {cores:g} cores compute what could be"
+            f" shared out, yet other programs used {facts.cores_of_others:.1f} cores meanwhile:"
+            " what more threads would give does not show",
+            Record("the same run while the machine has nothing else to do"),
+            fits=True,
+        )
+    left = 1 - IDEAL_SHARE * (1 - threads / free)
     yield Found(
         summary=(
             f"{threads} thread{'s' if threads > 1 else ''} on {cores:g} cores compute what could be"
@@ -76,6 +86,13 @@ def check(trace: Trace) -> Iterator[Found]:
         confirm=f"pinchpoint try --knob omp_threads={max(int(cores), 1)} -- python train.py",
         confidence="medium",
     )
+
+
+def _free(facts: RunFacts, cores: float) -> float:
+    """Cores that the process may use and others left to it."""
+    if facts.cores_of_others is None or facts.cores_there is None:
+        return cores
+    return min(cores, facts.cores_there - facts.cores_of_others)
 
 
 # What the libraries below NumPy and SciPy share out among threads by themselves.

@@ -41,8 +41,10 @@ RULE = Rule(
 
 LEAST_RATIO = 0.25  # of what is no start: setting up and a log line are in every program
 FEWEST_LOOKS = 20  # at the place: a tenth of a second of a short run names it by accident
-# Where JAX runs one operation; while a function is traced for jit it does not come here.
-_ALONE = regex(r"(^|/)jax/_src/dispatch\.py\(\d+\): apply_primitive$")
+# Where JAX runs one operation, and its functions on arrays, each of which is one or a few. While a
+# function is traced for jit, these come below the tracing.
+_ALONE = regex(r"(^|/)jax/_src/(dispatch\.py\(\d+\): apply_primitive$|numpy/)")
+_TRACED = regex(r"(^|/)jax/_src/interpreters/partial_eval\.py\(")
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -51,7 +53,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if samples is None:
         return
     steady = [one for one in main_spent(samples) if not _starts(one)]
-    alone = [one for one in steady if any(map(_ALONE.search, one.frames))]
+    alone = [one for one in steady if _is_alone(one)]
     us, looks = sum(one.us for one in alone), sum(one.looks for one in alone)
     whole_ns = NS_PER_US * sum(one.us for one in steady)
     took = share(us, steady, whole_ns, looks)
@@ -85,6 +87,10 @@ def check(trace: Trace) -> Iterator[Found]:
         consequence=at_most(took, total_ns),
         run_ratio=took.ns / max(total_ns, 1),
     )
+
+
+def _is_alone(one: Spent) -> bool:
+    return any(map(_ALONE.search, one.frames)) and not any(map(_TRACED.search, one.frames))
 
 
 def _starts(one: Spent) -> bool:
