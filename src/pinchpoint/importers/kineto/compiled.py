@@ -40,9 +40,10 @@ def as_xla_says(trace: Trace, rare: Rare, told: Told) -> Trace:
     of_tpus = {place for place, line in lines_of_devices(rare).items() if line == OF_A_TPU}
     events = [_events(trace, side, told, of_tpus) for side in sides]
     names = Names(trace.names)
-    host_ops, api_calls, device_ops = linked(
-        *(_table(name, events, names) for name in ("host_ops", "api_calls", "device_ops")), names
+    host_ops, api_calls, device_ops = (
+        _table(name, events, names) for name in ("host_ops", "api_calls", "device_ops")
     )
+    host_ops, api_calls, device_ops = linked(host_ops, api_calls, device_ops, names)
     steps, compiled = _table("steps", events, names), _table("compiled_ops", events, names)
     has_device_side = trace.device_ops is not None or len(api_calls) > 0
     return replace(

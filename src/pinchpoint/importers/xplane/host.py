@@ -110,7 +110,7 @@ def _until_asked_to_stop(host: Table, names: Names) -> Table:
     to take as long. That is the recorder's time, and what comes after it is no whole step.
     """
     calls = [i for i in range(len(names)) if _ASKED_TO_STOP.fullmatch(names[i])]
-    asked_ns = host["start_ns"][np.isin(host["name"], calls)] if calls else ()
+    asked_ns = host["start_ns"][np.isin(host["name"], calls)]
     if not len(asked_ns):
         return host
     end_ns, frames = asked_ns.max(), host["kind"] == HostKind.PYTHON
