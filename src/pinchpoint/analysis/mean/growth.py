@@ -10,6 +10,8 @@ the rest stays as it was; and so does what the program keeps, or the work of the
 
 Where others use the machine, steps take now long and now short, and no trend of theirs is known.
 What the thread of a program without a device spends on a core is not theirs, and is asked instead.
+Where that more than doubles at a few places and nowhere else, it is the program's also if it levels
+off or came at once: values that a processor is slow with, a cache that is full.
 """
 
 from collections import Counter
@@ -41,6 +43,8 @@ SURE = 3.1  # deviates: one in a thousand by chance, on one side
 LEAST_RATIO = 0.1  # by which the last quarter is longer: thrice what two runs of one program differ
 # Between two quarters: a line has a third, a square half, load by others all.
 MOST_OF_GROWTH_RATIO = 0.8
+# Of time on a core: a neighbour on the same core, or in its caches, at most doubles it.
+LEAST_STEP_UP_RATIO = 2.2
 LEVELS_OFF_RATIO = 0.5  # the slope of the second half to the first: a line has 1, heat far less
 EXPLAINED_RATIO = 0.6  # of the growth, by the places that are named
 REST_RATIO = 0.25  # the rest's relative growth to the step's: of a slower machine it is 1
@@ -90,6 +94,7 @@ class Growth:
     places: tuple[GrowingPlace, ...]  # most growth first
     signs: tuple[str, ...]  # what grew with it
     on_core: bool = False  # all times are those of the thread on a core
+    ends: bool = False  # came at once, or levels off: late steps are longer, not ever longer
     why_not: str = ""
 
 
@@ -101,8 +106,10 @@ def growth(trace: Trace) -> Growth | None:
     if samples is None or len(parts) < FEWEST_PARTS:
         return None
     found = _grown(samples, parts, _by_clock)
-    if found is None and not any(p.device_bytes for p in parts):
-        found = _grown(samples, parts, _by_core)
+    if (found is None or found.why_not) and not any(p.device_bytes for p in parts):
+        on_core = _grown(samples, parts, _by_core)
+        if found is None or (on_core is not None and not on_core.why_not):
+            return on_core
     return found
 
 
@@ -114,7 +121,10 @@ def _grown(samples: RunSamples, parts: Sequence[RunPart], length: _Length) -> Gr
     grown = times[-1] / max(times[0], 1) - 1
     if trend.deviates < SURE or trend.slope_range_ns[0] <= 0 or grown < LEAST_RATIO:
         return None
-    places = _places(samples, quarters[0], quarters[-1], length)
+    most = _places(samples, quarters[0], quarters[-1], length)
+    some = (most[:n] for n in range(1, len(most) + 1))  # as few as explain it
+    places = next((few for few in some if _explain(few, times)), most)
+    ends = _ends(quarters, times, length)
     signs = _signs(parts, quarters, times)
     steps = sum(p.steps for p in parts)
     return Growth(
@@ -128,7 +138,8 @@ def _grown(samples: RunSamples, parts: Sequence[RunPart], length: _Length) -> Gr
         places=places,
         signs=signs,
         on_core=length is _by_core,
-        why_not=_why_not(samples, quarters, times, places, signs, length),
+        ends=bool(ends),
+        why_not=_why_not(samples, quarters, times, places, signs, ends, length),
     )
 
 
@@ -138,20 +149,34 @@ def _why_not(
     times: Sequence[int],
     places: Sequence[GrowingPlace],
     signs: Sequence[str],
+    ends: str,
     length: _Length,
 ) -> str:
+    of_the_thread = length is _by_core and times[-1] >= LEAST_STEP_UP_RATIO * times[0]
+    if ends and not of_the_thread:
+        return ends
+    if not _explain(places, times):
+        return ends or "all that they do takes longer, as on a machine that becomes slower"
+    if not _differ(samples, quarters, times, places):
+        return "too few looks at the run tell where"
+    return "" if signs else "nothing that they keep or do grew with them"
+
+
+def _ends(quarters: Sequence[Sequence[RunPart]], times: Sequence[int], length: _Length) -> str:
+    """Why late steps will not become longer still; empty where they will."""
     more = np.diff(times)
     if more.min() <= 0 or more.max() > MOST_OF_GROWTH_RATIO * more.sum():
         return "they did so at once, as when other programs come to use the machine"
     if _slope(quarters[2:], length) < LEVELS_OFF_RATIO * _slope(quarters[:2], length):
         return "their growth levels off, as when a machine becomes warm or a cache fills"
+    return ""
+
+
+def _explain(places: Sequence[GrowingPlace], times: Sequence[int]) -> bool:
+    """Whether the growth lies at these places, while the rest of the step stays as it was."""
     rest = [time - sum(at) for time, at in zip(times[:: len(times) - 1], _of(places), strict=True)]
     explained = sum(place.more_ns for place in places)
-    if explained < EXPLAINED_RATIO * (times[-1] - times[0]) or _same_pace(rest, times):
-        return "all that they do takes longer, as on a machine that becomes slower"
-    if not _differ(samples, quarters, times, places):
-        return "too few looks at the run tell where"
-    return "" if signs else "nothing that they keep or do grew with them"
+    return explained >= EXPLAINED_RATIO * (times[-1] - times[0]) and not _same_pace(rest, times)
 
 
 def _differ(

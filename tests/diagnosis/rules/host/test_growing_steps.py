@@ -95,6 +95,25 @@ def test_among_other_programs_work_that_grows_is_known_by_its_thread_on_a_core(o
     assert outcome("growing-steps", among_others(grows, lambda part: 10)).answer == "clear"
 
 
+def levelling(part):
+    return 24 * (1 - 0.85**part)
+
+
+def test_what_comes_to_an_end_is_the_programs_where_the_work_of_one_place_multiplies(outcome):
+    trace = among_others(run(levelling), lambda part: 6 + levelling(part))
+    (found,) = outcome("growing-steps", trace).findings
+    assert found.summary.startswith("Late steps have their thread on a core for longer than early")
+    assert str(found.location) == "add (train.py:33)"
+    assert "what changed there in the course of the run" in found.fix
+
+
+def test_what_comes_to_an_end_and_a_neighbour_would_explain_is_undecided(outcome):
+    trace = among_others(run(levelling), lambda part: 20 + levelling(part))
+    said = outcome("growing-steps", trace)
+    assert (said.answer, said.fits) == ("not checked", True)
+    assert "on a core, yet their growth levels off" in said.why
+
+
 @pytest.mark.parametrize(
     ("trace", "why"),
     [
