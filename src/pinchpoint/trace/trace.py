@@ -74,6 +74,7 @@ class RunFacts:
     cores_allowed: float | None = None  # affinity of the process, cut by its control group
     cores_there: int | None = None  # of the machine
     cores_of_others: float | None = None  # that other programs used meanwhile, on average
+    disturbed: tuple[str, ...] = ()  # what others did that makes steps longer, in sentences
     cpu_nodes: tuple[int, ...] | None = None  # memory nodes of the cores of the process
     node_shares: NodeShares | None = None  # None: one memory node, or not recorded
     torch_threads: int | None = None  # of one operator, in the process itself

@@ -8,6 +8,7 @@ from exceptional_programs import now_and_then, two_kinds
 from loader_steps import loading
 from pinchpoint.report import markdown, terminal
 from pinchpoint.report.assemble.report import diagnose
+from pinchpoint.report.documents.run import RunInfo
 from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.words.closing import closing_sentence
@@ -110,3 +111,10 @@ def test_the_mean_that_gains_count_from_is_said_where_it_is_another():
     assert page.index("gains count from") < page.index(
         "Two kinds" if "Two kinds" in page else "Most"
     )
+
+
+def test_what_others_did_to_the_steps_is_said_with_them():
+    busy = "the machine was busy: other programs used 1.8 of its 2 cores"
+    run = RunInfo(total_ns=10**9, looks=100, every_ns=10**7, disturbed=(busy,))
+    said = replace_fields(diagnose(now_and_then("checkpoint", ())), run=run)
+    assert "The machine" + busy[11:] in mean_sentences(said)

@@ -38,6 +38,7 @@ def run_facts(
         cores_allowed=_cores_allowed(process.cores_allowed, environment.host.cgroup_cpu_max),
         cores_there=environment.host.cpus_logical,
         cores_of_others=_cores_of_others(metrics),
+        disturbed=metrics.others.sentences,
         cpu_nodes=process.cpu_nodes,
         node_shares=_node_shares(process.placement),
         torch_threads=process.switches.torch_num_threads,

@@ -16,6 +16,7 @@ from pinchpoint.report.documents.report import (
     TableColumn,
 )
 from pinchpoint.report.documents.run import PhaseInfo, RunInfo, RunPlaceInfo, WayInfo
+from pinchpoint.report.plain import plain
 from pinchpoint.report.words.report import CANNOT_CONCLUDE
 from pinchpoint.trace import RunSamples, Trace
 
@@ -47,6 +48,7 @@ def run_info(trace: Trace) -> RunInfo | None:
         looks=account.looks,
         every_ns=round(1e9 * samples.every_s),
         cores=_cores(trace, samples),
+        disturbed=tuple(map(plain, run_facts(trace).disturbed)),
         cpu_ns=_cpu_ns(samples) if known else None,
         kernel_ns=usage.kernel_ns if usage else None,
         processes=1 + len(samples.children),

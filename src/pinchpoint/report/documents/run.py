@@ -42,6 +42,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     looks: int  # at the main thread
     every_ns: int  # between two of them
     cores: float | None = None  # that the program may use
+    disturbed: tuple[str, ...] = ()  # what others did that makes steps longer, in sentences
     cpu_ns: int | None = None  # of all its processes on cores, those that ended included
     kernel_ns: int | None = None  # of that, of the main process in the kernel
     processes: int = 1  # of Python that were looked at

@@ -25,6 +25,8 @@ def mean_sentences(report: Report) -> Iterator[str]:
         yield counted
     if outside := outside_sentence(report):
         yield outside
+    if report.run is not None:
+        yield from (sentence[:1].upper() + sentence[1:] for sentence in report.run.disturbed)
     if report.run is not None and report.run.alone and (timed := steps_of_run(report.run)):
         yield timed
 
