@@ -94,6 +94,7 @@ class Growth:
     places: tuple[GrowingPlace, ...]  # most growth first
     signs: tuple[str, ...]  # what grew with it
     on_core: bool = False  # all times are those of the thread on a core
+    clock_ratio: float = 1.0  # what a step takes by the clock to these times, over the run
     ends: bool = False  # came at once, or levels off: late steps are longer, not ever longer
     why_not: str = ""
 
@@ -127,17 +128,20 @@ def _grown(samples: RunSamples, parts: Sequence[RunPart], length: _Length) -> Gr
     ends = _ends(quarters, times, length)
     signs = _signs(parts, quarters, times)
     steps = sum(p.steps for p in parts)
+    mean = sum(p.steps * length(p) for p in parts) / steps
+    clock = sum(p.steps * _by_clock(p) for p in parts) / steps
     return Growth(
         first=round(_middle_of(quarters[0])),
         last=round(_middle_of(quarters[-1])),
         early_ns=times[0],
         late_ns=times[-1],
-        mean_ns=round(sum(p.steps * length(p) for p in parts) / steps),
+        mean_ns=round(mean),
         steps=steps,
         trend=trend,
         places=places,
         signs=signs,
         on_core=length is _by_core,
+        clock_ratio=clock / max(mean, 1.0),
         ends=bool(ends),
         why_not=_why_not(samples, quarters, times, places, signs, ends, length),
     )
@@ -355,4 +359,4 @@ def grown_ns(trace: Trace) -> int:
     found, timed = growth(trace), trace.run.unprofiled_step_ns if trace.run else ()
     if found is None or found.why_not or not timed:
         return 0
-    return max(found.mean_ns - round(median(timed)), 0)
+    return max(round(found.mean_ns * found.clock_ratio) - round(median(timed)), 0)
