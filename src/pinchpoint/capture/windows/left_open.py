@@ -42,15 +42,18 @@ Places = dict[int, tuple[int, int]]  # by thread: frame and instruction
 def places() -> Places:
     """At which instruction each thread is that may be in an operator; the one that asks left out.
 
-    Who waits in a function of the standard library, for a lock or a socket, is in none.
+    Who waits in a function of the standard library, for a lock or a socket, is in none; nor are the
+    threads that look at the program.
     """
     frames: Any = sys._current_frames()
     frames.pop(threading.get_ident(), None)
     library = str(Path(threading.__file__).parent)
+    own = str(Path(__file__).parents[2])
     return {
         thread: (id(frame), frame.f_lasti)
         for thread, frame in frames.items()
         if not _below(frame.f_code.co_filename, library)
+        and not frame.f_code.co_filename.startswith(own)
     }
 
 
