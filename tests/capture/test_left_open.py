@@ -1,6 +1,7 @@
 """What is open when a recording ends does not write into it from the next one."""
 
 import functools
+import hashlib
 import os
 import subprocess
 import sys
@@ -103,6 +104,23 @@ def test_a_thread_has_moved_on_once_it_is_at_another_instruction():
     assert all_moved_on(stays)
     assert thread.ident not in places() or not all_moved_on(places(), 0.0)
     library_waits.set()
+    thread.join()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the time of a thread")
+@pytest.mark.parametrize(
+    ("stays", "parked"),
+    [
+        pytest.param(lambda: time.sleep(3), True, id="asleep"),
+        pytest.param(lambda: hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 22), False, id="at work"),
+    ],
+)
+def test_a_thread_that_stays_where_it_was_may_sleep_and_not_work(stays, parked):
+    thread = threading.Thread(target=stays, daemon=True)
+    thread.start()
+    while thread.ident not in (since := places()):
+        time.sleep(0.01)
+    assert all_moved_on({thread.ident: since[thread.ident]}, 0.3) is parked
     thread.join()
 
 

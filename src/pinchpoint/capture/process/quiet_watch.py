@@ -285,7 +285,8 @@ class QuietWatch:
         if trial is None or recording is None or _is_one_file(trial, recording):
             return recording
         # A program that ended meanwhile may have done its last work in the trial.
-        worse = self._end.is_set() and self._why_rejected(recording) is not None
+        worse = recording.file is None
+        worse = worse or (self._end.is_set() and self._why_rejected(recording) is not None)
         self._remove(recording if worse else trial, NAMES if kind == "names" else TRACES)
         return trial if worse else recording
 

@@ -11,10 +11,13 @@ import gc
 import sys
 import threading
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 MOVES_ON_WITHIN_S = 2.0  # as long as a window of time takes by default
+PARKED_RATIO = 0.01  # of the time on a core: one that wakes ten times a second needs less
 LOOK_AGAIN_S = 0.002  # most operators of a program are over by then
 _ended: list[Any] = []  # ranges of recordings that have ended: for ever, since to free one ends it
 
@@ -58,14 +61,34 @@ def places() -> Places:
 
 
 def all_moved_on(since: Places, within_s: float = MOVES_ON_WITHIN_S) -> bool:
-    """Wait until no thread is where it was, so that no operator from then is under way."""
-    left, until = dict(since), time.monotonic() + within_s
+    """Wait until no thread is where it was, so that no operator from then is under way.
+
+    Who stays there and needs no core sleeps, or waits for a request: an operator works.
+    """
+    left, until, before_ns = dict(since), time.monotonic() + within_s, _on_core_ns(since)
     while True:
         now = places()
         left = {thread: at for thread, at in left.items() if now.get(thread) == at}
-        if not left or time.monotonic() > until:
-            return not left
+        if not left:
+            return True
+        if time.monotonic() > until:
+            after_ns, least_ns = _on_core_ns(left), PARKED_RATIO * within_s * 1e9
+            return all(
+                thread in after_ns and after_ns[thread] - before_ns.get(thread, 0) < least_ns
+                for thread in left
+            )
         time.sleep(LOOK_AGAIN_S)
+
+
+def _on_core_ns(threads: Collection[int]) -> dict[int, int]:
+    """Time on a core of these threads so far; without those of which the kernel does not tell."""
+    found = {}
+    for thread in threading.enumerate():
+        if thread.ident in threads and thread.native_id is not None:
+            with suppress(OSError, ValueError, IndexError):
+                said = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text("ascii")
+                found[thread.ident] = int(said.split()[0])
+    return found
 
 
 def _below(file: str, library: str) -> bool:
