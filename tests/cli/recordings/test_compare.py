@@ -14,7 +14,7 @@ def test_a_profile_against_itself(capsys):
     out = capsys.readouterr().out
     assert "(+0.0 %)" in out
     assert "where the step goes" in out
-    assert "stayed" in out
+    assert "of both" in out
 
 
 def test_profiles_as_json(capsys):
