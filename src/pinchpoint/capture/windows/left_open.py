@@ -84,7 +84,7 @@ def _on_core_ns(threads: Collection[int]) -> dict[int, int]:
     """Time on a core of these threads so far; without those of which the kernel does not tell."""
     found = {}
     for thread in threading.enumerate():
-        if thread.ident in threads and thread.native_id is not None:
+        if thread.ident is not None and thread.ident in threads and thread.native_id:
             with suppress(OSError, ValueError, IndexError):
                 said = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text("ascii")
                 found[thread.ident] = int(said.split()[0])
