@@ -195,6 +195,16 @@ def test_an_optimizer_operator_by_operator(name, found):
         assert said["cpu-unfused-optimizer"].predicted.step_ns == pytest.approx(4.4 * MS, abs=US)
 
 
+def test_an_optimizer_that_mostly_multiplies_matrices_is_not_to_be_fused():
+    def work(builder, at):
+        builder.annotation("Optimizer.step#Muon.step", at, 9 * MS)
+        for call in range(80):
+            _op(builder, "aten::mul_", at + call * 100 * US + US, 40 * US)
+            _op(builder, "aten::mm", at + call * 100 * US + 42 * US, 55 * US)
+
+    assert "cpu-unfused-optimizer" not in _found(_trace(work))
+
+
 @pytest.mark.parametrize(("threads", "found"), [(1, True), (8, False)])
 def test_threads_against_cores(threads, found):
     trace = _trace(lambda b, at: _op(b, "aten::mm", at, 8 * MS))

@@ -2,7 +2,8 @@
 
 ## What it looks for
 Optimizer steps of a program without a device that call dozens of operators, none of them a fused
-update. Programs on a device are judged by `unfused-optimizer`.
+update. Optimizers that mostly multiply matrices (Muon, Shampoo, SOAP) are not meant: products are
+not fused away. Programs on a device are judged by `unfused-optimizer`.
 
 ## Why it matters
 AdamW calls a dozen operators for each parameter, and each reads and writes the whole parameter
@@ -19,10 +20,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.on_cpu import cpu_operators
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.analysis.work.pointwise_chains import distinct_calls
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS
@@ -51,7 +54,7 @@ def check(trace: Trace) -> Iterator[Found]:
     own = called & ~_of_a_closure(trace)
     calls = np.flatnonzero(own)
     fused = any("_fused_" in trace.names[name] for name in np.unique(host["name"][calls]).tolist())
-    if fused or per_step(trace, len(calls)) < FEWEST_CALLS:
+    if fused or per_step(trace, len(calls)) < FEWEST_CALLS or _mostly_products(trace, mine):
         return
     starts = np.array([name.startswith(OPTIMIZER) for name in trace.names], np.bool_)
     ranges = starts[host["name"]] & (host["kind"] == HostKind.ANNOTATION)
@@ -76,6 +79,18 @@ def check(trace: Trace) -> Iterator[Found]:
         hint=f"torch.optim.{_class_of(trace, spans.rows)}(..., fused=True)",
         confirm="pinchpoint try --knob fused_optimizer -- python train.py",
     )
+
+
+def _mostly_products(trace: Trace, mine: Mask) -> bool:
+    """Whether most of the optimizer's time goes into products (Muon, Shampoo, SOAP): these stay."""
+    operators = cpu_operators(trace)
+    own = mine & inside(trace, OPTIMIZER) & ~_of_a_closure(trace)
+    rows = np.flatnonzero(own & (operators.own_ns > 0))
+    calls, which = distinct_calls(trace, rows)
+    costs = [cost_of(of.call) for of in calls]
+    products = np.array([cost is not None and cost.matrix for cost in costs], np.bool_)[which]
+    own_ns = operators.own_ns[rows]
+    return bool(2 * own_ns[products].sum() > own_ns.sum())
 
 
 def _class_of(trace: Trace, rows: Rows) -> str:
