@@ -79,7 +79,7 @@ def test_an_old_python_can_read_the_script_and_so_be_refused():
 
 
 @pytest.mark.parametrize(
-    ("failed", "code", "second"), [(1, 1, 0), (5, 1, 1), (6, 1, None), (1, 2, None), (0, 0, None)]
+    ("failed", "code", "second"), [(1, 1, 0), (5, 1, 1), (13, 1, None), (1, 2, None), (0, 0, None)]
 )
 def test_a_few_failed_tests_run_once_more_alone(run, monkeypatch, tmp_path, failed, code, second):
     monkeypatch.setattr(run, "ROOT", tmp_path)
