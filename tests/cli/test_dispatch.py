@@ -4,13 +4,17 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from pinchpoint.bench.folders import start_session
 from pinchpoint.cli import main as cli
-from pinchpoint.cli.help import commands
+from pinchpoint.cli.dispatch import app_of
+from pinchpoint.cli.help import commands, module_name
 from pinchpoint.cli.output import wrote
 from pinchpoint.errors import NotComparable, PinchpointError
 
@@ -203,3 +207,25 @@ def test_version(capsys):
 def test_what_was_left_out_is_missing_and_needs_no_argument(words, said, capsys):
     assert cli(words) == 2
     assert said in capsys.readouterr().err
+
+
+def hints(command):
+    """The hints of a command and of the groups of options that it takes, as they are written."""
+    groups = [k for hint in command.__annotations__.values() for k in (hint, *get_args(hint))]
+    own = [vars(k)["__annotations__"] for k in groups if is_dataclass(k)]
+    return repr([command.__annotations__, *own, [f.type for k in groups for f in of(k)]])
+
+
+def of(kind):
+    return fields(kind) if is_dataclass(kind) else ()
+
+
+@pytest.mark.parametrize("name", commands())
+def test_a_command_called_again_in_the_process_tells_the_parser_nothing_more(name):
+    module = import_module(module_name(name))
+    functions = [*getattr(module, "SUBCOMMANDS", {}).values()]
+    functions += [module.command] if hasattr(module, "command") else []
+    app_of(name)
+    before = [hints(function) for function in functions]
+    app_of(name)
+    assert [hints(function) for function in functions] == before

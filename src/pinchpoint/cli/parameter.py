@@ -17,7 +17,7 @@ from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
 
 Group = TypeVar("Group", bound=type)
-_MARK = "spelled"
+_MARK, _TOLD = "spelled", "told_the_parser"
 # Outputs that are written in one go, whatever stands there (``output.write_file``).
 _TAKES_ALL = frozenset(("output", "out", "html", "svg", "junit", "prometheus", "parquet"))
 
@@ -44,7 +44,13 @@ def files_alone(command: Callable[..., int], words: Sequence[str]) -> bool:
 
 
 def for_parser(command: Any) -> None:
-    """Tell the parser of the options of a command what these here say."""
+    """Tell the parser of the options of a command what these here say, once.
+
+    What is told stays: told again at each call in a process, a hint would have ever more notes.
+    """
+    if vars(command).get(_TOLD):
+        return
+    setattr(command, _TOLD, True)
     hints = command.__annotations__
     command.__annotations__ = {name: _as_theirs(hint, name) for name, hint in hints.items()}
 
@@ -57,9 +63,11 @@ def _as_theirs(hint: Any, name: str) -> Any:
         own = [Theirs(**_said(n)) if isinstance(n, Parameter) else n for n in notes]
         return Annotated[_as_theirs(kind, name), *own]
     for group in filter(is_dataclass, (hint, *get_args(hint))):
+        if vars(group).get(_TOLD):  # another command has the same options
+            continue
+        setattr(group, _TOLD, True)
         mark = vars(group).get(_MARK)
         if isinstance(mark, Parameter):
-            delattr(group, _MARK)  # once is enough
             Theirs(**_said(mark))(group)
         for one in fields(group):
             one.type = group.__annotations__[one.name] = _as_theirs(one.type, one.name)
