@@ -11,6 +11,7 @@ from pinchpoint.analysis.replay import (
     ScaleDeviceOps,
     ScaleHostSpans,
 )
+from pinchpoint.analysis.replay.apply import GRAPH_BUBBLE_NS
 from pinchpoint.analysis.replay.least_step import device_ns
 from pinchpoint.analysis.replay.merging import KERNEL_START_NS
 from pinchpoint.analysis.replay.predict import after_saving, what_if
@@ -51,8 +52,8 @@ def training(*, device=None, product_us=1_000, tail_us=2_000, **more):
 def test_nothing_on_the_host_makes_a_step_shorter_than_its_device_work():
     trace = training()
     found = what_if(trace, [RemoveHostTime(np.array([0]), np.array([10**12]))])
-    assert found.bound_ns == 1_500_000
-    assert found.range_ns[0] >= found.bound_ns
+    assert found.bound_ns == pytest.approx(1_500_000, abs=2 * GRAPH_BUBBLE_NS)
+    assert found.range_ns[0] >= found.bound_ns >= 1_500_000
     assert found.step_ns == pytest.approx(1_500_000, rel=0.02)
     assert found.raw_ns == pytest.approx(found.step_ns, rel=0.02)
 
@@ -132,7 +133,8 @@ def test_launches_of_work_that_stays_take_host_time():
     trace = p.trace()
     forward = rows(trace, "host_ops", "model.py(2): forward")
     found = what_if(trace, [ScaleHostSpans(forward, 0.0)])
-    assert found.raw_ns == found.step_ns == pytest.approx(100 * 2_000, rel=0.01)
+    assert found.step_ns == pytest.approx(100 * 2_000, rel=0.01)
+    assert found.raw_ns == pytest.approx(found.step_ns, abs=1)
 
 
 def served(*, blocks, us=100, shapes=None, device=H100):

@@ -12,7 +12,7 @@ from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.changes import Change, MoveToOwnStream, RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
-from pinchpoint.analysis.replay.least_step import device_ns, floored, sure_ns
+from pinchpoint.analysis.replay.least_step import device_ns, floored, kept_ns, queued_ns, sure_ns
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Made, made_of, range_ns
 from pinchpoint.analysis.replay.simulate import all_passes, simulate
 from pinchpoint.analysis.steps.steps import Steps, steps
@@ -277,7 +277,9 @@ def what_if(
         return None
     before, after = known
     sure = min(sure_ns(trace, clean.graph, changes, every_step=every_step), before)
-    after = max(after, sure)
+    counted = np.ones(graph.steps, np.bool_) if every_step else base.counted
+    queued = max(queued_ns(trace, graph, counted), kept_ns(trace, changes, every_step=every_step))
+    after = max(after, sure, min(queued, before))
     uneven, saving = _uneven_ratio(trace), before - after
     made = made_of(after, graph, clean.graph, periods, uneven_ratio=uneven, saving_ns=saving)
     cost = _recording_ns(trace) * min(made.host_ns / max(before - made.device_ns, 1.0), 1.0)
