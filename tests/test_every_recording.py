@@ -23,6 +23,7 @@ from pinchpoint.analysis.replay.changes import (
     RemoveHostTime,
     ScaleHostSpans,
 )
+from pinchpoint.analysis.replay.ranges import AS_IT_IS
 from pinchpoint.analysis.replay.streams import stream_ids
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.call_tree import source_table
@@ -162,7 +163,8 @@ def promises_stay_above_what_remains(trace):
             assert found.raw_ns >= found.step_ns - LIFTED_RATIO * found.base_ns, name
             if all(isinstance(change, OF_HOST) for change in changes):
                 least_ns = min(busy_in_a_stream_ns(trace), found.base_ns)
-                assert found.step_ns >= found.range_ns[0] >= least_ns - 1, name
+                assert found.step_ns >= least_ns - 1, name
+                assert found.range_ns[0] >= (1 - AS_IT_IS.device) * least_ns - 1, name
     said = (diagnosis, *(of.diagnosis for of in diagnosed_kinds(trace)))
     predictions = [r.predicted for d in said for r in d.found if r.predicted is not None]
     for found in predictions + ([diagnosis.together] if diagnosis.together else []):

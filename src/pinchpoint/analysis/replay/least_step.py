@@ -8,7 +8,7 @@ Two floors, both worked out from what the changes name and not from how replay a
 - What no doubt about hosts and clocks can take away: the device work that remains in each stream,
   each kernel as fast as its fastest recorded one, and a share of the host work that remains on the
   thread of the steps. No stated range begins below it. Where the changes leave all device work as
-  it is, that is the work of the recorded step that had least of it.
+  it is, that is the work of the recorded step that had least of it, at a little higher clocks.
 
 And one for what is said in the middle: a step that was timed without the profiler is shorter than
 the replayed one by host time, for recording takes no part in the device's work. So the device work
@@ -46,7 +46,8 @@ from pinchpoint.analysis.replay.changes import (
 from pinchpoint.analysis.replay.graph import Graph, covered
 from pinchpoint.analysis.replay.least_durations import best_ns, done_elsewhere, limits_ns
 from pinchpoint.analysis.replay.merging import merged_ratio
-from pinchpoint.analysis.replay.streams import stream_ids
+from pinchpoint.analysis.replay.ranges import AS_IT_IS
+from pinchpoint.analysis.replay.streams import OTHER_STREAM_WAIT_NS, stream_ids
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
@@ -203,15 +204,19 @@ _OF_HOST = (AddHostTime, DropSyncs, GraphLaunches, ReduceLaunches, RemoveHostTim
 
 def queued_ns(trace: Trace, graph: Graph, counted: Mask) -> float:
     """What the busiest stream of a step takes at least, its operations queued one behind the other:
-    the mean over the counted steps of a graph. Of a collective, what it takes without waiting."""
-    took = (graph.op_duration_ns + graph.op_bubble_ns).astype(np.float64)
+    the mean over the counted steps of a graph, or over all if less, for a step may launch what
+    another one waits for. Of a collective, what it takes without waiting."""
+    bubble = np.minimum(graph.op_bubble_ns, OTHER_STREAM_WAIT_NS)  # a longer one waits for others
+    took = (graph.op_duration_ns + bubble).astype(np.float64)
     if not len(took):
         return 0.0
     shared = _between_ranks(trace)[graph.op_rows]
     took[shared] = np.minimum(graph.op_duration_ns, best_ns(trace)[graph.op_rows])[shared]
     streams, step = int(graph.op_stream.max()) + 1, graph.node_step[graph.op_node]
     by_step = np.bincount(step * streams + graph.op_stream, took, graph.steps * streams)
-    return float(by_step.reshape(graph.steps, streams)[counted].max(axis=1).mean())
+    by_step = by_step.reshape(graph.steps, streams)
+    whole = float(by_step.sum(axis=0).max()) / graph.steps
+    return min(whole, float(by_step[counted].max(axis=1).mean()))
 
 
 def kept_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = False) -> float:
@@ -226,7 +231,8 @@ def _leave_the_device(changes: Sequence[Change]) -> bool:
 
 def device_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = False) -> float:
     """The least device work a step that the changes leave: in the stream that has most of it, and
-    all of the recorded step that had least, if they leave it as it is."""
+    all of the recorded step that had least, if they leave it as it is; clocks of another run may be
+    a little higher."""
     steps_of = (_every_step if every_step else _typical_steps)(trace)
     if not len(steps_of.inside_ns) or not steps_of.count:
         return 0.0
@@ -237,7 +243,9 @@ def device_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = Fal
             stream[change.device_ops] = stream.max() + 1
     busiest = float(np.bincount(stream, left).max()) / steps_of.count
     whole = changes and _leave_the_device(changes)
-    return max(busiest, float(steps_of.work_ns.min())) if whole else busiest
+    if not whole:
+        return busiest
+    return max(busiest, (1 - AS_IT_IS.device) * float(steps_of.work_ns.min()))
 
 
 @once_per_trace
