@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows import new_window
+from pinchpoint.capture.windows import torch as window
 from pinchpoint.capture.windows.nsys import NsysWindow
 from pinchpoint.capture.windows.recording import JaxWindow, XlaWindow
 
@@ -115,6 +117,16 @@ def test_the_window_fits_the_program(monkeypatch, tmp_path):
     bridge = SimpleNamespace(backends_are_initialized=lambda: True)
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
     assert isinstance(new_window(Settings(""), tmp_path, "rank0"), JaxWindow)
+
+
+def test_a_beginning_warns_nobody(monkeypatch):
+    profiler = ModuleType("torch.profiler.profiler")
+    profiler.torch, profiler._warn_once = None, warnings.warn
+    monkeypatch.setitem(sys.modules, "torch.profiler.profiler", profiler)
+    monkeypatch.setattr(window, "_graphs_are_safe", lambda: False)
+    with window._building():
+        profiler._warn_once("events are cleared")  # a warning would be an error here
+    assert profiler._warn_once is warnings.warn
 
 
 def test_the_first_recording_imports_no_compiler(tmp_path):
