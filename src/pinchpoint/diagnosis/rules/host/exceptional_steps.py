@@ -2,13 +2,14 @@
 
 ## What it looks for
 Steps that are much longer than the usual ones of their kind, in a recording of four complete steps
-or more; fewer leave it undecided, unless the run around them was timed. What fills the difference comes from the same accounting as every step's: what the device
-waited for and what the host did meanwhile, or which device work grew, with its place. Only a part
-of the mean step that is worth fixing is told, and a single step only where it is twice as long as
-usual or loses more than the operating system takes now and then. On a CPU a single step in which
-the same operators took longer is none where the run around the recording was timed: it may have had
-no core, and the steps of the run say whether it comes again. Where `pinchpoint run` sampled the
-whole run, its far steps are told from that: how often they come, and the line that was running.
+or more; fewer leave it undecided, unless the run around them was timed. What fills the difference
+comes from the same accounting as every step's: what the device waited for and what the host did
+meanwhile, or which device work grew, with its place. Only a part of the mean step that is worth
+fixing is told, and a single step only where it is twice as long as usual or loses more than the
+operating system takes now and then. On a CPU a single step in which the same operators took longer
+is none where the run around the recording was timed: it may have had no core, and the steps of the
+run say whether it comes again. Where `pinchpoint run` sampled the whole run, its far steps are told
+from that: how often they come, and the line that was running.
 
 ## Why it matters
 Throughput is set by the mean step. One step of 300 ms among thirty of 27 costs a quarter of it,
