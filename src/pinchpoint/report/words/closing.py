@@ -125,7 +125,8 @@ LITTLE_WON_RATIO = 0.25  # of the step: with more of it won, the findings are wh
 def _what_is_left(report: Report) -> str:
     """Beside findings that leave most of the step as it is, where the rest of it is made."""
     step_ns = sum(part_ns(part) for part in report.breakdown)
-    left_ns = report.together_ns
+    alone = (f.predicted_step_ns for f in report.findings if f.predicted_step_ns is not None)
+    left_ns = report.together_ns or min(alone, default=None)
     much = left_ns is not None and left_ns < (1 - LITTLE_WON_RATIO) * step_ns
     return _not_judged(report) or ("" if much else _heaviest(report))
 
