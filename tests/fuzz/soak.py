@@ -1,11 +1,10 @@
-"""Thousands of commands in one process, and what grows meanwhile: python tests/fuzz/soak.py [N].
+"""Thousands of commands in one process, and what grows meanwhile: ./run fuzz --soak N.
 
 A notebook, a server or a test run calls many. Nothing that a command takes may stay when it ends:
 not a level of recursion, a file, a thread, a child, a handler, a setting or a folder, and memory
 only until caches are full.
 """
 
-import argparse
 import gc
 import os
 import random
@@ -23,9 +22,7 @@ from pathlib import Path
 
 import psutil
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
-
-from fuzz.samples import ran, samples  # noqa: E402
+from fuzz.samples import ran, samples
 
 DATA = Path(__file__).parents[1] / "data"
 FORMATS = ("chrome", "speedscope", "collapsed", "csv", "sarif", "tensorboard", "otlp", "parquet")
@@ -62,7 +59,7 @@ def held(temporary: Path) -> Held:
     me = psutil.Process()
     settings = (
         tuple(signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)),
-        (os.getcwd(), hash(frozenset(os.environ.items())), os.umask(os.umask(0o22))),
+        (Path.cwd(), hash(frozenset(os.environ.items())), os.umask(os.umask(0o22))),
         (len(warnings.filters), len(sys.meta_path), len(sys.path), sys.getrecursionlimit()),
         (sys.getprofile(), sys.gettrace(), sys.excepthook, warnings.showwarning),
     )
@@ -163,16 +160,8 @@ def soak(count: int, seed: int, tell: bool) -> tuple[list[str], Counter[int]]:
     return grew, codes
 
 
-def main() -> int:
-    """Run N commands; 1 if anything grew."""
-    options = argparse.ArgumentParser()
-    options.add_argument("count", type=int, nargs="?", default=3000)
-    options.add_argument("--seed", type=int, default=1)
-    chosen = options.parse_args()
-    grew, codes = soak(chosen.count, chosen.seed, tell=True)
+def run(count: int, seed: int) -> int:
+    """Run so many commands; 1 if anything grew."""
+    grew, codes = soak(count, seed, tell=True)
     print(*(f"GREW {told}" for told in grew), dict(codes), sep="\n")
     return 1 if grew else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
