@@ -1,16 +1,20 @@
 import gc
+import importlib
 import os
 import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from pinchpoint.bench.folders import start_session
 from pinchpoint.cli import main as cli
-from pinchpoint.cli.help import commands
+from pinchpoint.cli.dispatch import app_of
+from pinchpoint.cli.help import commands, module_name
 from pinchpoint.cli.output import wrote
 from pinchpoint.errors import NotComparable, PinchpointError
 
@@ -203,3 +207,26 @@ def test_version(capsys):
 def test_what_was_left_out_is_missing_and_needs_no_argument(words, said, capsys):
     assert cli(words) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_a_command_called_again_has_the_options_it_had(name):
+    """Libraries that check each option took an option more a call as one level deeper, and failed
+    in the three hundredth call of a process."""
+
+    command = importlib.import_module(module_name(name))
+    functions = [*filter(None, [getattr(command, "command", None)]), *_subcommands(command)]
+
+    def options():
+        hints = [hint for function in functions for hint in function.__annotations__.values()]
+        groups = filter(is_dataclass, (kind for hint in hints for kind in (hint, *get_args(hint))))
+        return [*hints, *(field.type for group in groups for field in fields(group))]
+
+    app_of(name)
+    first = options()
+    app_of(name)
+    assert options() == first
+
+
+def _subcommands(command):
+    return getattr(command, "SUBCOMMANDS", {}).values()

@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from inspect import CO_VARARGS
 from pathlib import Path
 from types import FunctionType
@@ -43,8 +44,9 @@ def files_alone(command: Callable[..., int], words: Sequence[str]) -> bool:
     return takes and any_number and bool(words) and not any(w.startswith("-") for w in words)
 
 
+@cache
 def for_parser(command: Any) -> None:
-    """Tell the parser of the options of a command what these here say."""
+    """Tell the parser of the options of a command what these here say; once is enough."""
     hints = command.__annotations__
     command.__annotations__ = {name: _as_theirs(hint, name) for name, hint in hints.items()}
 
@@ -56,16 +58,23 @@ def _as_theirs(hint: Any, name: str) -> Any:
         kind, *notes = get_args(hint)
         own = [Theirs(**_said(n)) if isinstance(n, Parameter) else n for n in notes]
         return Annotated[_as_theirs(kind, name), *own]
-    for group in filter(is_dataclass, (hint, *get_args(hint))):
-        mark = vars(group).get(_MARK)
-        if isinstance(mark, Parameter):
-            delattr(group, _MARK)  # once is enough
-            Theirs(**_said(mark))(group)
-        for one in fields(group):
-            one.type = group.__annotations__[one.name] = _as_theirs(one.type, one.name)
+    for kind in (hint, *get_args(hint)):
+        if isinstance(kind, type) and is_dataclass(kind):
+            _group_for_parser(kind)
     if (hint is Path or Path in get_args(hint)) and name not in _TAKES_ALL:
         return Annotated[hint, Theirs(validator=_file_or_folder)]
     return hint
+
+
+@cache
+def _group_for_parser(group: Any) -> None:
+    from cyclopts import Parameter as Theirs
+
+    mark = vars(group).get(_MARK)
+    if isinstance(mark, Parameter):
+        Theirs(**_said(mark))(group)
+    for one in fields(group):
+        one.type = group.__annotations__[one.name] = _as_theirs(one.type, one.name)
 
 
 def _said(of: Parameter) -> dict[str, Any]:
