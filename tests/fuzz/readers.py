@@ -89,6 +89,7 @@ class Attack:
 MADE = (
     *("nsys", "bench folder", "DCGM exporter text", "pinchpoint telemetry"),
     *("rocpd", "TensorFlow stats", "load test", "Ascend database"),
+    "TensorRT layers",
 )
 
 
@@ -142,7 +143,7 @@ READERS = (
     *(("run folder",), ("bench folder",), ("snapshot",), ("xplane",)),
     *(("DCGM exporter text",), ("pinchpoint telemetry",)),
     *(("nvidia-smi CSV",), ("nvidia-smi dmon",), ("nvidia-smi table",)),
-    *(("TensorFlow stats",), ("load test",)),
+    *(("TensorFlow stats",), ("TensorRT layers",), ("load test",)),
 )
 
 
@@ -234,7 +235,8 @@ def _columns(path: Path) -> bytes:
 def limited() -> None:
     """From here on this process may have so much more memory; a hang is an error with a stack."""
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + MOST_BYTES, resource.RLIM_INFINITY))
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]  # only root may raise it
+    resource.setrlimit(resource.RLIMIT_AS, (now + MOST_BYTES, most))
 
     def hangs(*_: object) -> None:
         raise Hang(f"{MOST_CPU_S} s of CPU")

@@ -40,6 +40,7 @@ from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS, SAME_WORK_RATIO
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.steps.steps import IRREGULAR_RATIO, steps
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.evidence.awaited import kept_lock
 from pinchpoint.diagnosis.evidence.exceptions import (
     LESS_OFTEN,
     advice,
@@ -82,6 +83,8 @@ def check(trace: Trace) -> Iterator[Found]:
     """Causes of exceptional steps, most time first."""
     rare = tuple(rare_found(trace, _TOLD_HERE, fix=LESS_OFTEN))
     if rare:
+        kept = kept_lock(trace)  # told with the thread that keeps it
+        rare = tuple(one for one in rare if kept is None or not kept.is_awaited_in(one.location))
         yield from rare
         return
     mean = mean_step(trace)

@@ -18,7 +18,8 @@ A timeout: as short as the work of one batch, and a batch no larger than what co
 sleep: wait for the event itself. Another thread or process: make it quicker, or ask it earlier. The
 device: keep its results there, and read them a step late. Threads that take turns at a lock: hold
 it only where they touch what they share; which line that is, looks at all threads of the run tell
-(`pinchpoint run` takes them). A pool that is sent large tasks: send names and numbers, and let the
+(`pinchpoint run` takes them), as they tell a lock that one other thread keeps while it works: then
+Python's own lock is free. A pool that is sent large tasks: send names and numbers, and let the
 workers read or keep the data. Other ranks: use the device's backend, or begin earlier what is
 waited for here; who is late, all ranks together show. Without Python stacks in the recording, these
 looks stand in.
@@ -40,6 +41,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.diagnosis.evidence.awaited import Sends, awaited, cores_free, kept_lock
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.whole_run import waits_at, waits_for_others
@@ -91,15 +93,17 @@ def check(trace: Trace) -> Iterator[Found]:
     if base is None or not len(windows):
         raise NotChecked("no step is known")
     thread = np.full(len(windows), steps(trace).thread, np.int64)
-    did = host_did(trace, thread, windows.start_ns, windows.end_ns)
+    did, kept = host_did(trace, thread, windows.start_ns, windows.end_ns), _kept(trace, base)
     for kinds in ((GapKind.WAIT, GapKind.DATA), (GapKind.SYNC,), (GapKind.HOST_COLLECTIVE,)):
         waits = _longest(trace, did, kinds)
         if waits is None or waits.ns_per_step < max(LEAST_GAIN_RATIO * base, LEAST_NS):
             continue
-        if not _may_be_told(trace, waits, base):
+        if not _may_be_told(trace, waits, base) or (kept and _is_of_lock(trace, waits)):
             continue
         yield _finding(trace, waits)
-    if not _has_stacks(trace):
+    if kept is not None:
+        yield kept
+    elif not _has_stacks(trace):
         if (looked_at := _seen_in_looks(trace, base)) is None:
             raise NotChecked("without Python stacks a wait looks like any Python")
         yield looked_at
@@ -210,6 +214,33 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
     )
 
 
+def _kept(trace: Trace, base_ns: int) -> Found | None:
+    """A lock that another thread keeps while it works, by looks at both."""
+    kept, samples = kept_lock(trace), trace.run.samples if trace.run else None
+    if kept is None or samples is None or not samples.count:
+        return None
+    of_step = min(kept.waited_ns / kept.of_ns * samples.total_ns / samples.count, base_ns)
+    if of_step < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
+        return None
+    most = min(round(of_step), base_ns - round(base_ns * (1 - kept.waited_ns / kept.of_ns)))
+    return Found(
+        summary=(
+            f"The thread of the steps waits in {kept.waits} for a lock of the program, for"
+            f" {100 * kept.waited_ns / kept.of_ns:.0f} % of its time, while thread {kept.thread}"
+            f" works in {kept.works}; Python's own lock is free meanwhile"
+        ),
+        evidence=(
+            Evidence("asleep there", round(of_step), "ns per step"),
+            Evidence("looks that found it there", kept.looks, "count"),
+        ),
+        cost_ns_per_step=round(of_step),
+        saving_ns_per_step=(round(LEAST_WON_RATIO * most), most),
+        location=kept.works,
+        fix=_HOLD_SHORTER,
+        confidence="medium",
+    )
+
+
 def _finding(trace: Trace, waits: _Waits) -> Found:
     others = _awaited(trace) if waits.kind is GapKind.WAIT else None
     what = _OF_KIND.get(waits.kind) or _what(waits.call)
@@ -256,6 +287,14 @@ class _What:
     left_ratio: float = 0.0  # of the wait, with the fix
 
 
+def _is_of_lock(trace: Trace, waits: _Waits) -> bool:
+    kept = kept_lock(trace)
+    return kept is not None and waits.kind is GapKind.WAIT and kept.is_awaited_in(waits.location)
+
+
+_HOLD_SHORTER = (
+    "Hold the lock only where the threads touch what they share, and compute outside of it"
+)
 _SLEEP = _What("a sleep to end", "Wait for the event itself instead of sleeping")
 _OUTSIDE = _What(
     "another process or a request",
@@ -284,8 +323,6 @@ _OUTSIDE_CALLS = ("select", "poll", "recv")
 
 def _awaited(trace: Trace) -> _What | None:
     """What the other threads were seen doing."""
-    from pinchpoint.diagnosis.evidence.awaited import Sends, awaited, cores_free
-
     found = awaited(trace)
     if isinstance(found, Sends):
         return _What(
@@ -299,7 +336,7 @@ def _awaited(trace: Trace) -> _What | None:
     return _What(
         f"{found.threads:.0f} threads that take turns at a lock: most stand in {found.waits},"
         f" one at a time works in {found.works}",
-        "Hold the lock only where the threads touch what they share, and compute outside of it",
+        _HOLD_SHORTER,
         found.works,
         found.ratio_left(cores_free(trace) or 1.0),
     )
