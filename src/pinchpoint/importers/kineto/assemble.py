@@ -272,6 +272,8 @@ def _asked_for(trace: Trace, scanned: Scanned) -> Trace:
     if scanned.left_out is None or scanned.left_out.part is None or first is None:
         return trace
     part = scanned.left_out.part
+    if part.since_ns is not None:
+        first += part.since_ns - scanned.left_out.first_ns
     to_ns = FURTHEST_NS if part.to_ns is None else first + part.to_ns
     return window(trace, first + part.from_ns, to_ns)
 
