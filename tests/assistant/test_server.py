@@ -4,10 +4,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pinchpoint.cli import main
@@ -72,26 +75,35 @@ def test_a_conversation_from_the_list_to_a_finding(tmp_path):
     assert "Next: max_chars=" in said(answers[6])
 
 
-def test_half_a_character_is_answered_as_any_other_name(tmp_path):
+def started(folder, *questions):
+    """A server that was asked these, by a client that has not read the answers."""
     pytest.importorskip("mcp", reason="mcp is not installed")
-    (tmp_path / os.fsdecode(b"caf\xe9.json")).write_text("{}")
     first = {"protocolVersion": "2025-06-18", "capabilities": {}}
     first["clientInfo"] = {"name": "t", "version": "1"}
-    call = {"name": "diagnose", "arguments": {"file": "\ud800 \U0001f600"}}
-    messages = (
+    messages = [
         {"id": 1, "method": "initialize", "params": first},
         {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/call", "params": call},
-        {"id": 3, "method": "tools/call", "params": {"name": "list_recordings", "arguments": {}}},
+        *(
+            {"id": n, "method": "tools/call", "params": {"name": tool, "arguments": words}}
+            for n, (tool, words) in enumerate(questions, 2)
+        ),
+    ]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "pinchpoint", "mcp", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
     )
-    command = [sys.executable, "-m", "pinchpoint", "mcp", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-    ) as server:
-        for message in messages:
-            server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-        server.stdin.flush()
+    for message in messages:
+        server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    server.stdin.flush()
+    return server
+
+
+def test_half_a_character_is_answered_as_any_other_name(tmp_path):
+    (tmp_path / os.fsdecode(b"caf\xe9.json")).write_text("{}")
+    asked = ("diagnose", {"file": "\ud800 \U0001f600"}), ("list_recordings", {})
+    with started(tmp_path, *asked) as server:
         answers = {}
         while len(answers) < 3:
             answer = json.loads(server.stdout.readline())
@@ -100,6 +112,28 @@ def test_half_a_character_is_answered_as_any_other_name(tmp_path):
     assert server.returncode == 0
     assert answers[2]["isError"]
     assert "\\ud800 \U0001f600" in answers[2]["content"][0]["text"]
+
+
+LONG = "SELECT count(*) FROM range(100000000000)"  # until its 20 seconds are over
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks Linux for children")
+@pytest.mark.parametrize("leave", ["end of input", "SIGINT"])
+def test_a_server_whose_client_leaves_ends_with_the_query_that_runs(tmp_path, leave):
+    shutil.copy(DEMO, tmp_path / "a.json.gz")
+    with started(tmp_path, ("sql", {"file": "a.json.gz", "statement": LONG})) as server:
+        me = psutil.Process(server.pid)
+        while not (queries := me.children()):
+            assert server.poll() is None
+            time.sleep(0.05)
+        if leave == "SIGINT":
+            server.send_signal(signal.SIGINT)
+        else:
+            server.stdin.close()
+        assert server.wait(timeout=15) == 0
+        psutil.wait_procs(queries, timeout=5)
+        assert not any(query.is_running() for query in queries)
+        server.stdin.close()
 
 
 def test_without_the_package_the_hint_installs_it(monkeypatch, capsys):

@@ -178,6 +178,18 @@ def test_without_a_device_the_window_for_names_says_which_function_takes_most():
     assert "accuracy" not in verdict(steps(False))
 
 
+def test_the_function_that_holds_the_loop_is_not_the_place_of_its_steps():
+    builder = TraceBuilder()
+    builder.python("train.py(80): main", 0, 600_000)
+    for number in range(6):
+        builder.step(number, number * 100_000, 99_000)
+        builder.op("aten::mm", number * 100_000 + 90_000, 8_000)
+        builder.python("train.py(15): accuracy", number * 100_000 + 2_000, 30_000)
+    named = builder.trace()
+    said = verdict(replace(named, run=RunFacts(named=named)))
+    assert "30 % of it is in accuracy (train.py:15)." in said
+
+
 def test_stacks_are_not_asked_for_where_the_run_has_them():
     def on_cpu(named):
         b = TraceBuilder()

@@ -235,7 +235,8 @@ def _columns(path: Path) -> bytes:
 def limited() -> None:
     """From here on this process may have so much more memory; a hang is an error with a stack."""
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + MOST_BYTES, resource.RLIM_INFINITY))
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]  # only root may raise it
+    resource.setrlimit(resource.RLIMIT_AS, (now + MOST_BYTES, most))
 
     def hangs(*_: object) -> None:
         raise Hang(f"{MOST_CPU_S} s of CPU")

@@ -36,6 +36,8 @@ from pinchpoint.run_folder.metrics import (
     StepPercentiles,
     UnprofiledSteps,
     WorkerMetrics,
+    cost_of_ten_minutes,
+    cost_ratio,
 )
 
 DOCUMENTS = (
@@ -164,3 +166,36 @@ def test_the_encoder_keeps_the_order_of_the_fields(tmp_path):
     write(tmp_path / "r.json", RunDocument())
     keys = list(json.loads((tmp_path / "r.json").read_text()))
     assert keys == [f.name for f in msgspec.structs.fields(RunDocument)]
+
+
+@pytest.mark.parametrize(
+    ("after_ns", "usual_ns", "count", "standing"),
+    [
+        ((70, 72), 36, 200, (43, 44)),
+        ((70, 72), 75, 200, (70, 72)),
+        ((50, 52), 36, 200, (43, 44, 50, 52)),
+        ((70, 72), 36, 4, (43, 44, 70, 72)),
+        ((70, 72), None, 200, (43, 44, 70, 72)),
+    ],
+    ids=["others came", "others left", "alike", "no more steps than these", "not known"],
+)
+def test_of_two_sides_that_differ_the_one_like_the_run_stands_for_it(
+    after_ns, usual_ns, count, standing
+):
+    timed = StepTimes(
+        before_ns=(43, 44), after_ns=after_ns, wait_ns=(1, 2, 3, 4),
+        run=RunSteps(p50=usual_ns, count=count),
+    )  # fmt: skip
+    assert timed.unprofiled_ns == standing
+    assert len(timed.unprofiled_wait_ns) == len(standing)
+
+
+def test_ten_minutes_take_no_more_looks_than_they_may():
+    """0.3 s once and 0.6 % of a core, however much of a short run its first looks took."""
+    short = MetricsDocument(
+        duration_s=20.0, steps=StepMetrics(recording_cost_ms=1_200.0), samples_cost_ms=400.0
+    )
+    assert cost_ratio(short) == pytest.approx(0.08)
+    assert cost_of_ten_minutes(short) == pytest.approx(1.2 / 600 + 0.3 / 600 + 0.006)
+    longer = msgspec.structs.replace(short, duration_s=100.0)
+    assert cost_of_ten_minutes(longer) == pytest.approx(1.2 / 600 + 0.004)

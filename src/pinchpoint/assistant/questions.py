@@ -9,7 +9,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from pinchpoint.diagnosis.difference import explained
 from pinchpoint.diagnosis.registry import headline, page, rule_ids
 from pinchpoint.errors import MissingExtra, PinchpointError, UsageError, install_hint
 from pinchpoint.export.database import Limits, tables_of
-from pinchpoint.export.query_apart import query_apart
+from pinchpoint.export.query_apart import end_queries, query_apart
 from pinchpoint.importers import load
 from pinchpoint.json_text import encoded, said
 from pinchpoint.regex import regex
@@ -238,6 +238,53 @@ def server(root: Path) -> "MCPServer[Any]":
     return made
 
 
+class _Client:
+    """Who asks: until it leaves, which ends the wait for every answer."""
+
+    def __init__(self) -> None:
+        self.left = False
+        self._turn = threading.Condition()
+        self._asked = 0
+
+    def leave(self) -> None:
+        """Nobody waits any longer; answers that are not there yet will not be given."""
+        with self._turn:
+            self.left = True
+            self._turn.notify_all()
+        end_queries()
+
+    def waits(self) -> bool:
+        """Whether an answer is still being made."""
+        return self._asked > 0
+
+    def answered(self, question: Callable[[], str]) -> str:
+        """What the question gives, made in a thread that ends with the program."""
+        came: list[tuple[str | None, BaseException | None]] = []
+
+        def make() -> None:
+            try:
+                made: tuple[str | None, BaseException | None] = (question(), None)
+            except BaseException as error:
+                made = (None, error)
+            with self._turn:
+                came.append(made)
+                self._asked -= 1
+                self._turn.notify_all()
+
+        with self._turn:
+            self._asked += 1
+            threading.Thread(target=make, daemon=True).start()
+            self._turn.wait_for(lambda: came or self.left)
+        answer, error = came[0] if came else (None, UsageError("nobody asks any longer", hint=""))
+        if error is not None:
+            raise error
+        assert answer is not None
+        return answer
+
+
+client = _Client()
+
+
 def _plainly(question: Callable[..., str]) -> Callable[..., str]:
     """The question, whose foreseen errors are one message with the next step."""
     from mcp.server.mcpserver.exceptions import ToolError
@@ -245,7 +292,7 @@ def _plainly(question: Callable[..., str]) -> Callable[..., str]:
     @wraps(question)
     def ask(*words: Any, **named: Any) -> str:
         try:
-            return said(question(*words, **named))
+            return said(client.answered(partial(question, *words, **named)))
         except PinchpointError as error:
             hint = error.hint.replace("--max-chars ", "max_chars=")  # an option, and here a field
             raise ToolError(said(f"{error.message}. Next: {hint}")) from None
@@ -257,16 +304,25 @@ _HALF = regex(rb"\\u[dD][89a-fA-F]")  # of a character beyond 16 bits, perhaps a
 _READ_BYTES = 1 << 16
 
 
-def hear_half_characters() -> None:
+def hear_half_characters() -> Callable[[], None]:
     """Put standard input behind a thread that spells out what the package cannot read.
 
     JSON may have half a character (``"\\ud800"``). The package takes a message with one for no
-    message, and whoever sent it would wait for an answer for ever.
+    message, and whoever sent it would wait for an answer for ever. What is returned ends the input
+    as its sender does by leaving: the server waits for it in a thread that nothing else wakes.
     """
     given, (heard, put) = os.dup(0), os.pipe()
     os.dup2(heard, 0)
     os.close(heard)
     threading.Thread(target=_pass_on, args=(given, put), daemon=True).start()
+
+    def end() -> None:
+        client.leave()
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, put)  # the thread may be about to write there
+        os.close(nothing)
+
+    return end
 
 
 def _pass_on(given: int, put: int) -> None:
@@ -280,6 +336,7 @@ def _pass_on(given: int, put: int) -> None:
     except BrokenPipeError:
         pass  # the server has ended
     finally:
+        client.leave()
         os.close(put)
 
 

@@ -181,15 +181,18 @@ def _named_place(trace: Trace) -> str:
     # Another thread may wait all the time, and its frames would show it as busy.
     from pinchpoint.analysis.tables.call_tree import SourceTable, source_table
 
-    table = source_table(named, named.host_ops["thread"] == main_thread(named))
+    host, mine = named.host_ops, named.host_ops["thread"] == main_thread(named)
+    table = source_table(named, mine)
     if not isinstance(table, SourceTable):
         return ""
-    whole_ns = int(steps(named).durations_ns.sum())
-    rows = (r for r in table.rows if r.owner == Owner.USER and r.frame.function != "<module>")
+    whole_ns = int(host.end_ns[mine].max() - host["start_ns"][mine].min())
+    # What is open from step to step holds the loop: that the step is in it says nothing.
+    count = len(steps(named).durations_ns)
+    rows = (r for r in table.rows if r.owner == Owner.USER and r.calls >= count)
     top = max(rows, key=lambda row: row.host_self_ns, default=None)
-    if top is None or not whole_ns or top.host_self_ns < LEAST_PLACE_RATIO * whole_ns:
+    if top is None or top.host_self_ns < LEAST_PLACE_RATIO * whole_ns:
         return ""
-    share = _percent(min(top.host_self_ns / whole_ns, 1.0))
+    share = _percent(top.host_self_ns / whole_ns)
     place = Location(file=top.frame.file, line=top.frame.line, function=top.frame.function)
     return f" With stacks, {share} of it is in {place}."
 

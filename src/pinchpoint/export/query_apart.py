@@ -95,10 +95,21 @@ def _process() -> Iterator[subprocess.Popen[bytes]]:
             hint="let this user run it",
         ) from None
     with started as process:
+        _RUNNING.add(process)
         try:
             yield process
         finally:
+            _RUNNING.discard(process)
             process.kill()
+
+
+_RUNNING: set[subprocess.Popen[bytes]] = set()
+
+
+def end_queries() -> None:
+    """End the queries that run, of whatever thread; each is then refused as one that died."""
+    for process in tuple(_RUNNING):
+        process.kill()
 
 
 @contextmanager

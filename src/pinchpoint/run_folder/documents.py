@@ -76,6 +76,11 @@ class RunSteps(msgspec.Struct, frozen=True, kw_only=True):
     wait_total_ns: Ns = 0
 
 
+# Medians of steps before and after a recording that differ by more are of two states: one busy
+# program beside two threads leaves them 1.5 of two cores, and so makes each step a third longer.
+APART_RATIO = 4 / 3
+
+
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a process: each unprofiled one around the recording, and the run in short."""
 
@@ -95,8 +100,35 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unprofiled_ns(self) -> tuple[int, ...]:
-        """Before and after the recording."""
-        return self.before_ns + self.after_ns
+        """Before and after the recording, those of them that stand for the run."""
+        return (self.before_ns + self.after_ns)[self._standing]
+
+    @property
+    def unprofiled_wait_ns(self) -> tuple[int, ...]:
+        """Of the same steps."""
+        return self.wait_ns[self._standing]
+
+    @property
+    def _standing(self) -> slice:
+        """All, or where the two sides differ and the run had more steps, the side that is nearer to
+        its median: others took the cores while the other one was timed, or it was a phase."""
+        first, usual_ns = len(self.before_ns), self.run.p50
+        many = self.run.count > first + len(self.after_ns)
+        if not self.before_ns or not self.after_ns or not usual_ns or not many:
+            return slice(None)
+        before_ns, after_ns = _middle(self.before_ns), _middle(self.after_ns)
+        if _apart(before_ns, after_ns) <= APART_RATIO:
+            return slice(None)
+        nearer = _apart(before_ns, usual_ns) <= _apart(after_ns, usual_ns)
+        return slice(None, first) if nearer else slice(first, None)
+
+
+def _middle(ns: tuple[int, ...]) -> int:
+    return sorted(ns)[len(ns) // 2]
+
+
+def _apart(a_ns: float, b_ns: float) -> float:
+    return max(a_ns, b_ns) / max(min(a_ns, b_ns), 1)
 
 
 class LoaderNote(msgspec.Struct, frozen=True, kw_only=True):

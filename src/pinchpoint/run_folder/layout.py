@@ -36,6 +36,11 @@ NCU = "ncu"
 STEPS_SUFFIX = ".steps"  # beside a process's file: its steps by now, in case it is killed
 REQUEST_FILE = "capture.request"  # its appearance asks the program for one more recording
 
+# Of one core, looks at overdue steps included; windows have 1.2 % of ten minutes. Beyond it, once,
+# 0.05 % of ten minutes: a program that ends soon is known by more looks, and until that is spent
+# they may take more of a core.
+MOST_LOOKS_RATIO = 0.006
+LOOKS_ONCE_NS = 300_000_000
 SAVING_RATIO = 0.002  # of one core, that writing what was seen so far may take
 
 

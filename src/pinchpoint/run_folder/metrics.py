@@ -8,7 +8,9 @@ import msgspec
 from pinchpoint.run_folder.documents import Count, MemoryPeaks, Signed
 from pinchpoint.run_folder.layout import (
     ENVIRONMENT_FILE,
+    LOOKS_ONCE_NS,
     METRICS_SCHEMA,
+    MOST_LOOKS_RATIO,
     SAVING_RATIO,
     TELEMETRY_FILE,
     TRACES,
@@ -146,7 +148,8 @@ def cost_ratio(metrics: MetricsDocument) -> float | None:
 def cost_of_ten_minutes(metrics: MetricsDocument) -> float | None:
     """The same of ten minutes, or of this run where it is longer.
 
-    Looks go on as they were; windows come once; notes come again as often as they may.
+    Looks go on as they were, up to what they may take; windows come once; notes come again as
+    often as they may.
     """
     windows_ms = metrics.steps.recording_cost_ms if metrics.steps else None
     if windows_ms is None or not metrics.duration_s:
@@ -156,4 +159,6 @@ def cost_of_ten_minutes(metrics: MetricsDocument) -> float | None:
     once_ms = metrics.samples_once_ms or 0.0
     looks_ms = (metrics.samples_cost_ms or 0.0) - once_ms
     notes_ratio = max(once_ms / 1e3 / TEN_MINUTES_S, SAVING_RATIO if once_ms else 0.0)
-    return windows_ms / 1e3 / TEN_MINUTES_S + looks_ms / 1e3 / metrics.duration_s + notes_ratio
+    most_ratio = LOOKS_ONCE_NS / 1e9 / TEN_MINUTES_S + MOST_LOOKS_RATIO
+    looks_ratio = min(looks_ms / 1e3 / metrics.duration_s, most_ratio)
+    return windows_ms / 1e3 / TEN_MINUTES_S + looks_ratio + notes_ratio

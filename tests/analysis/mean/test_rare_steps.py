@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 
 from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns, unrecorded_excess_ns
-from pinchpoint.analysis.mean.rare_steps import rare_causes, recurring_ns
+from pinchpoint.analysis.mean.rare_steps import rare_causes, recurring_ns, taken_by_others
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.trace.run_samples import RunPart
 from sampled_runs import EVALUATING, MS, SAVING, TRAINING, WAITING, sampled, samples
 
 
@@ -123,3 +124,23 @@ def test_only_what_the_mean_exceeds_the_devices_step_by_is_lost():
 
 def test_without_far_steps_nothing_is_said():
     assert rare_causes(sampled(samples(SAVING, every=0))) == ()
+
+
+@pytest.mark.parametrize(
+    ("cores", "throttled", "counted"), [(0.9, 0, False), (0.1, 0, True), (0.9, 900, True)]
+)
+def test_steps_whose_cores_other_programs_had_are_no_part_of_the_mean(cores, throttled, counted):
+    found = samples(EVALUATING, queued_ratio=0.95)
+    events = tuple(replace(e, throttled_ns=throttled * MS) for e in found.events)
+    trace = sampled(replace(found, events=events))
+    trace = replace(trace, run=replace(trace.run, cores_of_others=cores, cores_there=2))
+    assert rare_causes(trace)[0].no_core
+    assert bool(recurring_ns(trace)) is counted
+    assert bool(taken_by_others(trace)) is not counted
+
+
+def test_a_run_that_was_full_for_a_while_is_not_always_full():
+    full = samples(EVALUATING, queued_ratio=0.6)
+    part = RunPart(0, 8, 0, 27 * MS, 0, 26 * MS, None, None, None, (), ())  # 1 of 27 ms off a core
+    full = replace(full, queued_ns=round(0.6e9 * full.seconds), parts=(part,))
+    assert rare_causes(sampled(full))[0].no_core

@@ -78,6 +78,24 @@ def test_where_the_text_is_cut_makes_no_difference(tmp_path, block_bytes):
 
 
 @needs_native
+def test_what_is_absent_beside_events_moved_to_a_device_stays_absent(tmp_path):
+    lane = {"pid": 1, "tid": 7}
+    path = written(
+        tmp_path,
+        document(
+            {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "/device:GPU:0"}},
+            {"ph": "M", "name": "thread_name", **lane, "args": {"name": "Stream #7(Compute)"}},
+            {"ph": "X", "name": "fusion", **lane, "ts": 1, "dur": 2},
+            kernel("k", 10, 5, 9),
+            event("k2", "gpu_memset", 30, 2, place=(0, 7)),  # without numbers
+        ),
+    )
+    trace = read_both(path)
+    assert trace.device_ops.known("correlation").tolist() == [False, True, False]
+    assert not trace.device_ops.known("bytes").any()
+
+
+@needs_native
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32), st.sampled_from([None, 50, 400]))
 def test_on_damaged_text(tmp_path, seed, block_bytes):

@@ -278,3 +278,17 @@ def test_without_a_device_the_operator_that_the_host_computes_longest_is_named()
         "(1 others are causes on devices). The host computes longest in aten::convolution_backward"
         " in train (net.py:9): 58 % of the step."
     )
+
+
+def test_what_is_true_of_a_part_of_an_operators_calls_is_said_of_that_part():
+    longest = operator("aten::mm", 0, host_ns=61 * MS, step_if_free_ns=39 * MS, calls=75.0,
+                       place="step (muon.py:25)", place_ratio=0.88, shapes="[[512,512]]",
+                       shapes_ratio=0.5)  # fmt: skip
+    report = with_parts(
+        part("host-matrix", "operators: matrix products", "host", 100),
+        heaviest_line=longest, device=None, not_applicable=("launch-bound",),
+    )  # fmt: skip
+    assert closing_sentence(report).endswith(
+        "longest in aten::mm: 61 % of the step in 75 calls (88 % of that in step (muon.py:25) and"
+        " 50 % of that of [[512,512]])."
+    )

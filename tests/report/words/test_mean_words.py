@@ -118,3 +118,15 @@ def test_what_others_did_to_the_steps_is_said_with_them():
     run = RunInfo(total_ns=10**9, looks=100, every_ns=10**7, disturbed=(busy,))
     said = replace_fields(diagnose(now_and_then("checkpoint", ())), run=run)
     assert "The machine" + busy[11:] in mean_sentences(said)
+
+
+def test_steps_whose_cores_others_had_are_told_and_left_out():
+    said = diagnose(now_and_then("checkpoint", ()))
+    steps = replace_fields(said.steps, taken_steps=33, taken_ns_per_step=62_000_000)
+    (sentence,) = [
+        one for one in mean_sentences(replace_fields(said, steps=steps)) if "no core" in one
+    ]
+    assert sentence.startswith("At least 33 steps of the run had no core")
+    assert "62.0 ms a step to its mean" in sentence
+    little = replace_fields(said.steps, taken_steps=33, taken_ns_per_step=1000)
+    assert not any("no core" in s for s in mean_sentences(replace_fields(said, steps=little)))

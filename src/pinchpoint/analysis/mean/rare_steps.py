@@ -32,6 +32,8 @@ SEEN_RATIO = 0.5  # of the steps of a rhythm that must be far: windows hide some
 FEWEST_LOOKS = 2  # of one step: a single one falls anywhere
 USUAL_RATIO = 0.05  # of typical steps: work that belongs to them
 MOSTLY_RATIO = 0.7  # of the looks at a far step were within the function that is named
+USUAL_STEP_RATIO = 1.5  # of the typical step: steps of one core shared with another take two
+OTHERS_RATIO = 0.25  # of all cores that others use: less hardly takes one from a step
 EXACT_RATIO = 0.5  # of the excess: then what is timed exactly is the cause
 # Waiting and hand-over say less than what is inside them, as in the accounting of a recording.
 _WRAPPERS = ("wrapper", "inner", "decorate_context")  # decorators of frameworks say nothing
@@ -101,8 +103,25 @@ def _device_step_ns(trace: Trace) -> int:
 
 
 def recurring_ns(trace: Trace) -> int:
-    """What far steps that come again add to the mean step of the run."""
-    return sum(cause.ns_per_step for cause in rare_causes(trace) if cause.recurs)
+    """What the program's own far steps that come again add to the mean step of the run."""
+    taken = taken_by_others(trace)
+    return sum(c.ns_per_step for c in rare_causes(trace) if c.recurs and c not in taken)
+
+
+def taken_by_others(trace: Trace) -> tuple[RareCause, ...]:
+    """Far steps that had no core while other programs had them: a quieter machine has none."""
+    run = trace.run
+    if run is None or not run.cores_of_others or not run.cores_there:
+        return ()
+    if run.cores_of_others < OTHERS_RATIO * run.cores_there:
+        return ()
+    return tuple(c for c in rare_causes(trace) if c.no_core and not _throttled(c))
+
+
+def _throttled(cause: RareCause) -> bool:
+    """Whether the quota of the program's control group was used up, not the cores."""
+    throttled = sum(step.throttled_ns or 0 for step in cause.steps)
+    return throttled >= sum(step.queued_ns or 0 for step in cause.steps)
 
 
 def _summed(
@@ -167,8 +186,8 @@ def _cause(
     if exact[most] >= EXACT_RATIO * excess:
         return most, _place_of_kind(samples, event, most), min(exact[most], excess), False
     # On a machine that is always full every step is queued for its share of the time.
-    always = (samples.queued_ns or 0) / max(1e9 * samples.seconds, 1.0)
-    queued = max(round((event.queued_ns or 0) - always * event.ns), event.throttled_ns or 0)
+    usual = event.ns * _usually_queued(samples)
+    queued = max(round((event.queued_ns or 0) - usual), event.throttled_ns or 0)
     if queued >= EXACT_RATIO * excess:
         return GapKind.UNRECORDED, RarePlace(None, None), min(queued, excess), True
     grown = _grown(samples, event, typical)
@@ -181,6 +200,14 @@ def _cause(
             return GapKind.UNRECORDED, RarePlace(None, None), excess, False
         return GapKind.PYTHON, RarePlace(around, None), excess, False
     return kind, _innermost(samples, event, kind, at), min(round(ns), excess), False
+
+
+def _usually_queued(samples: RunSamples) -> float:
+    """The share of a typical step in which its thread has no core: at most what it is off one."""
+    always = (samples.queued_ns or 0) / max(1e9 * samples.seconds, 1.0)
+    typical_ns = USUAL_STEP_RATIO * (samples.typical_ns or 0)
+    off = [1 - min(p.cpu_ns / p.p50_ns, 1.0) for p in samples.parts if 0 < p.p50_ns <= typical_ns]
+    return min(always, median(off)) if off else always
 
 
 _Shares = dict[tuple[GapKind, tuple[str, str] | None], float]

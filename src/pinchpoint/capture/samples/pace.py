@@ -3,16 +3,12 @@
 import time
 from collections.abc import Callable
 
+from pinchpoint.run_folder.layout import LOOKS_ONCE_NS, MOST_LOOKS_RATIO
+
 EVERY_S = 0.02  # a look costs 20 to 100 µs: below half a percent of one core
 WAKE_S = 0.02  # to see whether a step is overdue; waking up costs 10 to 30 µs
 LOOK_RATIO = 0.003  # of one core, that regular looks may cost in the long run
 WAKE_RATIO = 0.001  # of one core, that waking up to see whether a step is overdue may
-MOST_RATIO = (
-    0.006  # of one core, looks at overdue steps included; windows have 1.2 % of ten minutes
-)
-# Beyond it, 0.05 % of ten minutes: a program that ends soon is known by more looks, and until that
-# is spent they may take more of a core.
-ALLOWED_NS = 300_000_000
 FIRST_RATIO = 0.008
 LONGEST_S = 5.0  # between two wake-ups, whatever they cost: half a percent if one takes 25 ms
 JUDGE_EVERY_NS = 2_000_000_000  # between two judgements of the cost
@@ -42,8 +38,8 @@ class Pace:
 
     def _behind_s(self, now_ns: int) -> float:
         """How long nothing may be done until all that was done is no more than is allowed."""
-        spent_ns = self.cost_ns - self.once_ns - ALLOWED_NS
-        return (spent_ns / MOST_RATIO - (now_ns - self.began_ns)) / 1e9
+        spent_ns = self.cost_ns - self.once_ns - LOOKS_ONCE_NS
+        return (spent_ns / MOST_LOOKS_RATIO - (now_ns - self.began_ns)) / 1e9
 
     def woke(self, look_ns: int | None) -> None:
         """It woke up, and a look took so long on a core; None: there was none."""
@@ -66,6 +62,6 @@ class Pace:
         self._wake_s = min(max(wake_ns / 1e9 / WAKE_RATIO, WAKE_S), LONGEST_S)
         if looks:
             look_s = (looks_ns / looks + wake_ns) / 1e9
-            ratio = FIRST_RATIO if recurring_ns < ALLOWED_NS else LOOK_RATIO
+            ratio = FIRST_RATIO if recurring_ns < LOOKS_ONCE_NS else LOOK_RATIO
             self.every_s = min(max(look_s / ratio, self._least_s), LONGEST_S)
         return True

@@ -22,8 +22,6 @@ def say(folder: Path, problems: Sequence[str]) -> None:
     for problem in problems:
         note(f"pinchpoint: {problem}")
     metrics = read(folder / METRICS_FILE, MetricsDocument).document
-    for sentence in metrics.others.sentences:
-        note(f"pinchpoint: {sentence}")
     steps = metrics.steps
     if steps and (typical := steps.unprofiled_ms.median) is not None:
         note(
@@ -35,7 +33,7 @@ def say(folder: Path, problems: Sequence[str]) -> None:
         cost_s, run_s = steps.recording_cost_ms / 1e3, metrics.duration_s
         note(
             f"pinchpoint: recording took {cost_s:.2g} s of the {run_s:.4g} s"
-            f" ({cost_s / run_s:.1%}){_samples_cost(metrics)}{_of_ten_minutes(metrics)}"
+            f" ({_percent(cost_s / run_s)}){_samples_cost(metrics)}{_of_ten_minutes(metrics)}"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
 
@@ -47,14 +45,19 @@ def _of_ten_minutes(metrics: "MetricsDocument") -> str:
     ratio = cost_of_ten_minutes(metrics)
     if ratio is None or (metrics.duration_s or 0.0) >= TEN_MINUTES_S:
         return ""
-    return f"; in a run of ten minutes, {ratio:.1%} in all"
+    return f"; of a run of ten minutes, in which most of it comes once, {_percent(ratio)} in all"
 
 
 def _samples_cost(metrics: "MetricsDocument") -> str:
     """What looking at the stacks of all threads has cost, in the words after the recording's."""
     if metrics.samples_cost_ms is None or not metrics.duration_s:
         return ""
-    return f", samples of the whole run {metrics.samples_cost_ms / 1e3 / metrics.duration_s:.1%}"
+    cost_s = metrics.samples_cost_ms / 1e3
+    return f", looks at the whole run {cost_s:.2g} s ({_percent(cost_s / metrics.duration_s)})"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.1f} %"
 
 
 def _in_bursts(median: float, mean: float | None) -> str:
@@ -62,6 +65,16 @@ def _in_bursts(median: float, mean: float | None) -> str:
     if mean is None or mean < BURST_RATIO * median:
         return ""
     return f"; in bursts: the mean is {mean:.4g} ms"
+
+
+def say_others(folder: Path) -> None:
+    """What other programs did to this one, where no answer says it."""
+    from pinchpoint.run_folder.documents import read
+    from pinchpoint.run_folder.layout import METRICS_FILE
+    from pinchpoint.run_folder.metrics import MetricsDocument
+
+    for sentence in read(folder / METRICS_FILE, MetricsDocument).document.others.sentences:
+        note(f"pinchpoint: {sentence}")
 
 
 def say_diagnosis(folder: Path, said: Sequence[str]) -> None:
@@ -79,12 +92,14 @@ def say_diagnosis(folder: Path, said: Sequence[str]) -> None:
             from pinchpoint.jobs import diagnose_ranks
             from pinchpoint.report.pages.ranks import ranks_page
 
+            say_others(folder)
             note("")
             page = ranks_page(diagnose_ranks([folder]))
             aside(terminal.render(page, look()))
             return
         report = diagnose(_shown(folder))
     except PinchpointError as error:
+        say_others(folder)
         if not any(error.message.endswith(problem) for problem in said):
             note(f"pinchpoint: no diagnosis: {error.message}")
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import note
-from pinchpoint.cli.programs._ended import say, say_diagnosis
+from pinchpoint.cli.programs._ended import say, say_diagnosis, say_others
 from pinchpoint.errors import PinchpointError, UsageError
 
 if TYPE_CHECKING:
@@ -298,6 +298,8 @@ def _answer(
     try:
         if diagnose and settings.tool != "none":
             say_diagnosis(folder, problems)
+        else:
+            say_others(folder)
         if ncu:
             _count(folder)
     except Exception as error:  # what was recorded is whole, and can be asked again

@@ -1,5 +1,7 @@
 """Answer an assistant over the Model Context Protocol, on standard input and output."""
 
+import os
+import signal
 from pathlib import Path
 
 from pinchpoint.errors import UsageError
@@ -17,9 +19,13 @@ def command(root: Path = Path(), /) -> int:
     """
     if not root.is_dir():
         raise UsageError(f"{root}: no such folder", hint="pinchpoint mcp FOLDER")
-    from pinchpoint.assistant.questions import hear_half_characters, server
+    from pinchpoint.assistant.questions import client, hear_half_characters, server
 
     made = server(root)
-    hear_half_characters()
+    end = hear_half_characters()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda number, frame: end())
     made.run("stdio")
+    if client.waits():  # for an answer that nobody waits for; interpreters wait for such threads
+        os._exit(0)
     return 0

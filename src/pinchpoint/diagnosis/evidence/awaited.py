@@ -4,12 +4,17 @@ A lock shows as a proportion: several threads stand at one line of the program, 
 use no more than one core, although cores are free and nobody wants the interpreter's lock. Threads
 that read files share a core like that, too, but stand at a call. A thread that stands where nothing
 is called, and is on no core, can only be about to enter a ``with``.
+
+One thread alone that keeps the lock shows while the thread of the steps sleeps at such a line, and
+the interpreter's lock is free: a look that is due then comes in time.
 """
 
 from collections import Counter
 
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
 from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.ways import asleep_us, waits_for_work
+from pinchpoint.analysis.mean.whole_run import HELD_RATIO, NS_PER_US
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.diagnosis.evidence.rivals import FEWEST_LOOKS, LATE_NS
 from pinchpoint.diagnosis.finding import Location
@@ -47,6 +52,75 @@ class Sends:
 
     looks: int
     of: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A lock of the program that one other thread keeps while it works."""
+
+    waits: Location  # where the thread of the steps stands
+    works: Location  # where the other one mostly is meanwhile
+    thread: str
+    waited_ns: int  # of all that the thread of the steps was looked at
+    of_ns: int
+    looks: int
+
+    def is_awaited_in(self, place: Location | None) -> bool:
+        """Whether the thread of the steps stands before the lock in this function."""
+        at = self.waits
+        return place is not None and (place.file, place.function) == (at.file, at.function)
+
+
+LEAST_KEPT_RATIO = 0.1  # of the time of the steps: host time differs by as much between two runs
+
+
+@once_per_trace
+def kept_lock(trace: Trace) -> Kept | None:
+    """None where the thread of the steps waits for no lock of the program, or looks are too few."""
+    samples = trace.run.samples if trace.run else None
+    main = next((t for t in samples.threads if t.main), None) if samples else None
+    if samples is None or main is None:
+        return None
+    asleep: Counter[PythonFrame] = Counter()
+    held: Counter[PythonFrame] = Counter()
+    looks: Counter[PythonFrame] = Counter()
+    for one in main.spent:
+        frame = frame_of(one.frames[0]) if one.frames else None
+        if frame is None or frame.owner is not Owner.USER or not _enters(one.doing):
+            continue
+        asleep[frame] += asleep_us(one)
+        held[frame] += one.held_us
+        looks[frame] += one.looks
+    if not asleep:
+        return None
+    at, slept_us = asleep.most_common(1)[0]
+    of_us, works = sum(one.us for one in main.spent), _works(samples, slept_us)
+    free = held[at] < HELD_RATIO * slept_us and looks[at] >= FEWEST_LOOKS
+    if works is None or not free or slept_us < LEAST_KEPT_RATIO * of_us:
+        return None
+    thread, place = works
+    waits = Location(at.file, at.line, at.function)
+    return Kept(waits, place, thread, slept_us * NS_PER_US, of_us * NS_PER_US, looks[at])
+
+
+def _works(samples: RunSamples, least_us: int) -> tuple[str, Location] | None:
+    """The other thread that is at work for longest, and the function of the program that it is in;
+    None where none works for as long as somebody waits."""
+    longest: Counter[tuple[str, PythonFrame]] = Counter()
+    for thread in samples.threads:
+        for one in () if thread.main else thread.spent:
+            frame = own_frame(one.frames)
+            if frame is not None and frame.owner is Owner.USER and not waits_for_work(one):
+                longest[thread.name, frame] += one.us
+    if not longest:
+        return None
+    (name, frame), us = longest.most_common(1)[0]
+    return (name, Location(frame.file, frame.line, frame.function)) if us >= least_us / 2 else None
+
+
+def _enters(doing: str) -> bool:
+    """Whether a frame that sleeps can only be about to enter a ``with``, or asks for a lock."""
+    return not doing or doing.endswith("acquire()")
 
 
 @once_per_trace
@@ -115,8 +189,8 @@ def _at_a_lock(others: list[SampledThread], line: tuple[str, str, int]) -> bool:
             frame = own_frame(one.frames)
             if frame is not None and (frame.file, frame.function, frame.line) == line:
                 innermost = frame_of(one.frames[0]) == frame
-                enters = innermost and not one.doing
-                spent_us[enters or one.doing.endswith("acquire()")] += one.us - one.on_core_us
+                enters = (innermost or one.doing) and _enters(one.doing)
+                spent_us[bool(enters)] += one.us - one.on_core_us
     return spent_us[True] > spent_us[False]
 
 

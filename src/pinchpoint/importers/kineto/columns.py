@@ -168,7 +168,7 @@ def _by_cell(column: Array, answer: Callable[[Array], Array]) -> Array:
 def _widened(piece: Array) -> Array:
     if piece.dtype != np.int32:
         return _by_cell(piece, lambda cells: cells.astype(np.int64, copy=False))
-    return _by_cell(piece, lambda cells: np.where(cells == _NARROW_NULL, NULL, cells))
+    return _by_cell(piece, lambda cells: np.where(cells == _NARROW_NULL, np.int64(NULL), cells))
 
 
 def _one_after_the_other(first: Array, second: Array) -> Array:

@@ -30,7 +30,7 @@ def run_facts(
     """The facts of the process that was recorded, and of its machine."""
     return RunFacts(
         unprofiled_step_ns=process.steps.unprofiled_ns,
-        data_wait_ns=process.steps.wait_ns,
+        data_wait_ns=process.steps.unprofiled_wait_ns,
         command=run.command,
         working_directory=run.working_directory,
         # as the program itself had them, else as it was started

@@ -17,6 +17,7 @@ from pinchpoint.analysis.mean.mean_step import (
     timed_steps_ns,
     unrecorded_excess_ns,
 )
+from pinchpoint.analysis.mean.rare_steps import taken_by_others
 from pinchpoint.analysis.mean.step_kinds import StepKind, step_kinds
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
@@ -41,6 +42,7 @@ def mean_fields(trace: Trace) -> dict[str, Any]:
     mean, timed = mean_step(trace), timed_steps_ns(trace)
     if mean is None:
         return {}
+    taken = taken_by_others(trace)
     told = [(cause, one) for cause in mean.causes for one in cause.steps]
     return {
         "mean_ns": mean.mean_ns,
@@ -53,6 +55,8 @@ def mean_fields(trace: Trace) -> dict[str, Any]:
         "base_range_ns": mean_range_ns(trace) if _corrected(trace) else None,
         "run_mean_ns": round(float(np.mean(timed))) if len(timed) else None,
         "run_excess_ns": unrecorded_excess_ns(trace),
+        "taken_steps": sum(len(cause.steps) for cause in taken) or None,
+        "taken_ns_per_step": sum(cause.ns_per_step for cause in taken) or None,
         "run_counted_ns": counted_mean_ns(trace),
     }
 

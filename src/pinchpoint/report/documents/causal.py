@@ -57,6 +57,8 @@ class PieceInfo(msgspec.Struct, frozen=True, kw_only=True):
     known: str | None = None  # what makes such an operator slow, if it is
     instead: str | None = None  # what to use in its place, where that is known too
     shapes: str | None = None  # of the inputs of the calls that take most; null: not looked up
+    shapes_ratio: float | None = None  # of its time, in calls with these; null: not looked up
+    place_ratio: float | None = None  # of its time, at ``place``; null: not looked up
 
 
 class StretchInfo(msgspec.Struct, frozen=True, kw_only=True):

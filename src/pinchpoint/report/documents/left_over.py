@@ -7,6 +7,7 @@ import numpy as np
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.pieces import Cut
 from pinchpoint.analysis.causal.profile import Causal, off_path, profile
+from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.steps.steps import steps
@@ -107,8 +108,9 @@ def _on_cpu(trace: Trace, most: "CpuPiece", named: Trace) -> PieceInfo | None:
     there = next((piece for piece in cpu_pieces(named) if piece.name == most.name), None)
     rows = most.rows[:0] if there is None else there.rows
     own_ns = cpu_operators(named).own_ns if len(rows) else np.zeros(0, np.int64)
-    place, _ = busiest_place(named, rows, own_ns[rows])
+    place, mine = busiest_place(named, rows, own_ns[rows])
     place = None if str(place) == most.name else place
+    of_place = float(own_ns[rows[mine]].sum() / max(own_ns[rows].sum(), 1)) if len(rows) else None
     entry, rest_ns = known_on_cpu(most.name), max(base_ns - most.ns_per_step, 0)
     return PieceInfo(
         by=Cut.OPERATOR.value,
@@ -126,7 +128,19 @@ def _on_cpu(trace: Trace, most: "CpuPiece", named: Trace) -> PieceInfo | None:
         step_without_host_ns=rest_ns,
         known=entry.why if entry else None,
         shapes=None if most.shapes is None else plain(most.shapes),
+        shapes_ratio=None if most.shapes is None else round(_of_shapes(trace, most), 4),
+        place_ratio=None if place is None or of_place is None else round(of_place, 4),
     )
+
+
+def _of_shapes(trace: Trace, piece: "CpuPiece") -> float:
+    """Of the time of an operator, that of its calls with the shapes that are told."""
+    looked_up = with_inputs(trace)
+    host = looked_up.host_ops
+    assert host is not None
+    took = cpu_operators(looked_up).own_ns[piece.rows]
+    told = [looked_up.names[n] == piece.shapes for n in host.filled("shapes", 0)[piece.rows]]
+    return float(took[np.array(told, np.bool_)].sum() / max(took.sum(), 1))
 
 
 def without_limit_ratio(trace: Trace) -> float | None:

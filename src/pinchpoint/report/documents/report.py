@@ -116,6 +116,8 @@ class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     base_range_ns: tuple[int, int] | None = None  # least and most that it may be
     run_mean_ns: int | None = None  # of the steps that the same run timed without the profiler
     run_excess_ns: int | None = None  # of run_mean_ns, that the recorded steps do not show
+    taken_steps: int | None = None  # of the run that had no core, which other programs had
+    taken_ns_per_step: int | None = None  # what they add to its mean, left out of all others
     run_counted_ns: int | None = None  # mean of all that were counted, at most, if few were timed
     numbers: tuple[int, ...] = ()  # of the steps in duration_ns
     kind_of: tuple[int | None, ...] = ()  # of these: position in kinds; null: an exception

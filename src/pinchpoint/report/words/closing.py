@@ -9,6 +9,7 @@ from pinchpoint.analysis.steps.repetition import FEWEST_LAUNCHES
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.diagnosis.record import Need
+from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.documents.causal import PieceInfo
 from pinchpoint.report.documents.report import PartOfStep, Report
@@ -82,11 +83,10 @@ def _said(report: Report) -> str | None:
         return f"No cause that was checked{where} is {worth}, yet {now_and_then}.{doubt}"
     left = _in_longer_steps(report) or _lost_without_a_cause(report)
     if unexplained := left or _far_from_its_limit(report):
-        return f"No cause that was checked{where} is {worth}, yet {unexplained}"
+        open_ = "" if where else _undecided(report)
+        return f"No cause that was checked{where} is {worth}, yet {unexplained}{open_}"
     if _in_turns(report):
         return f"No cause that was checked is {worth}, yet each device waits while another works."
-    if far := _far_from_its_limit(report):
-        return f"No cause that was checked{where} is {worth}, yet {far}"
     if few := _mostly_unchecked(report):
         return few
     return _nothing(report, where, worth)
@@ -125,7 +125,8 @@ LITTLE_WON_RATIO = 0.25  # of the step: with more of it won, the findings are wh
 def _what_is_left(report: Report) -> str:
     """Beside findings that leave most of the step as it is, where the rest of it is made."""
     step_ns = sum(part_ns(part) for part in report.breakdown)
-    left_ns = report.together_ns
+    alone = (f.predicted_step_ns for f in report.findings if f.predicted_step_ns is not None)
+    left_ns = report.together_ns or min(alone, default=None)
     much = left_ns is not None and left_ns < (1 - LITTLE_WON_RATIO) * step_ns
     return _not_judged(report) or ("" if much else _heaviest(report))
 
@@ -167,13 +168,22 @@ def _longest_operator(report: Report, piece: PieceInfo) -> str:
     if any(piece.name in f.summary for f in report.findings):
         return ""
     share = piece.host_ns / (piece.step_if_free_ns + piece.host_ns)
-    where = f" in {piece.place}" if piece.place else ""
-    of = f" of {piece.shapes}" if piece.shapes else ""
+    where, of_place = _part(f"in {piece.place}" if piece.place else "", piece.place_ratio)
+    of, of_shapes = _part(f"of {piece.shapes}" if piece.shapes else "", piece.shapes_ratio)
     calls = f" in {piece.calls:,.0f} calls" if piece.calls >= 2 else ""
-    return (
-        f" The host computes longest in {piece.name}{of}{where}: {100 * share:.0f} % of the"
-        f" step{calls}."
-    )
+    parts = " and ".join(filter(None, (of_place, of_shapes)))
+    said = " ".join(filter(None, (f" The host computes longest in {piece.name}", of, where)))
+    return f"{said}: {100 * share:.0f} % of the step{calls}{f' ({parts})' if parts else ''}."
+
+
+NEARLY_ALL_RATIO = 0.95  # of an operator's time: then it is said of all of it
+
+
+def _part(said: str, ratio: float | None) -> tuple[str, str]:
+    """What is true of all calls, and what of a part of their time only."""
+    if not said or ratio is None or ratio >= NEARLY_ALL_RATIO:
+        return said, ""
+    return "", f"{100 * ratio:.0f} % of that {said}"
 
 
 def _mostly_unchecked(report: Report) -> str | None:
@@ -221,9 +231,12 @@ def _unknown(report: Report) -> str:
 
 def _undecided(report: Report) -> str:
     """Causes that what was recorded fits and cannot decide, with what would."""
+    residual = {known.id for known in rules().values() if known.rule.residual}
     open_ = [item for item in report.not_checked if item.fits]
+    open_.sort(key=lambda item: item.id in residual)  # what names a cause goes first
     said = "; ".join(f"{item.id}: {item.why}" for item in open_)
-    return f" Undecided is {said}. What would tell: {open_[0].record}." if open_ else ""
+    tells = "; ".join(dict.fromkeys(item.record for item in open_))
+    return f" Undecided is {said}. What would tell: {tells}." if open_ else ""
 
 
 def _far_from_its_limit(report: Report) -> str | None:
@@ -272,7 +285,7 @@ def _lost_without_a_cause(report: Report) -> str | None:
     if report.device is not None:
         only_idle = all(part.group == "idle" for part in lost)
         what = f"for {share} the device {'is idle' if only_idle else 'computes nothing'}"
-    said += _most_of_it(report)
+    said += _most_of_it(report) or (_heaviest(report) if report.device is None else "")
     return f"{what}, mostly: {most.label.removeprefix('idle: ')}. {said}"
 
 

@@ -77,6 +77,44 @@ def test_other_host_time_is_no_wait(outcome, names):
     assert outcome("host-waits", batching(names)).answer == "clear"
 
 
+BEGUN = "<built-in method wait of pybind11_detail_function_record object at 0x7f>"
+
+
+def reducing_on_the_host(share=1.0):
+    """Steps that wait 30 ms for a collective, which a thread of gloo does for a share of them."""
+    p = Program()
+    gloo = p.builder.thread("gloo")
+    for _ in p.steps(7):
+        with p.frame("train.py(60): average"):
+            begin = p.at
+            p.host(BEGUN, 30_000)
+            took = round(share * 30_000_000)
+            p.builder.op("gloo:all_reduce", begin, took, thread=gloo, kind=HostKind.ANNOTATION)
+        p.kernel("work", 5_000)
+        p.sync()
+    return p.trace()
+
+
+@pytest.mark.parametrize(("share", "for_ranks"), [(0.9, True), (0.1, False)])
+def test_a_collective_that_another_thread_does_on_the_host(outcome, share, for_ranks):
+    (finding,) = outcome("host-waits", reducing_on_the_host(share)).findings
+    assert ("for other ranks, through the host" in finding.summary) is for_ranks
+    assert ("pinchpoint ranks" in finding.fix) is for_ranks
+    assert (finding.location.function, finding.location.line) == ("average", 60)
+    assert finding.cost_ns_per_step == pytest.approx(30e6, rel=0.01)
+
+
+def test_a_collective_that_the_thread_of_the_steps_does_itself(outcome):
+    p = Program()
+    for _ in p.steps(7):
+        with p.frame("train.py(60): average"):
+            p.host("gloo:barrier", 30_000, kind=HostKind.ANNOTATION)
+        p.kernel("work", 5_000)
+        p.sync()
+    (finding,) = outcome("host-waits", p.trace()).findings
+    assert "for other ranks, through the host" in finding.summary
+
+
 def test_a_loader_that_no_range_names(outcome):
     names = ("torch/utils/data/dataloader.py(700): __next__", GET, ACQUIRE)
     (finding,) = outcome("host-waits", batching(names)).findings
@@ -212,3 +250,46 @@ def test_without_stacks_looks_say_who_waits_and_for_a_pool_that_is_sent_much(out
     assert "packs and sends their tasks (95 % of the looks at it)" in finding.summary
     least_ns, most_ns = finding.saving_ns_per_step
     assert least_ns < 0.1 * most_ns  # what the workers take by themselves is not known
+
+
+def at_a_lock(asleep=80, held=0, doing="", works=("stats.py(31): summary", "stats.py(46): run")):
+    """100 looks in 10 s at the main thread, which sleeps at a line of its own, and at one more."""
+    enters, loop = ("stats.py(23): observe", "serve.py(86): main"), ("serve.py(80): main",)
+    waits = (("S futex_do_wait", asleep * 100_000),)
+    spent = (
+        Spent(enters, doing, asleep, asleep * 100_000, 0, held * 100_000, waits),
+        Spent(loop, "model()", 100 - asleep, (100 - asleep) * 100_000, 900_000, 0),
+    )
+    other = Spent(works, "values.partition()", 90, 9_000_000, 3_000_000, 0)
+    threads = (
+        SampledThread("MainThread", True, 100, 900_000_000, (), spent),
+        SampledThread("exporter", False, 100, 3_000_000_000, (), (other,)),
+    )
+    looked = RunSamples(
+        every_s=0.1, seconds=10.0, looks=100, late_median_ns=0, cost_ns=0, frames=(), stacks=(),
+        threads=threads, typical_ns=10**7, count=1000, total_ns=10**10,
+    )  # fmt: skip
+    return replace(batching(), run=RunFacts(samples=looked))
+
+
+def test_a_lock_that_another_thread_keeps_is_told_with_what_that_one_does(outcome):
+    (finding,) = outcome("host-waits", at_a_lock()).findings[-1:]
+    assert "observe (stats.py:23) for a lock of the program, for 80 %" in finding.summary
+    assert (finding.location.function, finding.location.line) == ("summary", 31)
+    assert "Hold the lock only" in finding.fix
+    assert outcome("gil-contention", at_a_lock()).findings == ()
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"held": 60},
+        {"asleep": 5},
+        {"doing": "self.model()"},
+        {"works": ("threading.py(355): wait", "stats.py(46): run")},
+    ],
+    ids=["the interpreter's lock", "seldom", "it calls something", "nobody works"],
+)
+def test_what_is_no_lock_of_the_program(outcome, seen):
+    told = outcome("host-waits", at_a_lock(**seen)).findings
+    assert not any("a lock of the program" in finding.summary for finding in told)

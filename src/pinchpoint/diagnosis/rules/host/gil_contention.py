@@ -5,13 +5,14 @@ A second thread of the process that runs Python much of the time, while the laun
 still again and again in work of its own. Either each time until the other thread begins to sleep or
 to wait, or for about the interpreter's switch interval (5 milliseconds unless changed). In a
 recording without Python stacks stalls of that length are enough, if they fill most of the step.
-Stalls of other lengths are a lost core (`cpu-limited`); without stacks the other thread is
-inferred, and the confidence is medium; not where samples of all threads show none, and not where
-operators compute on the CPU, which take that long by themselves. The samples that `pinchpoint run`
-takes of all threads name it: one in the program's own code that runs on a core, while the looks
-themselves wait for the lock; or a loader's, which takes batches of many small tensors apart. Where
-they found it mostly at converting and scaling, and steps copy floats to the device, the advice is
-to send what it reads and to convert there.
+Where looks at the run find it asleep before a lock of the program, while this one is free, that is
+`host-waits`. Stalls of other lengths are a lost core (`cpu-limited`); without stacks the other
+thread is inferred, and the confidence is medium; not where samples of all threads show none, and
+not where operators compute on the CPU, which take that long by themselves. The samples that
+`pinchpoint run` takes of all threads name it: one in the program's own code that runs on a core,
+while the looks themselves wait for the lock; or a loader's, which takes batches of many small
+tensors apart. Where they found it mostly at converting and scaling, and steps copy floats to the
+device, the advice is to send what it reads and to convert there.
 
 ## Why it matters
 Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any
@@ -45,6 +46,7 @@ from pinchpoint.analysis.time.stalls import (
     long_pieces,
     stalls,
 )
+from pinchpoint.diagnosis.evidence.awaited import kept_lock
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.rivals import Rival, floats_made_bytes, sampled_rivals
@@ -80,6 +82,8 @@ def check(trace: Trace) -> Iterator[Found]:
     total = per_step(trace, int(held.excess_ns.sum()))
     unseen = _may_be_unseen(trace) and _in_turns(held) and total >= MOSTLY_RATIO * length
     if not (rivals or seen or unseen) or not len(held.rows) or total < LEAST_STALL_RATIO * length:
+        return
+    if kept_lock(trace) is not None:  # that is another lock, of which host-waits tells
         return
     longest = int(np.argmax(held.excess_ns))
     where = _where_it_runs(trace, rivals[0]) if rivals and not seen else None

@@ -1,12 +1,13 @@
-"""The thread of the steps waits for another thread, a batch, the device, a timer or requests.
+"""The thread of the steps waits for another thread, a batch, the device, other ranks or a timer.
 
 ## What it looks for
 Time on the thread that launches in a call that only waits: a lock, `queue.get`, `Event.wait`,
 `Condition.wait`, a future's `result`, `select` and `poll`, `recv`, `sleep`; in a loader's `next`;
-in a synchronisation with the device that is not the end of the step. Waits for the backward pass
-and for a program that was started have names of their own and are left out. Told is the function
-of the program that the step would get at least 10 % shorter without, unless other findings explain
-it. Without Python stacks no wait for a thread shows, but looks at a whole run show it.
+in a synchronisation with the device that is not the end of the step; in a collective that the host
+does (gloo, MPI). Waits for the backward pass and for a program that was started have names of their
+own and are left out. Told is the function of the program that the step would get at least 10 %
+shorter without, unless other findings explain it. Without Python stacks no wait for a thread shows,
+but looks at a whole run show it.
 
 ## Why it matters
 A thread that waits launches nothing. A batcher that waits 30 ms for requests to fill a batch which
@@ -17,8 +18,11 @@ A timeout: as short as the work of one batch, and a batch no larger than what co
 sleep: wait for the event itself. Another thread or process: make it quicker, or ask it earlier. The
 device: keep its results there, and read them a step late. Threads that take turns at a lock: hold
 it only where they touch what they share; which line that is, looks at all threads of the run tell
-(`pinchpoint run` takes them). A pool that is sent large tasks: send names and numbers, and let the
-workers read or keep the data. Without Python stacks in the recording, these looks stand in.
+(`pinchpoint run` takes them), as they tell a lock that one other thread keeps while it works: then
+Python's own lock is free. A pool that is sent large tasks: send names and numbers, and let the
+workers read or keep the data. Other ranks: use the device's backend, or begin earlier what is
+waited for here; who is late, all ranks together show. Without Python stacks in the recording, these
+looks stand in.
 
 ## When to ignore it
 Where there is nothing to do: a server that waits for requests which have not come loses nothing.
@@ -37,6 +41,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.diagnosis.evidence.awaited import Sends, awaited, cores_free, kept_lock
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.whole_run import waits_at, waits_for_others
@@ -47,6 +52,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.intervals import flatten, intersect
 
 RULE = Rule(
     needs=("host_ops",),
@@ -87,15 +93,17 @@ def check(trace: Trace) -> Iterator[Found]:
     if base is None or not len(windows):
         raise NotChecked("no step is known")
     thread = np.full(len(windows), steps(trace).thread, np.int64)
-    did = host_did(trace, thread, windows.start_ns, windows.end_ns)
-    for kinds in ((GapKind.WAIT, GapKind.DATA), (GapKind.SYNC,)):
+    did, kept = host_did(trace, thread, windows.start_ns, windows.end_ns), _kept(trace, base)
+    for kinds in ((GapKind.WAIT, GapKind.DATA), (GapKind.SYNC,), (GapKind.HOST_COLLECTIVE,)):
         waits = _longest(trace, did, kinds)
         if waits is None or waits.ns_per_step < max(LEAST_GAIN_RATIO * base, LEAST_NS):
             continue
-        if not _may_be_told(trace, waits, base):
+        if not _may_be_told(trace, waits, base) or (kept and _is_of_lock(trace, waits)):
             continue
         yield _finding(trace, waits)
-    if not _has_stacks(trace):
+    if kept is not None:
+        yield kept
+    elif not _has_stacks(trace):
         if (looked_at := _seen_in_looks(trace, base)) is None:
             raise NotChecked("without Python stacks a wait looks like any Python")
         yield looked_at
@@ -130,6 +138,8 @@ def _longest(trace: Trace, did: HostPieces, kinds: tuple[GapKind, ...]) -> _Wait
     start, end, row = start[busiest], end[busiest], row[busiest]
     longest = int(np.argmax(end - start))
     kind = GapKind(does[at][busiest][longest])
+    if kind is GapKind.WAIT and _for_other_ranks(trace, start, end):
+        kind = GapKind.HOST_COLLECTIVE
     operators = host_rows(trace).operators
     calls = np.unique(row[row >= operators]) - operators
     gone: tuple[Change, ...] = (
@@ -147,6 +157,15 @@ def _longest(trace: Trace, did: HostPieces, kinds: tuple[GapKind, ...]) -> _Wait
         waits_at(trace, location_of(trace, int(row[longest]))),
         gone if loader is None else (*gone, *loader.ready),
     )
+
+
+def _for_other_ranks(trace: Trace, start_ns: Ints, end_ns: Ints) -> bool:
+    """Whether any thread does a collective of the host for most of these stretches."""
+    rows, kinds = host_rows(trace), activity(trace)[:-1]
+    shared = kinds == GapKind.HOST_COLLECTIVE
+    busy = flatten(rows.start_ns[shared], rows.end_ns[shared])
+    waits = flatten(start_ns, end_ns)
+    return 2 * intersect(busy, waits).total > waits.total
 
 
 def _launches_later(trace: Trace, step: Ints, end_ns: Ints) -> Mask:
@@ -191,6 +210,33 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
         saving_ns_per_step=(round(LEAST_WON_RATIO * low), high),
         location=what.location or waits.location,
         fix=what.fix,
+        confidence="medium",
+    )
+
+
+def _kept(trace: Trace, base_ns: int) -> Found | None:
+    """A lock that another thread keeps while it works, by looks at both."""
+    kept, samples = kept_lock(trace), trace.run.samples if trace.run else None
+    if kept is None or samples is None or not samples.count:
+        return None
+    of_step = min(kept.waited_ns / kept.of_ns * samples.total_ns / samples.count, base_ns)
+    if of_step < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
+        return None
+    most = min(round(of_step), base_ns - round(base_ns * (1 - kept.waited_ns / kept.of_ns)))
+    return Found(
+        summary=(
+            f"The thread of the steps waits in {kept.waits} for a lock of the program, for"
+            f" {100 * kept.waited_ns / kept.of_ns:.0f} % of its time, while thread {kept.thread}"
+            f" works in {kept.works}; Python's own lock is free meanwhile"
+        ),
+        evidence=(
+            Evidence("asleep there", round(of_step), "ns per step"),
+            Evidence("looks that found it there", kept.looks, "count"),
+        ),
+        cost_ns_per_step=round(of_step),
+        saving_ns_per_step=(round(LEAST_WON_RATIO * most), most),
+        location=kept.works,
+        fix=_HOLD_SHORTER,
         confidence="medium",
     )
 
@@ -241,6 +287,14 @@ class _What:
     left_ratio: float = 0.0  # of the wait, with the fix
 
 
+def _is_of_lock(trace: Trace, waits: _Waits) -> bool:
+    kept = kept_lock(trace)
+    return kept is not None and waits.kind is GapKind.WAIT and kept.is_awaited_in(waits.location)
+
+
+_HOLD_SHORTER = (
+    "Hold the lock only where the threads touch what they share, and compute outside of it"
+)
 _SLEEP = _What("a sleep to end", "Wait for the event itself instead of sleeping")
 _OUTSIDE = _What(
     "another process or a request",
@@ -258,14 +312,17 @@ _OF_KIND = {
     GapKind.SYNC: _What(
         "the device", "Keep the result on the device, and read it a step late or more rarely"
     ),
+    GapKind.HOST_COLLECTIVE: _What(
+        "other ranks, through the host",
+        "Use the device's own backend, begin it earlier (async_op=True), or do it more rarely;"
+        " whether a rank is late, all of them together show: pinchpoint ranks",
+    ),
 }
 _OUTSIDE_CALLS = ("select", "poll", "recv")
 
 
 def _awaited(trace: Trace) -> _What | None:
     """What the other threads were seen doing."""
-    from pinchpoint.diagnosis.evidence.awaited import Sends, awaited, cores_free
-
     found = awaited(trace)
     if isinstance(found, Sends):
         return _What(
@@ -279,7 +336,7 @@ def _awaited(trace: Trace) -> _What | None:
     return _What(
         f"{found.threads:.0f} threads that take turns at a lock: most stand in {found.waits},"
         f" one at a time works in {found.works}",
-        "Hold the lock only where the threads touch what they share, and compute outside of it",
+        _HOLD_SHORTER,
         found.works,
         found.ratio_left(cores_free(trace) or 1.0),
     )
