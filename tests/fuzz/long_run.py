@@ -1,6 +1,7 @@
 """The fuzzers for as long as one likes: python tests/fuzz/long_run.py --minutes 60 [--seed 1].
 
 ``--commands`` gives every command that takes a file what is no good one (``commands.py``).
+``--soak N`` calls N commands in one process, and nothing may grow meanwhile (``soak.py``).
 ``--readers`` damages small files and reads them, some hundred times as many as are diagnosed
 without it; ``--each N`` ends it when every reader had N mutants, PyTorch's ten times as many or
 what ``--pytorch`` says; ``--only perfetto`` is for that reader alone. ``readers.json`` in the
@@ -32,6 +33,7 @@ def main() -> int:
     options.add_argument("--minutes", type=float, default=60.0)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--commands", action="store_true")
+    options.add_argument("--soak", type=int)
     options.add_argument("--readers", action="store_true")
     options.add_argument("--each", type=int, default=10**9)
     options.add_argument("--pytorch", type=int)
@@ -42,6 +44,10 @@ def main() -> int:
         from fuzz import commands
 
         return commands.run(few=False, each=chosen.each, seed=chosen.seed, only=[])
+    if chosen.soak:
+        from fuzz import soak
+
+        return soak.run(chosen.soak, chosen.seed)
     if chosen.readers:
         return _readers(chosen)
     tally, files = fuzz(chosen.minutes, random.Random(chosen.seed))

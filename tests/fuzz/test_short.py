@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from fuzz import readers
+from fuzz import readers, soak
 from fuzz.checks import DATA, Tally, one_round, same_answer_round, seeds
 from pinchpoint.importers.open import format_of, formats
 
@@ -39,3 +39,9 @@ def test_every_format_has_a_reader_that_is_fuzzed(tmp_path):
             place.write_bytes(raw)
         told.add(format_of(tmp_path / "read" / name / found[name].given))
     assert set(formats()) - {"execution trace"} <= told  # that is joined with a trace
+
+
+def test_commands_of_one_process_leave_nothing_in_it():
+    grew, codes = soak.soak(60, seed=4, tell=False)
+    assert [told for told in grew if not told.endswith(" bytes a command")] == []  # caches fill
+    assert codes.keys() <= {0, 2}

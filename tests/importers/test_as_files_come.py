@@ -65,6 +65,9 @@ PACKED = {
     "t.tgz": lambda raw: gzip.compress(tar({"t.json.gz": gzip.compress(raw)})),
     "t.tar.xz": lambda raw: lzma.compress(tar({"t.json": raw})),
     "t.tar.zst": lambda raw: zstd(tar({"t.json.xz": lzma.compress(raw)})),
+    # as > of Windows PowerShell writes it, in either order of bytes
+    "t.json": lambda raw: raw.decode().encode("utf-16"),
+    "big-endian": lambda raw: b"\xfe\xff" + raw.decode().encode("utf-16-be"),
     "artifact.zip": lambda raw: _zip({"job.tar": tar({"t.json": raw})}),
 }
 
@@ -321,6 +324,65 @@ STRANGERS = {
         "in words of its own",
         "nvidia-smi --query-gpu=",
     ),
+    "stacks of torch": (
+        b"x\\threading.py(884): run;x\\app.py(6): a;nn.py(7): b;conv.py(4): c;" + b"d" * 5000,
+        "stacks of samples",
+        "pinchpoint run",
+    ),
+    "noheader": (
+        b"2026/04/25 16:06:06.780, 0 %, 0 %, 2 MiB, 20146 MiB, 27, 11.64 W\n",
+        "without their header",
+        "timestamp, utilization.gpu [%]",
+    ),
+    "noheader, nounits": (b"2025/09/08 14:14:37.120, 0, 11409\n", "without their header", "sed"),
+    "a log of logging": (b"2022-09-21 10:32:56,963:INFO:step 1\n", "text, not", "pinchpoint run"),
+    "power in own words": (
+        b"timestamp,gpu_power_w,gpu_energy_kwh\n2025-07-03T08:43:07.98,4939.00,0.001\n",
+        "in words of its own",
+        "nvidia-smi --query-gpu=",
+    ),
+    "rocprofv2": (
+        b"Domain(ROCTX_DOMAIN), Timestamp(2143674432317505), ROCTX_ID(0)\n",
+        "printed by rocprofv2",
+        "rocprofv3",
+    ),
+    "fvcore": (
+        b"INFO: SCNN\n | module   | #parameters or shape   | #flops   |\n",
+        "FLOPs by module",
+        "pinchpoint run",
+    ),
+    "caliper": (b"__rec=node,id=31,attr=10,data=77,parent=1\n", "Caliper", "pinchpoint run"),
+    "hpctoolkit": (b"HPCTOOLKITprof\x04\0", "HPCToolkit", "pinchpoint run"),
+    "kernels without times": (
+        "name,Kernel duration (µs),stream\ngemm,16.5,3\n".encode(),
+        "TraceLens",
+        "the trace that it was made of",
+    ),
+    "flame graph": (
+        b'<?xml version="1.0"?><svg width="1200"><title>py-spy</title>',
+        "a picture (SVG)",
+        "pinchpoint run",
+    ),
+    "log of nsys": (
+        b"loading\n" + b"step\n" * 2000 + b"Generated:\n\t/runs/a.nsys-rep\n\t/runs/a.sqlite\n",
+        "the log of a program that was recorded",
+        "/runs/a.sqlite",
+    ),
+    "log of nsys without an export": (
+        b"loading\n" + b"step\n" * 2000 + b"Generated:\n    /runs/a.nsys-rep\n",
+        "the log of a program that was recorded",
+        "/runs/a.nsys-rep",
+    ),
+    "log of ncu": (
+        b'==PROF== Profiling "gemm": 0%....100% - 9 passes\n==PROF== Report: /runs/a.ncu-rep\n',
+        "",
+        "/runs/a.ncu-rep",
+    ),
+    "sums behind a log": (
+        b"epoch 1\n" * 1000 + b"   Name    Self CPU %      Self CPU\n",
+        "sums by operator",
+        "export_chrome_trace",
+    ),
     "lz4": (b"\x04\x22\x4d\x18" + b"\0" * 99, "packed with LZ4", "lz4 -d"),
 }
 
@@ -349,6 +411,18 @@ def test_a_program_without_times_leads_to_the_recording(tmp_path):
     with pytest.raises(UnreadableFile, match="a compiled program") as caught:
         load(file(tmp_path, "jit_f(13).hlo_proto.pb", b"\x0a\x05jit_f"))
     assert ".xplane.pb" in caught.value.hint
+
+
+def test_lines_of_json_are_no_table(tmp_path):
+    line = b'{"gpu": "A100", "mem_util": 0.5, "run": 1}\n'
+    with pytest.raises(UnreadableFile, match="text, not a recording"):
+        load(file(tmp_path, "results.jsonl", 2 * line))
+
+
+def test_what_rocprofv3_keeps_meanwhile_leads_to_its_result(tmp_path):
+    path = file(tmp_path, "124-199-counter_values.dat", b"\x01\0\0\0\x02\0" * 99)
+    with pytest.raises(UnreadableFile, match="until its program ends"):
+        load(path)
 
 
 def test_half_a_download_is_named(tmp_path):

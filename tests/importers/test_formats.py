@@ -18,6 +18,7 @@ from importers.test_rocpd import database, rocpd
 from importers.test_rocprofv3 import PROCESS, stamp
 from importers.test_run_folder import run_folder
 from importers.test_telemetry import BOXES, SCRAPE
+from importers.test_tensorrt import LAYERS
 from kineto_documents import document, launched, op, step
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import formats, load
@@ -97,6 +98,7 @@ SAMPLES = {
     "kineto": kineto,
     "PyTorch memory snapshot": lambda _: sorted((DATA / "memory").glob("*.pickle.gz"))[:1],
     "load test": lambda f: text(f, "result.json", json.dumps(VLLM)),
+    "TensorRT layers": lambda f: text(f, "profile.json", json.dumps(LAYERS)),
     "TensorFlow stats": lambda f: [stats(f)],
     "memory timeline": lambda f: text(f, "memory.raw.json.gz", json.dumps(ROWS)),
     "ncu": lambda _: sorted((DATA / "ncu").glob("*.csv.gz"))[:1],

@@ -88,6 +88,20 @@ def test_what_cannot_be_is_refused(tmp_path, changed, said):
         load(kept(tmp_path, SGLANG | changed))
 
 
+def test_of_requests_that_all_failed_there_is_no_latency(tmp_path, capsys):
+    none = {key: 0.0 for key in VLLM if key.endswith("_ms")}
+    path = kept(tmp_path, VLLM | none | {"completed": 0, "failed": 8, "itls": []})
+    assert [table.columns[0] for table in load(path).summaries] == ["load"]
+    assert main(["diagnose", str(path)]) == 0
+    assert "no request completed" in capsys.readouterr().out
+
+
+def test_requests_that_failed_are_said(tmp_path, capsys):
+    path = kept(tmp_path, VLLM | {"failed": 3})
+    assert main(["diagnose", str(path)]) == 0
+    assert "requests failed" in capsys.readouterr().out
+
+
 def test_a_rate_that_json_cannot_write_is_unknown(tmp_path):
     path = kept(tmp_path, SGLANG | {"request_rate": float("inf"), "p99_ttft_ms": float("nan")})
     assert "Infinity" in path.read_text()

@@ -366,6 +366,30 @@ def test_exports_of_2020_have_fewer_tables_and_columns(tmp_path):
     assert trace.source.producer is None
 
 
+def test_exports_of_2021_describe_devices_in_other_words(tmp_path):
+    fact = {"deviceId": 0, "name": "RTX 3080", "numMultiprocessors": 68, "globalMemorySize": 10}
+    trace = small(
+        tmp_path,
+        CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 20, 3)],
+        TARGET_INFO_GPU=[{"deviceId": 0, "name": "RTX 3080", "busLocation": "0000:02:00.0"}],
+        TARGET_INFO_CUDA_GPU=[fact | {"computeCapabilityMajor": 8, "computeCapabilityMinor": 6}],
+    )
+    (device,) = trace.devices
+    assert (device.name, device.multiprocessors) == ("RTX 3080", 68)
+    assert (device.memory_bytes, device.compute_capability) == (10, (8, 6))
+
+
+def test_an_export_without_events_says_so(tmp_path):
+    assert "nothing-recorded" in facts(small(tmp_path, ThreadNames=[{"globalTid": 1, "nameId": 0}]))
+
+
+def test_copies_that_left_no_operation_are_lost_work(tmp_path):
+    names = strings("cudaMemcpy_v3020")
+    calls = [call(1, 2, 1, 0)]
+    trace = small(tmp_path, StringIds=names, CUPTI_ACTIVITY_KIND_RUNTIME=calls)
+    assert "kernels-not-recorded" in facts(trace)
+
+
 def test_a_gzipped_export_reads_the_same(tmp_path):
     tables = {"StringIds": NAMES, "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(1, 2, 1)]}
     plain = write(tmp_path / "a.sqlite", tables)

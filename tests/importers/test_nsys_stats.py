@@ -40,6 +40,7 @@ def test_traces_become_operations_and_calls(tmp_path):
     assert trace.text(ops, "grid", 0) == "[4,2,1]"
     assert trace.text(ops, "grid", 1) is None
     assert ops["device"].tolist() == [1, 1, 1]
+    assert [(d.number, d.name) for d in trace.devices] == [(1, "NVIDIA A10")]
     assert ops.value("from_memory", 1) == MemoryKind.PAGEABLE
     assert ops.value("to_memory", 1) == MemoryKind.DEVICE
     assert trace.api_calls["kind"].tolist() == [ApiKind.LAUNCH]

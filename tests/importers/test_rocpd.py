@@ -126,7 +126,19 @@ def old_events(folder):
     return path
 
 
-@pytest.mark.parametrize("kept", [old_database, old_events])
+def old_events_as_text(folder):
+    """Processes of events as text, those of arrows as numbers: rocprof of ROCm 4."""
+    path = old_events(folder)
+    start, comma, rest = path.read_text().partition(",")
+    events = json.loads("[" + rest.removesuffix("]}") + "]")
+    for each in events:
+        if each["ph"] == "X":
+            each |= {"pid": str(each["pid"]), "tid": str(each["tid"])}
+    path.write_text(start + comma + json.dumps(events, separators=(",", ":"))[1:-1] + "]}")
+    return path
+
+
+@pytest.mark.parametrize("kept", [old_database, old_events, old_events_as_text])
 def test_rocprof_1_has_devices_and_what_started_them(tmp_path, kept):
     path = kept(tmp_path)
     assert format_of(path) == "rocpd"
@@ -134,6 +146,7 @@ def test_rocprof_1_has_devices_and_what_started_them(tmp_path, kept):
     ops = trace.device_ops
     assert [trace.names[n] for n in ops["name"]] == ["Memcpy DtoH", "gemm"]
     assert ops["device"].tolist() == [2, 2]
+    assert ops["kind"].tolist() == [DeviceKind.COPY, DeviceKind.KERNEL]
     assert ops["start_ns"].tolist() == [400, 500]
     assert ops.known("api_call").tolist() == [True, False]
     assert [trace.names[n] for n in trace.api_calls["name"]] == ["hipMemcpy"]

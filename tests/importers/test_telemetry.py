@@ -89,6 +89,23 @@ def test_times_that_scripts_put_before_the_values(tmp_path, time):
     assert times[1] - times[0] == 2 * 10**9
 
 
+@pytest.mark.parametrize(
+    ("days", "apart"),
+    [
+        (("03-11-2026", "03-12-2026"), 1),  # month first: as the other, a month lies between
+        (("11/03/2026", "12/03/2026"), 1),  # day first, likewise
+        (("31.12.2026", "01.01.2027"), 1),
+        (("03-11-2026", "03-11-2026"), 0),
+    ],
+)
+def test_where_the_year_stands_last_the_shorter_log_is_taken(tmp_path, days, apart):
+    rows = "".join(f"{day} 15:13:16, Orin, 99\n" for day in days)
+    trace = pp.load(written(tmp_path, "timestamp, name, utilization.gpu [%]\n" + rows))
+    times, _ = series(trace, "any_kernel_ratio")
+    assert times[1] - times[0] == apart * 86_400 * 10**9
+    assert trace.devices[0].name == "Orin"
+
+
 def test_a_killed_loggers_last_line_and_messages_are_no_samples(tmp_path):
     text = (
         "timestamp, index, power.draw [W]\n2026/11/27 21:38:00.000, 0, 10 W\n"

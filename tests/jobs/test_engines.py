@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from concurrent.futures import Future
 from pathlib import Path
@@ -51,6 +52,22 @@ def test_where_no_process_can_be_started_this_one_reads(missing, monkeypatch):
     else:
         monkeypatch.setattr(engines, "get_context", lambda _: NoSemaphores())
     assert ranks(in_processes(FILES, 2, quick)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_script_without_a_guard_is_not_run_again_in_each_process(tmp_path):
+    for rank in range(engines.SMALL_JOB + 1):
+        (tmp_path / f"rank{rank}.json").write_text(trace())
+    script = tmp_path / "script.py"
+    script.write_text(
+        "print('begun', flush=True)\n"
+        "import pinchpoint as pp\n"
+        "from pinchpoint.jobs import engines\n"
+        "engines.workers_for = lambda files: 2\n"
+        f"print(pp.diagnose_ranks([{str(tmp_path)!r}]).job.ranks)\n"
+    )
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert run.stdout.split() == ["begun", str(engines.SMALL_JOB + 1)]
+    assert run.stderr == ""
 
 
 class NoSemaphores:

@@ -37,6 +37,8 @@ class DeviceSpec:
     memory_bytes: int | None = None
     link_bytes_per_s: float | None = None  # NVLink, Infinity Fabric, ICI; both directions together
     pcie_bytes_per_s: float | None = None  # one direction
+    # Of products without a pause, at the power limit; by type, measured and on no data sheet.
+    sustained_flop_per_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     source: str = ""
     other_sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -159,6 +161,9 @@ def _spec(entry: dict[str, Any], page: dict[str, Any]) -> DeviceSpec:
         memory_bytes=None if "memory_gb" not in entry else round(entry["memory_gb"] * 1e9),
         link_bytes_per_s=_scaled(entry, "link_gb_per_s", 1e9),
         pcie_bytes_per_s=_scaled(entry, "pcie_gb_per_s", 1e9),
+        sustained_flop_per_s=MappingProxyType(
+            {k: v * 1e12 for k, v in entry.get("sustained_tflops", {}).items()}
+        ),
         source=sources[entry["source"]],
         other_sources=MappingProxyType(
             {number: sources[key] for number, key in entry.get("source_of", {}).items()}

@@ -88,6 +88,25 @@ FACTS: dict[str, FactKind] = {
     "duplicate-keys": FactKind(
         Severity.NOTE, "keys of the header occur twice; the last one counts"
     ),
+    "nothing-recorded": FactKind(
+        Severity.FATAL,
+        "the file has no event of a program",
+        record="so that the recorder starts the program itself: nsys profile --trace=cuda,nvtx,osrt"
+        " --export=sqlite COMMAND",
+    ),
+    "requests-failed": FactKind(
+        Severity.WARNING, "requests failed: latencies and rates are those of the others"
+    ),
+    "requests-all-failed": FactKind(
+        Severity.FATAL,
+        "no request completed, so nothing is known of the server's latency",
+        record="once a single request is answered (curl it): the log of the server says what fails",
+    ),
+    "times-by-operator": FactKind(
+        Severity.WARNING,
+        "what the device did was timed by operator, not by kernel: gaps within an operator, and"
+        " what launched it, are not known (record with torch.profiler)",
+    ),
     "phases-unread": FactKind(Severity.NOTE, "asynchronous events are not read"),
     "pairs-unmatched": FactKind(
         Severity.NOTE, "begin and end events without their counterpart were left out"

@@ -20,7 +20,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
-from pinchpoint.importers.health import health_table
+from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.regex import regex
 from pinchpoint.trace import Names, Source, SummaryTable, Trace
 
@@ -124,9 +124,17 @@ def read(path: Path) -> Trace:
     return Trace(
         source=Source(str(path), FORMAT, path.stat().st_size),
         summaries=tuple(tables),
-        health=health_table([], names),
+        health=health_table(_failures(runs), names),
         names=names.freeze(),
     )
+
+
+def _failures(runs: Sequence[LoadTest]) -> list[Fact]:
+    """Requests that failed; of a run in which all did, there is no latency."""
+    failed = sum(run.failed or 0 for run in runs)
+    if all(run.completed == 0 for run in runs):
+        return [Fact("requests-all-failed", failed or 1)]
+    return [Fact("requests-failed", failed)] if failed else []
 
 
 def load_tests(path: Path) -> tuple[LoadTest, ...]:
@@ -187,7 +195,8 @@ def _load_test(run: dict[str, Any]) -> LoadTest:
     return LoadTest(
         load={k: _word(said[k]) for k in _LOAD if said.get(k) is not None},
         served={k: _word(said[k]) for k in _SERVED if said.get(k) is not None},
-        latencies=tuple(_latencies(run)),
+        # what programs write of no request at all are zeros
+        latencies=() if count("completed") == 0 else tuple(_latencies(run)),
         rates={
             label: value
             for key, label in _RATES.items()

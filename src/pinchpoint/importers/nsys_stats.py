@@ -31,6 +31,7 @@ from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.regex import regex
 from pinchpoint.trace import (
+    Device,
     DeviceKind,
     MemoryKind,
     Names,
@@ -101,6 +102,9 @@ def read(path: Path) -> Trace:
     return Trace(
         source=Source(str(path), FORMAT, path.stat().st_size, bool(found.cut), recorder="nsys"),
         threads=threads,
+        devices=tuple(
+            Device(n, name, vendor="nvidia") for n, name in sorted(found.devices.items())
+        ),
         summaries=tuple(SummaryTable(tuple(h), tuple(rows)) for h, rows in found.summaries if rows),
         api_calls=calls,
         device_ops=ops,
@@ -117,6 +121,7 @@ class _Found:
         self.gpu, self.api = Rows("device_ops", self.names), Rows("api_calls", self.names)
         self.gpu_rows = self.api_rows = self.cut = 0
         self.threads: dict[tuple[str, str], int] = {}
+        self.devices: dict[int, str] = {}  # by number, as reports call them
         self.summaries: list[tuple[list[str], list[tuple[str, ...]]]] = []
 
 
@@ -240,10 +245,14 @@ def _add_operations(found: _Found, plan: _Plan, rows: list[list[str]]) -> None:
     names = plan.texts(columns, "Name")
     ends = (plan.texts(columns, column) for column in ("SrcMemKd", "DstMemKd"))
     whats = [_what(*given) for given in zip(names, *ends, strict=True)]
+    called = plan.texts(columns, "Device")
+    for text in set(called):
+        if name := _IN_BRACKETS.sub("", text or "").strip():
+            found.devices.setdefault(_device(text), name)
     given: dict[str, Sequence[Any]] = {
         "name": [name or "(unnamed)" for name in names],
         "kind": [what.kind for what in whats],
-        "device": [_device(text) for text in plan.texts(columns, "Device")],
+        "device": [_device(text) for text in called],
         "stream": plan.whole(columns, "Strm"),
         "correlation": plan.whole(columns, "CorrId"),
         "from_memory": [what.source for what in whats],

@@ -298,19 +298,20 @@ def _of_events(path: Path, plain: Path) -> Trace:
     return _finished(path, timeline, devices)
 
 
-def _place(event: dict[str, Any]) -> tuple[Any, Any, int]:
-    return event.get("pid"), event.get("tid"), int(event.get("ts", 0))
+def _place(event: dict[str, Any]) -> tuple[int | None, Any, int]:
+    """Process, thread and µs; some versions write all of them as text."""
+    return _whole(event.get("pid")), str(event.get("tid")), int(event.get("ts", 0))
 
 
 def _event(
     timeline: Timeline,
     devices: dict[int, Device],
     event: dict[str, Any],
-    started: dict[tuple[Any, Any, int], Any],
+    started: dict[tuple[int | None, Any, int], Any],
     asked: "_Asked",
 ) -> None:
     facts = event.get("args") or {}
-    name, process = str(event.get("name")), event.get("pid")
+    name, process = str(event.get("name")), _place(event)[0]
     try:
         start, end = int(facts["BeginNs"]), int(facts["EndNs"])
     except (KeyError, ValueError, TypeError):
@@ -337,7 +338,7 @@ class _Asked:
     """Beginnings of flows, by the thread of the call that they begin in."""
 
     def __init__(self, flows: Iterable[dict[str, Any]]) -> None:
-        self._by_thread: dict[tuple[Any, Any], list[tuple[int, Any]]] = {}
+        self._by_thread: dict[tuple[int | None, Any], list[tuple[int, Any]]] = {}
         for flow in flows:
             process, thread, at_us = _place(flow)
             self._by_thread.setdefault((process, thread), []).append((at_us, flow.get("id")))
@@ -346,6 +347,6 @@ class _Asked:
 
     def within(self, call: dict[str, Any], start: int, end: int) -> Any:
         """The flow that begins while a call runs; None of a call that starts nothing."""
-        mine = self._by_thread.get((call.get("pid"), call.get("tid")), [])
+        mine = self._by_thread.get(_place(call)[:2], [])
         at = bisect_left(mine, start // 1000, key=lambda flow: flow[0])
         return mine[at][1] if at < len(mine) and mine[at][0] <= end // 1000 else None

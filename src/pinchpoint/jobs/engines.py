@@ -20,9 +20,12 @@ from concurrent.futures import (
 )
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
+from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Thread
+from types import ModuleType
+from typing import Any
 
 import psutil
 from msgspec.structs import replace
@@ -176,8 +179,7 @@ def workers_for(files: Iterable[RankFile]) -> int:
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that end with the block: at once where it is left early."""
-    spawn = get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(workers, mp_context=_Apart(), initializer=_end_with_parent) as pool:
         try:
             yield pool
         except BaseException:
@@ -189,6 +191,27 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             if pool._broken:
                 for process in list((pool._processes or {}).values()):
                     process.kill()
+
+
+class _Worker(SpawnProcess):
+    """A process that does not run the program which called us once more.
+
+    Python does so in each that it starts, for functions that are written there; ours are not, and
+    a script with no ``if __name__ == "__main__"`` would do all its work again and again.
+    """
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802 - its name
+        program = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")  # what is asked for the file to run
+        try:
+            return SpawnProcess._Popen(process_obj)
+        finally:
+            sys.modules["__main__"] = program
+
+
+class _Apart(SpawnContext):
+    Process = _Worker
 
 
 def _end_with_parent() -> None:

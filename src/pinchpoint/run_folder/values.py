@@ -52,6 +52,16 @@ class AttentionNote(msgspec.Struct, frozen=True, kw_only=True):
     band: Count | None = None  # keys that a query sees, itself included
 
 
+class LossNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of a loss at one place, which choose among ``classes`` for each of ``rows``."""
+
+    place: FrameNote | None = None
+    calls: Count = 0
+    rows: Count = 0
+    classes: Count = 0
+    ignored_ratio: Ratio | None = None  # of the rows, that the loss leaves out
+
+
 class AgainNote(msgspec.Struct, frozen=True, kw_only=True):
     """Modules of one class, whose calls in a few steps came again with the same values."""
 
@@ -71,5 +81,6 @@ class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
     attention_seen: bool = False  # false: the program compiles, and calls were left alone
     batches: tuple[BatchNote, ...] = ()
     attention: tuple[AttentionNote, ...] = ()
+    losses: tuple[LossNote, ...] = ()
     again: tuple[AgainNote, ...] = ()
     cost_ns: Ns = 0

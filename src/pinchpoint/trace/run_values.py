@@ -45,6 +45,17 @@ class AttentionMask:
 
 
 @dataclass(frozen=True)
+class IgnoredRows:
+    """Rows of scores whose label a loss leaves out."""
+
+    place: Frame | None
+    calls: int  # in the step
+    rows: int
+    classes: int
+    ignored_ratio: float
+
+
+@dataclass(frozen=True)
 class SameCalls:
     """Calls of modules of one class with values that they had been called with before."""
 
@@ -65,3 +76,4 @@ class RunValues:
     attention: tuple[AttentionMask, ...]
     cost_ns: int
     again: tuple[SameCalls, ...] = ()
+    losses: tuple[IgnoredRows, ...] = ()

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pinchpoint as pp
-from pinchpoint.analysis.causal.critical_path import Link, critical_path
-from pinchpoint.analysis.causal.path_of_step import path_of_step
+from pinchpoint.analysis.causal.critical_path import CriticalPath, Link, critical_path
+from pinchpoint.analysis.causal.path_of_step import _most, path_of_step
 from pinchpoint.analysis.causal.profile import causal
 from pinchpoint.analysis.replay.predict import replayed_window
 from program import LAUNCH_US, START_US, Program
@@ -61,3 +62,11 @@ def test_the_path_has_no_holes(path):
     assert found.end_ns[-1] == found.step_ends_ns[-1]
     if found.start_ns[0] <= found.step_ends_ns[window.counted.argmax()]:
         assert found.of_links(window).sum() == pytest.approx(window.step_ns, rel=0.001)
+
+
+def test_after_the_end_of_a_path_its_last_stretch_counts():
+    """Damaged times can put a step's end behind the path."""
+    ends = np.array([10, 20])
+    none, code = np.zeros(2, np.intp), np.full(2, Link.DEVICE, np.uint8)
+    path = CriticalPath(ends - 10, ends, code, none, np.array([0, 40]), 1.0)
+    assert _most(path, np.array([3, 7]), 30, 40) == _most(path, np.array([3, 7]), 12, 18)

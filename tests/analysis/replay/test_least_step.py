@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pinchpoint.analysis.limits.roofs import with_ceilings
 from pinchpoint.analysis.replay import (
     DropDeviceOps,
     GraphLaunches,
@@ -14,11 +15,11 @@ from pinchpoint.analysis.replay import (
     ScaleDeviceOps,
     ScaleHostSpans,
 )
-from pinchpoint.analysis.replay.apply import GRAPH_BUBBLE_NS
-from pinchpoint.analysis.replay.least_step import device_ns
+from pinchpoint.analysis.replay.least_step import at_power_limit_ns, device_ns
 from pinchpoint.analysis.replay.merging import KERNEL_START_NS
 from pinchpoint.analysis.replay.predict import after_saving, what_if
 from pinchpoint.hardware import find_spec
+from pinchpoint.hardware.ceilings import Ceilings, Measurement
 from pinchpoint.trace import Device, MemoryKind, RunFacts
 from program import Program
 
@@ -55,7 +56,7 @@ def training(*, device=None, product_us=1_000, tail_us=2_000, **more):
 def test_nothing_on_the_host_makes_a_step_shorter_than_its_device_work():
     trace = training()
     found = what_if(trace, [RemoveHostTime(np.array([0]), np.array([10**12]))])
-    assert found.bound_ns == pytest.approx(0.97 * 1_500_000, abs=2 * GRAPH_BUBBLE_NS)
+    assert found.bound_ns == 1_500_000
     assert found.range_ns[0] >= found.bound_ns
     assert found.step_ns >= 1_500_000
     assert found.step_ns == pytest.approx(1_500_000, rel=0.02)
@@ -128,6 +129,72 @@ def test_another_format_is_held_against_the_roof():
         assert found.step_ns == pytest.approx((1 + left) * roof_ns, rel=0.02)
     less = what_if(trace, [ScaleDeviceOps(product, 0.25, flops_left=0.5, bytes_left=0.5)])
     assert less.raw_ns == less.step_ns == pytest.approx(1.5 * roof_ns, rel=0.02)
+
+
+def warm_ns(*, of_products=1.0):
+    """A product at the rate that an H100 keeps up."""
+    rate = find_spec(H100.name).sustained_flop_per_s["bf16"]
+    return of_products * 2 * SQUARE**3 / rate * 1e9
+
+
+def cool(**more):
+    """Products that take a tenth less than that, and leave the device to rest."""
+    return training(device=H100, product_us=0.9 * warm_ns() / 1e3, tail_us=5_000, **more)
+
+
+def test_products_without_a_pause_are_as_slow_as_the_power_limit_makes_them():
+    p = Program()
+    p.builder.devices[:] = [H100]
+    for _ in p.steps(STEPS):
+        with p.row("aten::mm", **PRODUCT):
+            p.kernel(GEMM, 0.9 * warm_ns() / 1e3)
+        p.sync()
+        p.host("train.py(7): log", 5_000)
+    trace = p.trace()
+    found = what_if(trace, [RemoveHostTime(np.array([0]), np.array([10**12]))])
+    assert found.step_ns == found.raw_ns == pytest.approx(warm_ns(), rel=0.001)
+    assert found.bound_ns == pytest.approx(0.9 * warm_ns(), rel=0.001)
+    assert found.range_ns[0] == found.bound_ns  # zeros take less power
+    saved = after_saving(trace, (5_000_000, 6_000_000))
+    assert saved.step_ns == pytest.approx(warm_ns(), rel=0.001)
+    assert at_power_limit_ns(trace) == pytest.approx(warm_ns(), rel=0.001)
+
+
+def test_a_device_that_rests_for_other_kernels_keeps_its_clock():
+    trace = cool(**PRODUCT)  # half as long again in an elementwise kernel
+    found = what_if(trace, [RemoveHostTime(np.array([0]), np.array([10**12]))])
+    assert found.step_ns == pytest.approx(1.5 * 0.9 * warm_ns(), rel=0.01)
+
+
+def test_what_is_not_multiplied_any_more_takes_no_power():
+    trace = cool(**PRODUCT)
+    product = rows(trace, "device_ops", GEMM)
+    half = ScaleDeviceOps(product, 0.5, flops_left=0.5)
+    assert at_power_limit_ns(trace, [half]) == pytest.approx(warm_ns(of_products=0.5), rel=0.001)
+    faster = ScaleDeviceOps(product, 0.5)
+    assert at_power_limit_ns(trace, [faster]) == pytest.approx(warm_ns(), rel=0.001)
+    assert at_power_limit_ns(trace, [DropDeviceOps(product)]) == 0
+
+
+def test_without_shapes_or_a_measured_rate_nothing_is_said_of_power():
+    assert at_power_limit_ns(cool()) == 0
+    other = training(device=Device(0, "NVIDIA A10"), product_us=10 * warm_ns() / 1e3, **PRODUCT)
+    assert at_power_limit_ns(other) == 0
+    wrong = training(device=H100, product_us=0.5 * warm_ns() / 1e3, **PRODUCT)
+    assert at_power_limit_ns(wrong) == 0  # more than the peak
+
+
+def test_the_rate_that_this_machine_was_measured_to_keep_up_counts_first():
+    measured = Ceilings(
+        device=H100.name,
+        measured_at="2026-01-01",
+        fingerprint={},
+        measurements=(
+            Measurement(what="gemm", value=5e14, unit="FLOP/s", dtype="bf16", mode="sustained"),
+        ),
+    )
+    trace = with_ceilings(cool(**PRODUCT), measured)
+    assert at_power_limit_ns(trace) == pytest.approx(2 * SQUARE**3 / 5e14 * 1e9, rel=0.001)
 
 
 def test_host_work_before_a_dropped_copy_stays():

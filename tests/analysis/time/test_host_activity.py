@@ -35,6 +35,7 @@ def kinds(builder):
         ("torch/profiler/profiler.py(884): step", GapKind.PROFILER),
         ("threading.py(655): wait", GapKind.WAIT),
         ("<built-in function sleep>", GapKind.WAIT),
+        ("<built-in method wait of pybind11_detail_function_record object at 0x7f>", GapKind.WAIT),
         ("gloo:all_reduce", GapKind.HOST_COLLECTIVE),
         ("<built-in method run_backward of torch._C._EngineBase object at 0x7f>", GapKind.AUTOGRAD),
         ("train.py(3): step", GapKind.PYTHON),

@@ -156,6 +156,30 @@ def test_labels_that_losses_ignore(seen):
     assert (note["evidence"], note["ignored_ratio"]) == ("labels", pytest.approx(31 / 32, abs=1e-3))
 
 
+@pytest.mark.parametrize("how", ["function", "module", "of an image"])
+def test_labels_of_a_loss_that_it_ignores(seen, how):
+    scores, labels = torch.randn(8, 5), torch.tensor([-100, -100, 1, -100, 2, -100, -100, -100])
+
+    def step():
+        if how == "function":
+            torch.nn.functional.cross_entropy(scores, labels, ignore_index=-100)
+        elif how == "module":
+            torch.nn.CrossEntropyLoss()(scores, target=labels)
+        else:
+            torch.nn.functional.cross_entropy(scores.T[None], labels[None])
+
+    values, _ = seen(step)
+    (loss,) = values.losses
+    assert (loss.rows, loss.classes, loss.calls, loss.ignored_ratio) == (8, 5, 1, 0.75)
+    assert loss.place[2] == "step"
+
+
+def test_probabilities_are_no_labels(seen):
+    scores = torch.randn(8, 5)
+    values, _ = seen(lambda: torch.nn.functional.cross_entropy(scores, scores.softmax(1)))
+    assert values.losses == ()
+
+
 def ltr(size=WIDTH):
     return torch.ones(size, size, dtype=torch.bool).tril()
 
@@ -296,13 +320,13 @@ def test_a_module_that_gets_the_same_values_is_called_again(again):
 
 
 @pytest.mark.parametrize(
-    "what", ["values", "weights", "dropout", "gradients", "an object", "all", "size"]
+    "what", ["values", "weights", "dropout", "training", "an object", "all", "size"]
 )
 def test_what_may_answer_otherwise_is_not_called_again(again, what, monkeypatch):
     encoder, head = encoder_and_head()
     if what == "size":  # what is new could be in what was not looked at, or nowhere
         monkeypatch.setattr("pinchpoint.capture.process.same_inputs.MOST_ELEMENTS", 32)
-    prompt, grads = torch.ones(4, 8), what == "gradients"
+    prompt, trains = torch.ones(4, 8), what == "training"
     if what == "dropout":
         encoder.drop = torch.nn.Dropout()
 
@@ -313,13 +337,73 @@ def test_what_may_answer_otherwise_is_not_called_again(again, what, monkeypatch)
     odd = Encoder().eval()
 
     def step(number):
-        with torch.set_grad_enabled(grads):
+        with torch.set_grad_enabled(trains):
             if what == "an object":
                 odd(prompt, object())
             else:
                 encoder(prompt + number if what == "values" else prompt)
-            if what == "weights":
+            if what in ("weights", "training"):
                 encoder.weight.data.mul_(0.5)
             head(torch.ones(8, 8) - number if what == "size" else prompt - number * (what != "all"))
+
+    assert again(step) == {}
+
+
+def test_what_trains_is_called_again_within_a_step(again):
+    encoder, head = encoder_and_head()
+
+    def step(number):
+        for _ in range(2):
+            head(encoder(torch.full((4, 8), 1.0 * number)) + torch.rand(4, 8)).sum().backward()
+        encoder.weight.data.sub_(0.1 * encoder.weight.grad)
+
+    assert again(step) == {"Encoder": (6, 3)}
+
+
+def test_a_module_of_weights_alone_is_told_by_its_answer_however_deep(again):
+    class Weight(torch.nn.Module):
+        def __init__(self, random):
+            super().__init__()
+            self.raw, self.random = torch.nn.Parameter(torch.eye(8)), random
+
+        def forward(self):
+            return self.raw.matrix_exp() + (torch.rand(8, 8) if self.random else 0)
+
+    class Noise(Weight):
+        pass
+
+    class Layer(torch.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return self.inner(x)
+
+    class Uses(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.noise = Weight(random=False), Noise(random=True)
+
+        def forward(self, x):
+            return x @ self.weight() @ self.noise()
+
+    model = Layer(Layer(Layer(Uses())))
+
+    def step(number):
+        for turn in range(4):
+            model(torch.full((4, 8), 10.0 * number + turn))
+
+    assert again(step) == {"Weight": (12, 1)}
+
+
+def test_what_a_backward_pass_computes_again_is_no_call_again(again):
+    from torch.utils.checkpoint import checkpoint
+
+    encoder, head = encoder_and_head()
+
+    def step(number):
+        x = torch.full((4, 8), float(number), requires_grad=True)
+        head(checkpoint(encoder, x, use_reentrant=False)).sum().backward()
 
     assert again(step) == {}

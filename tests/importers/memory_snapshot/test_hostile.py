@@ -125,3 +125,12 @@ def test_only_opcodes_of_plain_data_are_known():
     forbidden = {"GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX"}
     assert not {o.name for o in pickletools.opcodes if ord(o.code) in allowed} & forbidden
     assert pickle.MARK[0] in allowed
+
+
+def test_a_number_among_frames_is_no_frame(tmp_path):
+    """It was the position of a frame that does not exist."""
+    damaged = snapshots.small()
+    event = next(e for e in damaged["device_traces"][0] if e["frames"])
+    event["frames"] = [*event["frames"], 10**6]
+    stacks = read(snapshots.write(tmp_path / "x.pickle", damaged)).snapshot.stacks
+    assert stacks.frame.max() < len(stacks.frames)

@@ -38,7 +38,7 @@ class PathOfStep:
 def path_of_step(trace: Trace) -> PathOfStep | None:
     """None where the trace cannot be replayed."""
     path, window = critical_path(trace), replayed_window(trace)
-    if path is None or window is None:
+    if path is None or window is None or not len(path.end_ns):
         return None
     begin, end = path.one_step(window)
     names = _names(trace, path, window)
@@ -60,6 +60,8 @@ def path_of_step(trace: Trace) -> PathOfStep | None:
 def _most(path: CriticalPath, which: Ints, low: float, high: float) -> int:
     """The kind that has most of ``[low, high)``."""
     first = int(np.searchsorted(path.end_ns, low, "right"))
+    if first == len(which):  # behind its end, where times are damaged
+        return int(which[-1])
     last = max(int(np.searchsorted(path.start_ns, high, "left")), first + 1)
     inside = np.minimum(path.end_ns[first:last], high) - np.maximum(path.start_ns[first:last], low)
     return int(np.bincount(which[first:last], np.maximum(inside, 0)).argmax())

@@ -130,6 +130,18 @@ def roofs(trace: Trace, number: int | None = None) -> Roofs | None:
     return Roofs(name, MappingProxyType(compute), memory, spec)
 
 
+def sustained_flop_per_s(trace: Trace, dtype: str) -> float | None:
+    """The rate of products of a type that a device keeps up once it does nothing else, as measured
+    on this machine or, of devices like it, noted beside the data sheet; None where neither was."""
+    device, ceilings = _device(trace, None), trace.ceilings
+    if ceilings is not None and device is not None and ceilings.device == device.name:
+        measured = ceilings.find("gemm", dtype, "sustained")
+        if measured is not None:
+            return measured.value
+    spec = spec_of(trace)
+    return None if spec is None else spec.sustained_flop_per_s.get(dtype)
+
+
 def at_clock(spec: DeviceSpec, clock_hz: float | None, memory_bytes_per_s: float | None) -> Roofs:
     """Roofs at the clock that a profiler held the device at, not at the boost clock."""
     compute = {}

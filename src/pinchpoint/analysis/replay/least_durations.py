@@ -17,10 +17,11 @@ from pinchpoint.analysis.device.categories import (
     category_of_device_ops,
 )
 from pinchpoint.analysis.device.kernel_names import category_of_kernel_name
-from pinchpoint.analysis.limits.roofs import spec_of
+from pinchpoint.analysis.limits.roofs import spec_of, sustained_flop_per_s
+from pinchpoint.analysis.work.operator_work import operator_work, peak_type
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.hardware.specs import DeviceSpec
-from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import distinct_rows
 
 Floats = NDArray[np.float64]
@@ -94,6 +95,36 @@ def best_ns(trace: Trace) -> Floats:
     np.minimum.at(best, kind, took)
     moves = ops.filled("bytes", 0) > 0  # copies: a rate, not a time
     return np.where(moves, took, best[kind])
+
+
+@once_per_trace
+def sustained_ns(trace: Trace) -> Floats:
+    """The time of each row of ``device_ops`` for its FLOPs at the rate that the device's power lets
+    products keep up; 0 where that or the work is not known.
+
+    A device that rests between products makes each of them at its highest clock. Nothing of that is
+    left once it rests no more.
+    """
+    ops, host, work, spec = trace.device_ops, trace.host_ops, operator_work(trace), spec_of(trace)
+    if ops is None or host is None or spec is None or not len(work.rows):
+        return np.zeros(len(ops or ()))
+    needed = np.zeros(len(work.rows))  # of an operator, for each nanosecond of its kernels
+    flop_per_s = work.flops / np.maximum(work.device_ns, 1) * 1e9
+    formats = distinct_rows(work.precision.astype(np.int64), work.on_matrix_units.astype(np.int64))
+    for which, (precision, units) in enumerate(formats[0].tolist()):
+        dtype = peak_type(precision, units, matrix=True)
+        rate = None if dtype is None else sustained_flop_per_s(trace, dtype)
+        peak = None if dtype is None else spec.peak_flop_per_s(dtype)
+        if rate is None or peak is None:
+            continue
+        # More than the peak is no work that these kernels did.
+        mine = (formats[1] == which) & work.matrix & work.modelled & (flop_per_s <= peak)
+        needed[mine] = flop_per_s[mine] / rate
+    of_row = np.zeros(len(host))
+    of_row[work.rows] = needed
+    mine = (ops["kind"] == DeviceKind.KERNEL) & ops.known("host_op")
+    by_row = of_row[ops.filled("host_op", 0).astype(np.intp)]
+    return np.where(mine, by_row * ops["duration_ns"], 0.0)
 
 
 @once_per_trace

@@ -44,7 +44,12 @@ from pinchpoint.analysis.replay.changes import (
     ScaleHostSpans,
 )
 from pinchpoint.analysis.replay.graph import Graph, covered
-from pinchpoint.analysis.replay.least_durations import best_ns, done_elsewhere, limits_ns
+from pinchpoint.analysis.replay.least_durations import (
+    best_ns,
+    done_elsewhere,
+    limits_ns,
+    sustained_ns,
+)
 from pinchpoint.analysis.replay.merging import merged_ratio
 from pinchpoint.analysis.replay.ranges import AS_IT_IS
 from pinchpoint.analysis.replay.streams import OTHER_STREAM_WAIT_NS, stream_ids
@@ -246,6 +251,31 @@ def device_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = Fal
     if not whole:
         return busiest
     return max(busiest, (1 - AS_IT_IS.device) * float(steps_of.work_ns.min()))
+
+
+def at_power_limit_ns(
+    trace: Trace, changes: Sequence[Change] = (), *, every_step: bool = False
+) -> float:
+    """What the products of a step take at the rate that the device keeps up, on the device with
+    most of them: of what the changes leave to multiply. 0 where that rate is not known.
+
+    Replay keeps the duration of each product, which is that of a cool device where this one rested
+    for most of the recording, and rules know how fast a product is, not how long that lasts. What
+    is multiplied (zeros take less power) is in no recording, so no range begins here.
+    """
+    steps_of = (_every_step if every_step else _typical_steps)(trace)
+    ops, left_ns = trace.device_ops, sustained_ns(trace)
+    if ops is None or not left_ns.any() or not steps_of.count:
+        return 0.0
+    left_ns = left_ns * steps_of.inside_ns / np.maximum(ops["duration_ns"], 1)
+    for change in changes:
+        match change:
+            case ScaleDeviceOps(device_ops=rows, flops_left=flops):
+                left_ns[rows] *= flops
+            case DropDeviceOps(device_ops=rows) | LimitDeviceOps(device_ops=rows):
+                left_ns[rows] = 0.0
+    device = np.unique(ops["device"], return_inverse=True)[1]
+    return float(np.bincount(device, left_ns).max()) / steps_of.count
 
 
 @once_per_trace

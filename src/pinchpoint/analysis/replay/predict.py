@@ -12,7 +12,14 @@ from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.changes import Change, MoveToOwnStream, RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
-from pinchpoint.analysis.replay.least_step import device_ns, floored, kept_ns, queued_ns, sure_ns
+from pinchpoint.analysis.replay.least_step import (
+    at_power_limit_ns,
+    device_ns,
+    floored,
+    kept_ns,
+    queued_ns,
+    sure_ns,
+)
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Made, made_of, range_ns
 from pinchpoint.analysis.replay.simulate import all_passes, simulate
 from pinchpoint.analysis.steps.steps import Steps, steps
@@ -201,7 +208,8 @@ def corrected_step_ns(trace: Trace) -> int | None:
     if base is None or clean is None or typical is None:
         return None
     estimate = int(typical * min(clean.mean_ns / base.settled_ns, 1.0))
-    return max(estimate, min(_device_busy_ns(trace), typical))
+    least = max(_device_busy_ns(trace), round(at_power_limit_ns(trace)))
+    return max(estimate, min(least, typical))
 
 
 def comes_in_bursts(trace: Trace) -> bool:
@@ -278,10 +286,11 @@ def what_if(
         return None
     before, after = known
     sure = min(sure_ns(trace, clean.graph, changes, every_step=every_step), before)
+    warm = min(at_power_limit_ns(trace, changes, every_step=every_step), before)
     counted = np.ones(graph.steps, np.bool_) if every_step else base.counted
     kept = kept_ns(trace, changes, every_step=every_step)
     after, raw_ns = (
-        max(step, min(max(queued_ns(trace, of, counted), kept), before))
+        max(step, warm, min(max(queued_ns(trace, of, counted), kept), before))
         for step, of in ((max(after, sure), graph), (unbound[1], raw))
     )
     uneven, saving = _uneven_ratio(trace), before - after
@@ -309,11 +318,15 @@ def after_saving(
     base = corrected_step_ns(trace) if base_ns is None else base_ns
     if base is None:
         return None
+    warm = 0.0
     if leaves_ns is None:
+        warm = min(at_power_limit_ns(trace), base)
         apart = np.flatnonzero(category_of_device_ops(trace) == Category.COLLECTIVE)
         leaves_ns = ceil(device_ns(trace, (MoveToOwnStream(apart),)))
     bound = min(leaves_ns, base)
     most, middle, least = base - saving_ns[0], base - sum(saving_ns) // 2, base - saving_ns[1]
+    middle = max(middle, ceil(warm))
+    most = max(most, middle)
     step, low, high = (max(after, bound) for after in (middle, least, most))
     return Prediction(step, (low, high), base, max(middle, 0), bound)
 

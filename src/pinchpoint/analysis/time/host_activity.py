@@ -159,7 +159,8 @@ _BUILTINS: tuple[tuple[GapKind, str], ...] = (
     (GapKind.GC, r"function collect>"),
     (GapKind.LOGGING, r"function print>|method (write|writelines|flush|fsync) of _io\."),
     (GapKind.PROFILER, r"(method|function) _record_function_(enter|exit)"),
-    (GapKind.WAIT, r"method (acquire|poll|select|recv\w*) of |function (sleep|select)>"),
+    # ``wait`` is what futures and collectives that were begun have (torch's Work and Future).
+    (GapKind.WAIT, r"method (acquire|wait|poll|select|recv\w*) of |function (sleep|select)>"),
     (GapKind.AUTOGRAD, r"method run_backward of "),
 )
 _BUILTIN = "<built-in "

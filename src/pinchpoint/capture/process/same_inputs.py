@@ -2,8 +2,9 @@
 
 Some steps in turn are watched, after the recording. A call is told from others by its module, by
 sums over all bits of its tensors and samples of its weights, and by how often tensors were written
-to. What may answer otherwise is left alone: modules that train, drop at random, or are given
-objects whose content cannot be seen.
+to: what trains has other weights in each step, and is the same within one. A module that is given
+nothing is told by what it answers. What may answer otherwise is left alone: modules that drop at
+random, or are given objects whose content cannot be seen, and what a backward pass computes again.
 """
 
 import sys
@@ -89,27 +90,30 @@ class SameInputs:
         if threading.get_ident() == self._thread:
             depth = len(self._inside)
             self._entered[depth] = self._entered.get(depth, 0) + 1
-            self._inside.append(depth < MOST_DEPTH and self._entered[depth] <= MOST_CALLS)
+            near = depth < MOST_DEPTH or not args  # nothing but weights: they may lie deeper
+            self._inside.append(near and self._entered[depth] <= MOST_CALLS)
 
-    def _leaves(self, module: Any, args: Any, kwargs: Any, answer: Any) -> None:
+    def _leaves(self, module: Any, args: Any, kwargs: Any, *answer: Any) -> None:
         mine = threading.get_ident() == self._thread and self._inside
-        if not (mine and self._inside.pop()):
+        if not (mine and self._inside.pop() and answer):  # torch gives none after an exception
             return
         began_ns = time.perf_counter_ns()
         try:
-            call = self._call(sys.modules["torch"], module, args, kwargs)
+            call = self._call(sys.modules["torch"], module, (args, kwargs), answer[0])
         except Exception:  # subclasses, devices without an operator: the program comes first
             call = _Call(type(module).__name__, None)
         self._steps[-1].append(call)
         self.cost_ns += time.perf_counter_ns() - began_ns
 
-    def _call(self, torch: Any, module: Any, args: Any, kwargs: Any) -> _Call:
+    def _call(self, torch: Any, module: Any, said: tuple[Any, Any], answer: Any) -> _Call:
         name, place = type(module).__name__, self._place()
         leaves = Leaves(torch)
-        leaves.add((args, kwargs))
+        leaves.add(said)
+        if not leaves.found:
+            leaves.add(answer)
         given = [leaf.tensor for leaf in leaves.found]
         elements = sum(tensor.numel() for tensor in given)
-        seen = _all_seen(torch, (args, kwargs)) and not graph_is_captured()
+        seen = _all_seen(torch, (*said, answer)) and not graph_is_captured()
         fits = elements <= MOST_ELEMENTS and self._elements + elements <= IN_A_STEP
         if not (elements and seen and fits):
             return _Call(name, place)
@@ -124,7 +128,7 @@ class SameInputs:
                 name,
                 place,
                 id(module),
-                (shapes, _words(args, kwargs), versions),
+                (shapes, _words(*said), versions),
                 tuple(_sum_of_bits(torch, t) for t in given if t.numel()),
                 tuple(_sum_of_bits(torch, t) for t in weights),
                 settled,
@@ -132,10 +136,10 @@ class SameInputs:
 
 
 def _is_settled(torch: Any, module: Any) -> bool:
-    """Nothing in it trains, and nothing is dropped at random."""
-    if torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters()):
-        return False
-    return not any(m.training and "Drop" in type(m).__name__ for m in module.modules())
+    """Nothing is dropped at random, and no backward pass computes again what was not kept."""
+    return torch._C._current_graph_task_id() < 0 and not any(
+        m.training and "Drop" in type(m).__name__ for m in module.modules()
+    )
 
 
 def _all_seen(torch: Any, value: Any, depth: int = 0) -> bool:

@@ -312,6 +312,21 @@ def _product(sizes: Sequence[int]) -> int:
     return found
 
 
+# ------------------------------------------------------------------------------------------------
+# Labels of a loss.
+
+
+def ignored_labels(target: Any, ignored: int) -> Pending:
+    """How many of the class numbers in a target are the one that the loss leaves out."""
+    read, _ = sampled(target.detach().reshape(-1, 1))
+    count = read.numel()
+
+    def note(numbers: Sequence[int]) -> dict[str, Any]:
+        return {"ignored_ratio": round(numbers[0] / max(count, 1), 5)}
+
+    return Pending((read == ignored).sum().view(1), note)
+
+
 def read(torch: Any, pending: Sequence[Pending]) -> list[dict[str, Any] | None]:
     """What all of them became, with one read for each device."""
     by_device: dict[Any, list[int]] = {}

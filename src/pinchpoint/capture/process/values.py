@@ -1,9 +1,10 @@
-"""One look at values: in one step between windows, at a model's arguments and attention masks.
+"""One look at values: in one step between windows, at arguments of models, masks and labels.
 
 Two steps of a program are looked at: an early one, and one after the windows, which then counts.
-Neither is recorded or timed. For that step ``scaled_dot_product_attention`` is replaced, unless
-the program compiles: torch.compile would see it and compile again. Calls of modules are told of by
-the hook that marks steps. What fails leaves nothing behind: the program comes first.
+Neither is recorded or timed. For that step ``scaled_dot_product_attention`` and ``cross_entropy``
+are replaced, unless the program compiles: torch.compile would see it and compile again. Calls of
+modules are told of by the hook that marks steps. What fails leaves nothing behind: the program
+comes first.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from pinchpoint.capture.process.value_facts import (
     Leaves,
     Pending,
     attention_mask,
+    ignored_labels,
     padding,
     read,
 )
@@ -34,6 +36,9 @@ from pinchpoint.run_folder.layout import VALUES, VALUES_SCHEMA, write_json
 
 ATTENTION = "scaled_dot_product_attention"
 MASK_AT = 3  # its position among the arguments
+LOSS = "cross_entropy"
+IGNORED_AT = 4  # the same of the class that it leaves out
+MOST_LOSSES = 8  # different shapes and places
 FIRST_EDGES = 3  # before it a model may see something made up, to find its shapes
 MOST_CALLS = 8  # of modules that are looked at in the step: micro-batches, one after the other
 MOST_MASKS = 8  # different tensors: layers share one
@@ -63,6 +68,17 @@ class _Attention:
     calls: int = 0
 
 
+@dataclass
+class _Loss:
+    """Calls of a loss at one place, with class numbers for so many rows."""
+
+    place: tuple[str, int, str] | None
+    rows: int
+    classes: int
+    pending: Pending
+    calls: int = 0
+
+
 class ValuesLook:
     """Looks once or twice in a process, and writes ``values/rank….json``."""
 
@@ -76,6 +92,7 @@ class ValuesLook:
         self._batches: list[_Call] = []
         self._attention: dict[Any, _Attention] = {}
         self._masks: dict[Any, tuple[int, Pending, Any]] = {}
+        self._losses: dict[Any, _Loss] = {}
         self._same = SameInputs(_place)
         self._document: dict[str, Any] = {}
         self._undo: list[Callable[[], None]] = []
@@ -114,6 +131,7 @@ class ValuesLook:
         except Exception:  # a device that is lost, a full disk: the program comes first
             self._cost_ns = 0
         self._calls, self._batches, self._attention, self._masks = [], [], {}, {}
+        self._losses = {}
         self._session.clock.disturb()
         if self._after and not self._watches_more():
             self.stop()
@@ -155,7 +173,8 @@ class ValuesLook:
         self._thread, self._cost_ns = threading.get_ident(), 0
         session.clock.disturb()
         if not compile_count():
-            self._replace_attention()
+            self._replace(ATTENTION, self._seen)
+            self._replace(LOSS, self._lost)
 
     # What is heard in the step
 
@@ -201,23 +220,38 @@ class ValuesLook:
             self._attention[at] = _Attention(place, tuple(query.shape), size, dtype, number)
         self._attention[at].calls += 1
 
-    def _replace_attention(self) -> None:
+    def _lost(self, args: Any, kwargs: Any) -> None:
+        target = kwargs.get("target", args[1] if len(args) > 1 else None)
+        scores = kwargs.get("input", args[0] if args else None)
+        ignored = kwargs.get("ignore_index", args[IGNORED_AT] if len(args) > IGNORED_AT else -100)
+        torch = sys.modules["torch"]
+        if type(target) is not torch.Tensor or target.is_floating_point() or scores.dim() < 2:
+            return
+        place, rows, classes = _place(), target.numel(), scores.shape[1]
+        at = (place, rows, classes)
+        if at not in self._losses:
+            if len(self._losses) >= MOST_LOSSES or not rows:
+                return
+            self._losses[at] = _Loss(place, rows, classes, ignored_labels(target, ignored))
+        self._losses[at].calls += 1
+
+    def _replace(self, name: str, heard: Callable[[Any, Any], None]) -> None:
         """In every module that has the function under its name; put back when the step ends."""
-        original = getattr(sys.modules["torch"].nn.functional, ATTENTION, None)
+        original = getattr(sys.modules["torch"].nn.functional, name, None)
         if original is None:
             return
 
-        def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+        def replaced(*args: Any, **kwargs: Any) -> Any:
             if self._mine():
                 with self._counted():
-                    self._seen(args, kwargs)
+                    heard(args, kwargs)
             return original(*args, **kwargs)
 
         for module in list(sys.modules.values()):
             names = getattr(module, "__dict__", None)
-            if isinstance(names, dict) and names.get(ATTENTION) is original:
-                names[ATTENTION] = scaled_dot_product_attention
-                self._undo.append(_restore(names, scaled_dot_product_attention, original))
+            if isinstance(names, dict) and names.get(name) is original:
+                names[name] = replaced
+                self._undo.append(_restore(names, name, replaced, original))
 
     def _put_back(self) -> None:
         while self._undo:
@@ -242,12 +276,18 @@ class ValuesLook:
         calls = self._calls if told or not self._batches else self._batches
         pending = [one for call in calls for one in call.pending]
         masks = [one for _, one, _ in self._masks.values()]
-        found = read(torch, [*pending, *masks])
-        notes, facts = iter(found[: len(pending)]), found[len(pending) :]
+        losses = list(self._losses.values())
+        found = read(torch, [*pending, *(one.pending for one in losses), *masks])
+        notes, facts = iter(found), found[len(pending) + len(losses) :]
         batches = [
             {"place": call.place, "source": call.source, "model": call.model}
             | {"tensors": [note for _ in call.pending if (note := next(notes)) is not None]}
             for call in calls
+        ]
+        labels = [
+            {"place": one.place, "calls": one.calls, "rows": one.rows, "classes": one.classes}
+            | (next(notes) or {})
+            for one in losses
         ]
         attention = [
             {"place": one.place, "calls": one.calls, "queries": one.queries, "mask": one.mask}
@@ -263,6 +303,7 @@ class ValuesLook:
             "attention_seen": not compile_count(),
             "batches": batches,
             "attention": attention,
+            "losses": labels,
             "cost_ns": self._cost_ns + time.perf_counter_ns() - began_ns,
         }
         self._path().parent.mkdir(exist_ok=True)
@@ -297,10 +338,10 @@ def _place() -> tuple[str, int, str] | None:
     return None
 
 
-def _restore(names: dict[str, Any], ours: Any, original: Any) -> Callable[[], None]:
+def _restore(names: dict[str, Any], name: str, ours: Any, original: Any) -> Callable[[], None]:
     def undo() -> None:
-        if names.get(ATTENTION) is ours:
-            names[ATTENTION] = original
+        if names.get(name) is ours:
+            names[name] = original
 
     return undo
 

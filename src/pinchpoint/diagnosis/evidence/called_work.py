@@ -9,6 +9,7 @@ from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.replay import Change, ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.work.operator_work import NOT_KNOWN, call_of
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
+from pinchpoint.diagnosis.evidence.attainable import attainable
 from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Location
@@ -36,6 +37,24 @@ class CalledWork:
             return ScaleHostSpans(self.rows, ratio)
         factor = ratio if least is None else np.maximum(least, ratio)
         return ScaleDeviceOps(self.rows, factor, flops_left=ratio, bytes_left=ratio)
+
+
+START_NS = 3_000  # of a kernel that does next to nothing: 1.5 to 2.5 us, and its tail
+CALL_NS = 20_000  # of an operator on a CPU that does next to nothing: 2 to 20 us when recorded
+
+
+def shrunk(trace: Trace, work: CalledWork, ratio: float) -> Change:
+    """The same work on this share of its rows; weights are read and calls are made all the same."""
+    if not work.on_device:
+        least_ratio = min(CALL_NS * work.count / max(work.ns_per_step, 1), 1.0)
+        return work.scaled(max(ratio, least_ratio))
+    assert trace.device_ops is not None
+    took, well = trace.device_ops["duration_ns"][work.rows], attainable(trace)
+    least = np.full(len(took), float(START_NS))
+    if well is not None:
+        weights = launched_calls(trace).numbers(well.weights_ns)[work.rows]
+        least = np.fmax(least, weights)
+    return work.scaled(ratio, least=np.minimum(least / np.maximum(took, 1), 1.0))
 
 
 def called_work(trace: Trace, test: Test, what: str) -> CalledWork | None:

@@ -125,6 +125,8 @@ def lost_launches(calls: Table | None, ops: Table | None, names: Names) -> Itera
     answered = np.zeros(len(calls), np.bool_)
     if ops is not None and len(ops):
         answered[ops["api_call"][ops.known("api_call")]] = True
+    if not launch.any() and (ops is None or not len(ops)):
+        launch = np.isin(calls["kind"], (ApiKind.COPY, ApiKind.MEMSET))  # was all the work there is
     lost = np.flatnonzero(launch & ~answered)
     if not len(lost):
         return

@@ -1,10 +1,12 @@
-"""Files that are packed as one stream: gzip, Zstandard, xz, bzip2.
+"""Files that are packed as one stream: gzip, Zstandard, xz, bzip2; and text as UTF-16.
 
 What a file is packed with is told by its first bytes, since names lie. A packed file can claim
 anything: only what its bytes really unpack to counts, and it is bounded.
 """
 
 import bz2
+import codecs
+import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
@@ -69,6 +71,31 @@ def _bzip2(file: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], bz2.BZ2File(file))
 
 
+class _AsUtf8(io.RawIOBase):
+    """Text of UTF-16 as UTF-8: what ``>`` of Windows PowerShell makes of a program's output."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._ready = file, b""
+        self._decode = codecs.getincrementaldecoder("utf-16")("replace").decode
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            raw = self._file.read(_CHUNK_BYTES)
+            self._ready = self._decode(raw, not raw).encode()
+            if not raw:
+                break
+        part, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def _utf_16(file: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], io.BufferedReader(_AsUtf8(file)))
+
+
 _ZSTD_READERS: tuple[tuple[str, Callable[[Any, IO[bytes]], IO[bytes]]], ...] = (
     ("compression.zstd", lambda module, file: cast(IO[bytes], module.open(file))),  # Python 3.14
     ("zstandard", _by_zstandard),
@@ -79,6 +106,9 @@ PACKINGS = (
     Packing("zstd", b"\x28\xb5\x2f\xfd", "zstd -d", _zstd),
     Packing("xz", b"\xfd7zXZ\x00", "xz --decompress --keep", _xz),
     Packing("bzip2", b"BZh", "bunzip2 --keep", _bzip2),
+    # The marks that text of UTF-16 begins with; no format of this library begins so.
+    Packing("UTF-16", codecs.BOM_UTF16_LE, "iconv -f UTF-16 -t UTF-8", _utf_16),
+    Packing("UTF-16", codecs.BOM_UTF16_BE, "iconv -f UTF-16 -t UTF-8", _utf_16),
 )
 
 

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pinchpoint.regex import regex
@@ -22,6 +22,8 @@ _XPROF_PAGE = regex(
     r"(overview_page|input_pipeline|op_profile|memory_viewer|pod_viewer|kernel_stats"
     r"|hlo_stats|memory_profile)\b[^/]*\.(pb|json|csv)(\.gz)?$"
 )
+RECORD = "record what the device does too: pinchpoint run python train.py"
+_ROCPROF_VALUES = regex(r"^\d+-\d+-\w+\.dat$")  # process, number, what
 _LEAST_OF_TEXT = 9  # a tab; no text has bytes below it
 _LOST_RATIO = 0.1  # of the bytes: half of those of a packed number are no text
 # Messages behind their lengths; the first has the version of the schema, of attributes by name.
@@ -29,7 +31,6 @@ _CHAKRA = regex(
     rb".{1,8}schema.{1,4}\d+\.\d+\.\d+-chakra|.{1,4}\n\x06schema.{1,4}\d+\.\d+\.\d+", re.DOTALL
 )
 _AGAIN = "fetch it again: curl -fLO URL (-f: no error page is kept as the file)"
-_RECORD = "record what the device does too: pinchpoint run python train.py"
 # Profilers of the host alone, by what their files begin with or say first.
 _HOST_PROFILES = (
     (regex(rb"\{[\s\S]*speedscope\.app/file-format-schema"), "a speedscope profile"),
@@ -69,9 +70,11 @@ def unmistakable(path: Path, head: bytes) -> Answer | None:
     return next((answer for look in _LOOKS if (answer := look(path, head.lstrip()))), None)
 
 
-def guess(head: bytes) -> Answer | None:
-    """What a file that no reader claims may be."""
-    for magic, what, hint in _MAGICS:
+def guess(head: bytes, tail: bytes = b"") -> Answer | None:
+    """What a file that no reader claims may be, by its first bytes and its last ones."""
+    from pinchpoint.importers.files.printed import MAGICS, PRINTED, TABLES  # seldom needed
+
+    for magic, what, hint in MAGICS:
         if head.startswith(magic):
             return what, hint
     if _CHAKRA.match(head):
@@ -79,18 +82,36 @@ def guess(head: bytes) -> Answer | None:
             "a Chakra execution trace for simulators, without what a run took",
             "give the profiler's trace of the run that it was made from",
         )
-    for printed, what, hint in _PRINTED:
-        if printed.search(head):
+    if report := wrote(head + tail):
+        return "the log of a program that was recorded", f"give the recording: {report}"
+    for printed, what, hint in PRINTED:
+        if printed.search(head) or printed.search(tail):
             return what, hint
     if re.match(rb"\s*\[\s*\[\s*-?\d", head):
         return (
             "lists of numbers, as a memory timeline's sums are",
             'export it raw: prof.export_memory_timeline("memory.raw.json.gz")',
         )
+    return _table(head, TABLES)
+
+
+def _table(head: bytes, tables: Iterable[tuple[tuple[bytes, ...], str, str]]) -> Answer | None:
     lines = head.removeprefix(b"\xef\xbb\xbf").lower().replace(b'"', b"").splitlines()[:2]
-    for columns, what, hint in _TABLES:  # DLProf's have a title above
+    if lines and lines[0].lstrip()[:1] in (b"{", b"["):
+        return None  # JSON, whose keys are no columns
+    for columns, what, hint in tables:  # DLProf's have a title above
         if any(all(column in line for column in columns) for line in lines):
             return what, hint
+    return None
+
+
+def wrote(log: bytes) -> str | None:
+    """Where a log says that the recording went."""
+    from pinchpoint.importers.files.printed import WROTE
+
+    for said in WROTE:
+        if found := said.search(log):
+            return found[1].decode("utf-8", "replace")
     return None
 
 
@@ -169,6 +190,11 @@ def _of_another_tool(path: Path, head: bytes) -> Answer | None:
             "a compiled program, which holds no times",
             "give the .xplane.pb of the same folder: it has the program and what it took",
         )
+    if _ROCPROF_VALUES.search(path.name):
+        return (
+            "what rocprofv3 keeps until its program ends",
+            "let it end, then give kernel_trace.csv, or record again with --output-format json",
+        )
     if _TENSORBOARD.match(head):
         return (
             "TensorBoard's log of values, which has no profile",
@@ -188,12 +214,14 @@ def _of_another_tool(path: Path, head: bytes) -> Answer | None:
 
 
 def _of_the_host(path: Path, head: bytes) -> Answer | None:
+    if b"<svg" in head:
+        return "a picture (SVG), such as a flame graph", RECORD
     if b"traceEvents" not in head and b'"ph"' not in head:
         for profile, name in _HOST_PROFILES:
             if profile.match(head):
-                return f"{name}, which knows the host alone", _RECORD
+                return f"{name}, which knows the host alone", RECORD
     if _BROWSER.search(head):
-        return "a trace of a browser or of Node.js, which knows no device", _RECORD
+        return "a trace of a browser or of Node.js, which knows no device", RECORD
     return None
 
 
@@ -235,120 +263,6 @@ _LOOKS: tuple[Callable[[Path, bytes], Answer | None], ...] = (
     _of_a_server,
     _unfinished,
 )
-# Text that other tools print, by a line of it.
-_PRINTED = (
-    (
-        regex(
-            rb"^==\d+== (NVPROF is|Profiling|Generated|Warning)"
-            rb'|^("?Type"?,)?"?Time(\(%\))?"?,"?Time"?,"?Calls"?,"?Avg',
-            re.MULTILINE,
-        ),
-        "printed by nvprof, which NVIDIA replaced by Nsight Systems",
-        "record again: nsys profile --export sqlite COMMAND, or pinchpoint run COMMAND",
-    ),
-    (
-        regex(rb"^ *Name +(Self CPU %|Self CPU|CPU total)", re.MULTILINE),
-        "sums by operator, as torch.profiler prints them, without times",
-        'export what they are of: prof.export_chrome_trace("trace.json")',
-    ),
-    (
-        regex(rb"DeepSpeed Flops Profiler"),
-        "sums by module of DeepSpeed's FLOPs profiler, without what the device did",
-        _RECORD,
-    ),
-    (
-        regex(rb"^:::MLLOG |^MLPerf Results Summary", re.MULTILINE),
-        "a log of MLPerf, which tells what was reached and nothing of what ran",
-        "record the benchmark itself: pinchpoint run COMMAND",
-    ),
-    (
-        regex(rb"^[^,;\s][^;\n]*(;[^;\n]+)+ \d+\n[^;\n]*(;[^;\n]+)+ \d+\n"),
-        "stacks of samples, as flame graphs are drawn of, which know the host alone",
-        _RECORD,
-    ),
-)
-_MAGICS = (
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it: 7z x FILE"),
-    (b"Rar!\x1a\x07", "a RAR archive", "unpack it: unrar x FILE"),
-    (b"\x04\x22\x4d\x18", "packed with LZ4", "unpack it: lz4 -d FILE"),
-    (b"\x1f\x9d", "packed with compress", "unpack it: gunzip --keep FILE"),
-    (b"PK\x05\x06", "an empty zip", "make it again, with the recording in it"),
-    (b"\x89PNG", "a picture", "give the recording that it shows"),
-    (b"%PDF", "a PDF", "give the recording that it shows"),
-    (b"PAR1", "Parquet", "give the recording, or the .sqlite export of nsys"),
-    (b"ARROW1", "Arrow", "give the recording, or the .sqlite export of nsys"),
-)
-_OWN_WORDS = (
-    "a log of what devices did in words of its own, which leave units open",
-    "log in words of nvidia-smi: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,"
-    "memory.used,power.draw --format=csv -l 1",
-)
-# Tables beside recordings, by columns of theirs: sums without times.
-_TABLES = (
-    (
-        (b"correlation_id", b"counter_name", b"counter_value"),
-        "counters of rocprofv3 without times",
-        "give kernel_trace.csv beside it, or the folder of both",
-    ),
-    (
-        (b"op name", b"direction", b"gpu duration (ns)"),
-        "a report of DLProf, made from a recording of Nsight Systems",
-        "give that: nsys_profile.sqlite beside it",
-    ),
-    (
-        (b"gpu", b"util", b",", b"mem"),
-        *_OWN_WORDS,
-    ),
-    (
-        (b"temperature", b"utilization", b",", b"mem"),
-        *_OWN_WORDS,
-    ),
-    (
-        (b"op code", b"global call count", b"device kernel duration"),
-        "a table of Tenstorrent's profiler (tt-metal)",
-        "read it with tt-perf-report; Pinchpoint reads none of that device",
-    ),
-    (
-        (b"name", b"totaldurationns", b"percentage"),
-        "sums of rocprof by name, without times",
-        "give the trace: rocprofv3 --kernel-trace --hip-trace --output-format json -- PROGRAM",
-    ),
-    (
-        (b"computing", b"communication(not overlapped)", b"free"),
-        "Ascend's sums a step, without what they are of",
-        "give trace_view.json beside it",
-    ),
-    (
-        (b"input shapes", b"host self duration(us)"),
-        "Ascend's sums by operator",
-        "give trace_view.json beside it",
-    ),
-    (
-        (b"component,", b"timestamp(us)", b"total reserved"),
-        "Ascend's memory over time, without what holds it",
-        "give a memory snapshot, or trace_view.json beside it for times",
-    ),
-    (
-        (b"allocation time(us)", b"release time(us)"),
-        "Ascend's memory by operator, without what runs",
-        "give trace_view.json beside it",
-    ),
-    (
-        (b"hit rate", b"victim rate", b"op name"),
-        "Ascend's counters of the L2 cache, without times",
-        "give kernel_details.csv or trace_view.json beside it",
-    ),
-    (
-        (b"level", b"api name", b"time(us)"),
-        "Ascend's sums by call",
-        "give trace_view.json beside it",
-    ),
-    (
-        (b"op type", b"core type", b"total time(us)"),
-        "Ascend's sums by kind of operator",
-        "give trace_view.json beside it",
-    ),
-)
 
 
-__all__ = ["guess", "unmistakable"]
+__all__ = ["RECORD", "guess", "unmistakable", "wrote"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from pinchpoint.errors import HostileFile, UnreadableFile
 from pinchpoint.importers.kineto.assemble import FORMAT, assemble
-from pinchpoint.importers.kineto.facts import devices_of_launches
+from pinchpoint.importers.kineto.facts import alike, devices_of_launches
 from pinchpoint.importers.kineto.reading.document import (
     RECORD_AGAIN,
     DocumentFrame,
@@ -64,7 +64,7 @@ _OUR_OWN = regex(rb'"schema"\s*:\s*"pinchpoint')
 _ROCPROF = regex(rb'^\{ ?"traceEvents":\[\{\}\s*,\{"args":\{"name":"[^"]{1,40}"\},"ph":"M"')
 # JSON of which something else is known: rocprofv3, load tests, lists of numbers, execution traces.
 _OTHERS = regex(
-    rb'"rocprofiler-sdk-tool"|"request_throughput"|"request_rate"|"mean_ttft_ms"|"streaming_metrics"|"output_lens"|^\[\s*\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
+    rb'"rocprofiler-sdk-tool"|"request_throughput"|"request_rate"|"mean_ttft_ms"|"streaming_metrics"|"output_lens"|"averageMs"|^\[\s*\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
 )
 _NAMES = (".json", ".json.gz", ".trace", ".trace.gz", ".json.tmp")
 
@@ -113,9 +113,12 @@ _LAUNCHES_READ = 16  # that say how many multiprocessors there are; all have to 
 
 
 def _with_devices(trace: Trace, scanner: ScannerName) -> Trace:
-    """Where the file describes no device, what its first launches say of it."""
+    """Of devices that the file does not describe, what the others or its first launches say."""
     ops = trace.device_ops
-    if trace.devices or ops is None or not ops.known("grid").any():
+    if ops is not None and trace.devices:
+        used = np.unique(ops["device"]).tolist() if len(ops) else []
+        return replace(trace, devices=alike(trace.devices, used))
+    if ops is None or not ops.known("grid").any():
         return trace
     rows = np.flatnonzero(ops.known("grid"))[:_LAUNCHES_READ]
     launches = read_arguments(trace, ops["event"][rows].tolist(), scanner)

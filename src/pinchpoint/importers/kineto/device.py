@@ -24,7 +24,12 @@ from pinchpoint.importers.kineto.host import Sources
 from pinchpoint.importers.kineto.reading.fields import ABSENT, ARGUMENTS, NULL, PLACE, Lane
 from pinchpoint.importers.kineto.reading.rare import device_in
 from pinchpoint.importers.kineto.reading.scan import Place
-from pinchpoint.importers.kineto.threads import device_number, place_text, stream_number
+from pinchpoint.importers.kineto.threads import (
+    device_number,
+    place_text,
+    stream_number,
+    timed_by_operator,
+)
 from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, Names, Table, table
 from pinchpoint.trace.arrays import Array, of_rows
@@ -89,7 +94,7 @@ class _Cells:
         self.spans = spans
         self.category = self.take("category")
         self.name = self.take("name")
-        self.device, self.stream = self._place()
+        self.device, self.stream, self._again = self._place()
         self.external = self.take_or("external", "external_2021")
 
     def take(self, column: str) -> Array:
@@ -102,10 +107,21 @@ class _Cells:
 
     def kinds(self) -> Array:
         """DeviceKind of each row, or NOT_AN_OPERATION."""
-        return self.sources.interned.chosen_by_two(self.category, self.name, device_kind)
+        kinds = self.sources.interned.chosen_by_two(self.category, self.name, device_kind)
+        return np.where(self._again, NOT_AN_OPERATION, kinds) if self._again.any() else kinds
 
-    def _place(self) -> tuple[Array, Array]:
-        """Device and stream; where the arguments do not say, process and thread do."""
+    def _within(self, device: Array, place: Array) -> Array:
+        """Of times by operator, those that lie in another: an operator has those that it calls."""
+        by_operator = np.array([timed_by_operator(p) for p in self.sources.columns.places], bool)
+        within = np.zeros(len(device), np.bool_)
+        for each in np.unique(device) if by_operator.any() else ():
+            rows = np.flatnonzero((device == each) & by_operator[place])
+            end = self.spans.start[rows] + self.spans.duration[rows]
+            within[rows[1:]] = end[1:] <= np.maximum.accumulate(end)[:-1]
+        return within
+
+    def _place(self) -> tuple[Array, Array, Array]:
+        """Device and stream, where the arguments do not say by process and thread; what repeats."""
         place = self.take(PLACE)
         device, stream = self.take("device"), self.take("stream")
         numbers = np.array([self._numbers(p) for p in self.sources.columns.places], np.int64)
@@ -113,10 +129,13 @@ class _Cells:
         device = np.where(device == NULL, numbers[place, 0], device)
         stream = np.where(stream == NULL, numbers[place, 1], stream)
         device[(device == NULL) | (np.abs(device) > np.iinfo(np.int32).max)] = 0
-        return device, stream
+        return device, stream, self._within(device, place)
 
     def _numbers(self, place: Place) -> tuple[int, int]:
         process, thread = place_text(place)
+        if timed_by_operator(place):
+            number = device_in(thread)
+            return (NULL if number is None else number), NULL
         called = self.sources.rare.process_names.get(process)
         device, stream = device_number(called), stream_number(called)
         numbers = (

@@ -1,5 +1,6 @@
 """Facts of the frame: devices, rank, options."""
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -43,6 +44,17 @@ def _device(number: int, item: dict[str, Any], frame: dict[str, Any]) -> Device:
         compute_capability=(major, minor) if capable else None,  # type: ignore[arg-type]
         vendor=vendor,
     )
+
+
+def alike(listed: tuple[Device, ...], used: list[int]) -> tuple[Device, ...]:
+    """With the devices that worked and are not listed, where all that the process sees are alike.
+
+    ROCm lists them from 0 and, in operations, numbers them behind the CPUs.
+    """
+    rest = sorted(set(used) - {device.number for device in listed})
+    if not rest or len({replace(device, number=0) for device in listed}) > 1:
+        return listed
+    return (*listed, *(replace(listed[0], number=number) for number in rest))
 
 
 def devices_of_launches(numbers: list[int], launches: list[dict[str, Any]]) -> tuple[Device, ...]:

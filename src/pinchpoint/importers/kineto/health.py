@@ -25,6 +25,7 @@ from pinchpoint.importers.kineto.reading.document import DocumentFrame
 from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.importers.kineto.reading.scan import Scanned
 from pinchpoint.importers.kineto.recorder import DEVICE_PROCESSES
+from pinchpoint.importers.kineto.threads import timed_by_operator
 from pinchpoint.regex import regex
 from pinchpoint.trace import Device, HostKind, Names, Table, Thread
 from pinchpoint.trace.arrays import Array
@@ -128,6 +129,8 @@ def _times(recording: ScannedRecording) -> Iterator[Fact]:
 
 def _activity(recording: ScannedRecording) -> Iterator[Fact]:
     calls, operations = recording.api_calls, recording.device_ops
+    if any(map(timed_by_operator, recording.columns.places)):
+        yield Fact("times-by-operator")
     if len(operations):
         if not len(recording.host_ops):
             yield Fact("no-host-activity")

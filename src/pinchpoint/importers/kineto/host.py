@@ -36,6 +36,7 @@ _ANNOTATION = regex(
 )
 
 _OPERATOR_CATEGORIES = ("cpu_op", "Operator", "Op")  # today, of 2021, of TensorFlow 1
+_OPERATOR = regex(r"(?:aten|autograd)::\w")  # as autograd's profiler writes it, without a category
 # Functions of viztracer: ``step (train.py:29)`` where Kineto has ``train.py(29): step``, and
 # ``builtins.len`` where it has ``<built-in function len>``.
 VIZTRACER_CATEGORY = b"FEE"
@@ -64,6 +65,8 @@ def host_kind(category: str, name: str) -> HostKind:
             return HostKind.PYTHON
     if name.endswith(_TIMED_COMPILATION):
         return HostKind.COMPILE
+    if not category and _OPERATOR.match(name):
+        return HostKind.OPERATOR
     if category in _OPERATOR_CATEGORIES:
         return HostKind.ANNOTATION if _ANNOTATION.match(name) else HostKind.OPERATOR
     return HostKind.ANNOTATION

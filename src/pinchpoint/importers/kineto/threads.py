@@ -94,8 +94,22 @@ def lines_of_devices(rare: Rare) -> dict[tuple[int, int | None], str]:
     return found
 
 
+# ``torch.autograd.profiler`` before it was built on Kineto: the operators again, as long as the
+# device took between two events, in a process of this name whose thread is the device.
+_BY_OPERATOR = b"CUDA functions"
+
+
+def timed_by_operator(place: Place) -> bool:
+    """Whether what stands there is what the device did for an operator."""
+    return (place[0] or b"").strip(b'"') == _BY_OPERATOR
+
+
 def move_streams(columns: Columns, rare: Rare) -> None:
     """Take the rows of device processes out of the host's lane, and keep those of streams."""
+    if any(map(timed_by_operator, columns.places)):
+        lane_of = [Lane.DEVICE if timed_by_operator(p) else Lane.HOST for p in columns.places]
+        columns.move_host_rows(np.array([*lane_of, Lane.HOST], np.int64))
+        return
     if not any(device_number(name) is not None for name in rare.process_names.values()):
         return
     lines = lines_of_devices(rare)

@@ -174,7 +174,8 @@ class Collector:
             if self._stack_frames > MAX_STACK_FRAMES:
                 raise self._too_many("distinct stacks")
             ref = self._stack_of[frames] = StackRef(len(self.stacks))
-            self.stacks.append(frames)
+            # A damaged list holds other things, and a number would be taken for a frame's position.
+            self.stacks.append(tuple(f for f in frames if type(f) is FrameRef))
         return ref
 
     def _too_many(self, what: str) -> HostileFile:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 import numpy as np
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers.files.strangers import wrote
 from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.ncu.launch import Launch, Launches
 from pinchpoint.trace import Device, ExpertNote, Names, ProfiledLaunch, Source, Table, Trace, table
@@ -15,12 +16,25 @@ FORMAT = "ncu"
 _DEVICES = 1 << 20  # numbers that a machine may have
 
 
+_MOST_OF_A_LOG = 1 << 20  # bytes at its end; it names the report there
+
+
+def _report_of(log: Path) -> str | None:
+    """With ``-o``, ncu prints what it profiles, and its numbers go to a report."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _MOST_OF_A_LOG))
+        return wrote(file.read())
+
+
 def assemble(path: Path, found: Launches) -> Trace:
     """The trace; UnreadableFile if nothing was profiled."""
     if not found.launches:
+        report = _report_of(path)
         raise UnreadableFile(
             f"{path}: no profiled kernel in it",
-            hint="profile one: ncu --set detailed -o report python script.py",
+            hint=f"give the report that it was written to: {report}"
+            if report
+            else "profile one: ncu --set detailed -o report python script.py",
         )
     launches = tuple(launch for launch in found.launches if _sound(launch))
     if not launches:

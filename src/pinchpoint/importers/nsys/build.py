@@ -232,6 +232,7 @@ def build(database: Database, bytes_on_disk: int) -> Trace:
                 *unread_tables(database),
                 *empty_tables(database),
                 *_passed_over(database),
+                *_nothing(host, api_calls, device_ops, database),
                 *_of_tables(
                     None if api_calls is None else api_calls.table,
                     device_ops,
@@ -253,6 +254,12 @@ def build(database: Database, bytes_on_disk: int) -> Trace:
         names=names.freeze(),
         **tables,
     )
+
+
+def _nothing(*recorded: Any) -> Iterator[Fact]:
+    *held, database = recorded
+    if all(each is None for each in held) and not database.has("GPU_METRICS", "value"):
+        yield Fact("nothing-recorded")
 
 
 def _of_tables(

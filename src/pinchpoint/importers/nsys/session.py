@@ -59,16 +59,30 @@ def _warnings(database: Database) -> Iterator[tuple[int | None, str]]:
             yield process[0] if process and isinstance(process[0], int) else None, str(text)
 
 
+_DEVICE_TABLES = (
+    ("TARGET_INFO_GPU", "id"),
+    ("TARGET_INFO_CUDA_GPU", "id"),
+    ("TARGET_INFO_CUDA_GPU", "deviceId"),
+    ("TARGET_INFO_GPU", "deviceId"),
+)
+_COLUMNS_OF_2021 = {
+    "deviceId": "id",
+    "globalMemorySize": "totalMemory",
+    "numMultiprocessors": "smCount",
+    "computeCapabilityMajor": "computeMajor",
+    "computeCapabilityMinor": "computeMinor",
+}
+
+
 def _devices(database: Database) -> tuple[Device, ...]:
-    table = next(
-        (t for t in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU") if database.has(t, "id")), None
-    )
+    table = next((t for t, column in _DEVICE_TABLES if database.has(t, column)), None)
     if table is None:
         return ()
     columns = database.columns[table]
     devices = []
     for row in database.rows(table, columns):
         fact = dict(zip(columns, row, strict=True))
+        fact |= {new: fact[old] for old, new in _COLUMNS_OF_2021.items() if old in fact}
         number = _number(fact, "id")
         if number is None:
             continue

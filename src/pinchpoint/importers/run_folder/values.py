@@ -7,7 +7,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.run_folder.documents import ProcessDocument, read
 from pinchpoint.run_folder.layout import VALUES
 from pinchpoint.run_folder.values import AttentionNote, BatchNote, TensorNote, ValuesDocument
-from pinchpoint.trace.run_values import AttentionMask, Padding, RunValues, SameCalls
+from pinchpoint.trace.run_values import AttentionMask, IgnoredRows, Padding, RunValues, SameCalls
 
 _OF_PADDING = ("mask", "ids", "frames")
 
@@ -30,6 +30,11 @@ def run_values(folder: Path, process: ProcessDocument) -> RunValues | None:
                 SameCalls(one.model, one.place, one.calls, one.distinct)
                 for one in found.again
                 if one.calls and one.distinct
+            ),
+            tuple(
+                IgnoredRows(one.place, one.calls, one.rows, one.classes, one.ignored_ratio)
+                for one in found.losses
+                if one.rows and one.classes and one.ignored_ratio is not None
             ),
         )
     return None

@@ -1,8 +1,9 @@
 """The CSV that ``nvidia-smi --query-gpu=… --format=csv`` writes.
 
 Units stand in the header (``power.draw [W]``) and, without ``nounits``, behind each value too.
-Times are local and name no zone, so only differences of them mean something. A logger that was
-killed leaves a torn last line.
+Times are local and name no zone, so only differences of them mean something. Where the year stands
+last, month and day are told apart by the shorter log that they make. A logger that was killed
+leaves a torn last line.
 """
 
 import re
@@ -51,6 +52,8 @@ _NUMBERED = ("index", "gpu", "gpu_id", "gpu_index")  # the first is nvidia-smi's
 _IDENTITY = (*_NUMBERED, "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial")
 _NOT_VALUES = {*_IDENTITY, "timestamp", "name", "gpu_name", "driver_version", "count", "pstate"}
 _TIMES = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S")
+_YEAR_LAST = regex(r"(\d\d)([-/.])(\d\d)\2(\d{4}) ")  # nvidia-smi of Jetson, and scripts
+_ORDERS = ("%m-%d-%Y", "%d-%m-%Y")
 _SECONDS = regex(r"\d{9,11}(\.\d{1,9})?")  # 1973 to far ahead
 _TITLE = regex(r"\s*([a-z_0-9.]+)\s*(?:\[.*\])?\s*$", re.I)
 
@@ -75,7 +78,7 @@ def read(path: Path) -> Trace:
             f"{path}: no nvidia-smi field names in the first line",
             hint="record without noheader: nvidia-smi --query-gpu=timestamp,… --format=csv -l 1",
         )
-    samples, devices = Samples(path), _Devices(titles)
+    samples, devices = Samples(path), _Devices(titles, _order_of_dates(path))
     torn = 0
     for line in source:
         cells = [cell.strip() for cell in line.split(",")]
@@ -101,7 +104,8 @@ def read(path: Path) -> Trace:
 class _Devices:
     """Numbers of devices and times of rows, from whichever columns the file has."""
 
-    def __init__(self, titles: list[str]) -> None:
+    def __init__(self, titles: list[str], dates: str) -> None:
+        self._dates = dates
         self._key = next((k for k in _IDENTITY if k in titles), None)
         self._numbers: dict[str, int] = {}
         self._names: dict[int, str | None] = {}
@@ -120,12 +124,44 @@ class _Devices:
         if "timestamp" not in row:
             self._ticks += 1
             return self._ticks
-        return _time_ns(row["timestamp"])
+        text = row["timestamp"]
+        return _time_ns(_year_first(text, self._dates) if _YEAR_LAST.match(text) else text)
 
     def seen(self) -> tuple[Device, ...]:
         return tuple(
             Device(number, name, vendor="nvidia") for number, name in sorted(self._names.items())
         )
+
+
+def _order_of_dates(path: Path) -> str:
+    """The order of month and day where the year stands last: a log is of hours, not of months."""
+    dates: set[str] = set()
+    below_header = False
+    for line in lines(path):
+        if found := _YEAR_LAST.match(line):
+            dates.add("-".join(found.group(1, 3, 4)))
+        elif below_header and not dates:
+            break  # the first row is of another form, as then all are
+        below_header |= _is_header(line)
+    spans = {}
+    for order in _ORDERS:
+        try:
+            days = [datetime.strptime(date, order) for date in dates]
+        except ValueError:
+            continue
+        if days:
+            spans[order] = max(days) - min(days)
+    return min(spans, key=lambda order: spans[order], default=_ORDERS[0])
+
+
+def _year_first(text: str, order: str) -> str:
+    found = _YEAR_LAST.match(text)
+    assert found is not None
+    try:
+        day = datetime.strptime("-".join(found.group(1, 3, 4)), order)
+    except ValueError:
+        return text
+    return f"{day:%Y-%m-%d} {text[found.end() :]}"
 
 
 def _time_ns(text: str) -> int | None:

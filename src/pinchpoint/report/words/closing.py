@@ -9,6 +9,7 @@ from pinchpoint.analysis.steps.repetition import FEWEST_LAUNCHES
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.diagnosis.record import Need
+from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.documents.causal import PieceInfo
 from pinchpoint.report.documents.report import PartOfStep, Report
@@ -82,11 +83,10 @@ def _said(report: Report) -> str | None:
         return f"No cause that was checked{where} is {worth}, yet {now_and_then}.{doubt}"
     left = _in_longer_steps(report) or _lost_without_a_cause(report)
     if unexplained := left or _far_from_its_limit(report):
-        return f"No cause that was checked{where} is {worth}, yet {unexplained}"
+        open_ = "" if where else _undecided(report)
+        return f"No cause that was checked{where} is {worth}, yet {unexplained}{open_}"
     if _in_turns(report):
         return f"No cause that was checked is {worth}, yet each device waits while another works."
-    if far := _far_from_its_limit(report):
-        return f"No cause that was checked{where} is {worth}, yet {far}"
     if few := _mostly_unchecked(report):
         return few
     return _nothing(report, where, worth)
@@ -125,7 +125,8 @@ LITTLE_WON_RATIO = 0.25  # of the step: with more of it won, the findings are wh
 def _what_is_left(report: Report) -> str:
     """Beside findings that leave most of the step as it is, where the rest of it is made."""
     step_ns = sum(part_ns(part) for part in report.breakdown)
-    left_ns = report.together_ns
+    alone = (f.predicted_step_ns for f in report.findings if f.predicted_step_ns is not None)
+    left_ns = report.together_ns or min(alone, default=None)
     much = left_ns is not None and left_ns < (1 - LITTLE_WON_RATIO) * step_ns
     return _not_judged(report) or ("" if much else _heaviest(report))
 
@@ -230,9 +231,12 @@ def _unknown(report: Report) -> str:
 
 def _undecided(report: Report) -> str:
     """Causes that what was recorded fits and cannot decide, with what would."""
+    residual = {known.id for known in rules().values() if known.rule.residual}
     open_ = [item for item in report.not_checked if item.fits]
+    open_.sort(key=lambda item: item.id in residual)  # what names a cause goes first
     said = "; ".join(f"{item.id}: {item.why}" for item in open_)
-    return f" Undecided is {said}. What would tell: {open_[0].record}." if open_ else ""
+    tells = "; ".join(dict.fromkeys(item.record for item in open_))
+    return f" Undecided is {said}. What would tell: {tells}." if open_ else ""
 
 
 def _far_from_its_limit(report: Report) -> str | None:

@@ -33,6 +33,20 @@ def test_on_the_device_a_tenth_is_left(predicted):
     assert predicted(reducing(), "wrong-backend") == pytest.approx(after_ns, rel=0.15)
 
 
+def test_the_line_is_that_of_the_operator_that_begins_it(outcome):
+    p = Program()
+    gloo = p.builder.thread("gloo")
+    for _ in p.steps(6):
+        with p.frame("train.py(60): average"), p.row("c10d::allreduce_"):
+            p.copy(SIZE, COPY_US, MemoryKind.DEVICE, MemoryKind.PAGEABLE, waits=True)
+        begin = p.at
+        p.busy(REDUCE_US)
+        took = REDUCE_US * 1_000
+        p.builder.op("gloo:all_reduce", begin, took, thread=gloo, kind=HostKind.ANNOTATION)
+    (finding,) = outcome("wrong-backend", p.trace()).findings
+    assert (finding.location.function, finding.location.line) == ("average", 60)
+
+
 @pytest.mark.parametrize(
     "trace",
     [reducing("nccl:all_reduce"), reducing(nccl=True)],

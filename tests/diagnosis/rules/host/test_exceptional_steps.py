@@ -95,6 +95,16 @@ def test_steps_alike_are_clear(outcome):
 def test_three_steps_are_not_checked(outcome):
     said = outcome("exceptional-steps", now_and_then("python", (2,), steps=4))
     assert said.answer == "not checked"
+    assert said.why.startswith("3 complete steps do not show what comes every few steps")
+    assert said.fits  # "nothing worth fixing" would say too much
+
+
+def test_the_steps_that_the_run_timed_decide_what_three_recorded_ones_do_not(outcome):
+    trace = now_and_then("python", (), steps=4)
+    timed = RunFacts(unprofiled_step_ns=(10 * MILLI,) * 40)
+    said = outcome("exceptional-steps", replace(trace, run=timed))
+    assert said.answer in ("clear", "not checked")
+    assert not said.fits
 
 
 def test_a_run_that_is_slower_than_its_recording_is_not_checked(outcome):

@@ -77,6 +77,44 @@ def test_other_host_time_is_no_wait(outcome, names):
     assert outcome("host-waits", batching(names)).answer == "clear"
 
 
+BEGUN = "<built-in method wait of pybind11_detail_function_record object at 0x7f>"
+
+
+def reducing_on_the_host(share=1.0):
+    """Steps that wait 30 ms for a collective, which a thread of gloo does for a share of them."""
+    p = Program()
+    gloo = p.builder.thread("gloo")
+    for _ in p.steps(7):
+        with p.frame("train.py(60): average"):
+            begin = p.at
+            p.host(BEGUN, 30_000)
+            took = round(share * 30_000_000)
+            p.builder.op("gloo:all_reduce", begin, took, thread=gloo, kind=HostKind.ANNOTATION)
+        p.kernel("work", 5_000)
+        p.sync()
+    return p.trace()
+
+
+@pytest.mark.parametrize(("share", "for_ranks"), [(0.9, True), (0.1, False)])
+def test_a_collective_that_another_thread_does_on_the_host(outcome, share, for_ranks):
+    (finding,) = outcome("host-waits", reducing_on_the_host(share)).findings
+    assert ("for other ranks, through the host" in finding.summary) is for_ranks
+    assert ("pinchpoint ranks" in finding.fix) is for_ranks
+    assert (finding.location.function, finding.location.line) == ("average", 60)
+    assert finding.cost_ns_per_step == pytest.approx(30e6, rel=0.01)
+
+
+def test_a_collective_that_the_thread_of_the_steps_does_itself(outcome):
+    p = Program()
+    for _ in p.steps(7):
+        with p.frame("train.py(60): average"):
+            p.host("gloo:barrier", 30_000, kind=HostKind.ANNOTATION)
+        p.kernel("work", 5_000)
+        p.sync()
+    (finding,) = outcome("host-waits", p.trace()).findings
+    assert "for other ranks, through the host" in finding.summary
+
+
 def test_a_loader_that_no_range_names(outcome):
     names = ("torch/utils/data/dataloader.py(700): __next__", GET, ACQUIRE)
     (finding,) = outcome("host-waits", batching(names)).findings

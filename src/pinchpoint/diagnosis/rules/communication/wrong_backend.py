@@ -61,6 +61,8 @@ def check(trace: Trace) -> Iterator[Found]:
     start, end = host["start_ns"][spans.rows], host.end_ns[spans.rows]
     calls = trace.api_calls
     assert calls is not None
+    # A thread of the backend does them; the operator that begins one has the program's line.
+    begun = host_spans(trace, named(trace, lambda name: name.startswith("c10d::")), "collectives")
     backend = (trace.text(host, "name", int(spans.rows[0])) or "").split(":")[0]
     yield Found(
         summary=(
@@ -76,7 +78,7 @@ def check(trace: Trace) -> Iterator[Found]:
             RemoveHostTime(*_shortened(start, end)),
             ScaleDeviceOps(copies, LEFT_RATIO, bytes_left=0.0),
         ),
-        location=spans.place,
+        location=(begun or spans).place,
         fix="Use the device's own backend",
         hint='torch.distributed.init_process_group("nccl")',
     )

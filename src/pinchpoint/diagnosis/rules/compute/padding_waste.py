@@ -32,13 +32,11 @@ from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.analysis.replay import Change
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
-from pinchpoint.diagnosis.evidence.attainable import attainable
-from pinchpoint.diagnosis.evidence.called_work import CalledWork, called_work
+from pinchpoint.diagnosis.evidence.called_work import CalledWork, called_work, shrunk
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Floats
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.run_values import Padding
 
@@ -50,8 +48,6 @@ RULE = Rule(
 
 SHORTEST = 64  # of queries; decoding steps of one token have no padding to speak of
 LEAST_WASTE_RATIO = 0.1  # of the positions: rows of text that are cut alike end a little apart
-START_NS = 3_000  # of a kernel that does next to nothing: 1.5 to 2.5 us, and its tail
-CALL_NS = 20_000  # of an operator on a CPU that does next to nothing: 2 to 20 us when recorded
 GROUPS = 8  # stretches of lengths that sorted batches have: a loader sorts some batches' worth
 
 _PACKED_AT = {  # input that is only there for packed sequences: borders, or sequences' lengths
@@ -153,28 +149,11 @@ def _shrunk(
     trace: Trace, linear: CalledWork | None, pairs: CalledWork | None, kept: list[float]
 ) -> tuple[Change, ...]:
     """Work by its positions, attention by pairs of them; weights are read all the same."""
-    changes: list[Change] = []
-    for work, power in ((linear, 1), (pairs, 2)):
-        if work is not None:
-            ratio = float(np.mean(np.power(kept, power)))
-            if not work.on_device:
-                calls_ns = CALL_NS * work.count
-                ratio = max(ratio, min(calls_ns / max(work.ns_per_step, 1), 1.0))
-            changes.append(work.scaled(ratio, least=_least(trace, work)))
-    return tuple(changes)
-
-
-def _least(trace: Trace, work: CalledWork) -> Floats | None:
-    """The share of its time that each operation keeps, however few positions there are."""
-    if not work.on_device:
-        return None
-    assert trace.device_ops is not None
-    took, well = trace.device_ops["duration_ns"][work.rows], attainable(trace)
-    least = np.full(len(took), float(START_NS))
-    if well is not None:
-        weights = launched_calls(trace).numbers(well.weights_ns)[work.rows]
-        least = np.fmax(least, weights)
-    return np.minimum(least / np.maximum(took, 1), 1.0)
+    return tuple(
+        shrunk(trace, work, float(np.mean(np.power(kept, power))))
+        for work, power in ((linear, 1), (pairs, 2))
+        if work is not None
+    )
 
 
 # ------------------------------------------------------------------------------------------------

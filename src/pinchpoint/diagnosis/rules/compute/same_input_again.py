@@ -2,19 +2,22 @@
 
 ## What it looks for
 Modules all of whose calls, in a few steps in turn that `pinchpoint run` watched, were made with the
-same values at least twice: the same module, all bits of its tensors, the same weights. They train
-nothing, drop nothing at random, and are given nothing that could not be looked into; other modules
-were called with new values meanwhile. A loop in which nothing is new measures something, and is
-left alone.
+same values at least twice: the same module, all bits of its tensors, the same weights. They drop
+nothing at random, and are given nothing that could not be looked into; other modules were called
+with new values meanwhile. What trains has other weights in each step, and so is found where it is
+called again within one; what a backward pass computes again for want of memory is left alone, and
+so is a loop in which nothing is new: it measures something.
 
 ## Why it matters
 The answer is known already. A text encoder whose prompt stays while a picture is refined, an image
-that is encoded anew for each word about it, tables made from constants: the work is real, so that
+that is encoded anew for each word about it, tables made from constants, a parametrization
+(`torch.nn.utils.parametrize`) that is computed at each use of its weight: the work is real, so that
 neither the device nor the host looks idle.
 
 ## How to fix it
-Call it once, where its input is made, and keep the answer as long as the input stays. The range is
-from what was new in the watched steps to nothing.
+Call it once, where its input is made, and keep the answer as long as the input stays; gradients
+flow back through one answer as through many. `with parametrize.cached():` around a step does it for
+weights. The range is from what was new in the watched steps to nothing.
 
 ## When to ignore it
 Where the input does change, more seldom than every few steps, and the answer is too large to keep.
@@ -26,6 +29,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import parents, within_rows
+from pinchpoint.analysis.host.attribution import backward_nodes, forward_rows
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step, rows_in_steps
 from pinchpoint.diagnosis.evidence.host_spans import outermost
@@ -61,20 +65,29 @@ def check(trace: Trace) -> Iterator[Found]:
             yield _found(trace, one, rows)
 
 
+_ONCE = "answer = model(x)  # before the loop; in it: use answer"
+_CACHED = "with torch.nn.utils.parametrize.cached():  # around the forward pass of a step"
+_OF_WEIGHTS = ("ParametrizationList", "_Orthogonal", "_SpectralNorm", "_WeightNorm")
+
+
 def _is_call_of(model: str) -> Callable[[str], bool]:
     pattern = regex(rf"nn\.Module: {re.escape(model)}_\d+$")
     return lambda name: pattern.match(name) is not None
 
 
 def _found(trace: Trace, same: SameCalls, rows: Rows) -> Found:
-    host, ops = trace.host_ops, trace.device_ops
+    host, ops, calls = trace.host_ops, trace.device_ops, len(rows)
     assert host is not None
+    # With the backward pass through these calls, where there is one.
+    inside = np.append(within_rows(parents(host), rows), False)[np.append(forward_rows(trace), -1)]
+    back = np.flatnonzero(outermost(trace, backward_nodes(trace) & inside[:-1]))
+    rows = np.union1d(rows, back[rows_in_steps(trace, host)[back]])
     spent_ns = round(per_step(trace, int(host["duration_ns"][rows].sum())))
     work: Rows = np.zeros(0, np.intp)
     busy_ns = 0
     if ops is not None:
-        inside = within_rows(parents(host), rows)[ops.filled("host_op", len(host))]
-        work = np.flatnonzero(inside & device_ops_in_steps(trace))
+        launched = inside[ops.filled("host_op", len(host))]
+        work = np.flatnonzero(launched & device_ops_in_steps(trace))
         busy_ns = round(per_step(trace, int(ops["duration_ns"][work].sum())))
     kept = same.distinct / same.calls
     device: tuple[Change, ...] = (ScaleDeviceOps(work, kept, kept, kept),) if len(work) else ()
@@ -82,9 +95,10 @@ def _found(trace: Trace, same: SameCalls, rows: Rows) -> Found:
     takes = f"{duration(busy_ns)} of the device's time, " if len(work) else ""
     return Found(
         summary=(
-            f"{same.model} is called {per_step(trace, len(rows)):.3g} × a step, and"
+            f"{same.model} is called {per_step(trace, calls):.3g} × a step, and"
             f" {same.calls - same.distinct} of {same.calls} calls that were watched repeat an"
-            f" input: {takes}{duration(spent_ns)} of the host's, for answers that are known"
+            f" input: {takes}{duration(spent_ns)} of the host's as recorded, for answers that are"
+            " known"
         ),
         evidence=(
             Evidence("calls watched", same.calls, "count"),
@@ -97,6 +111,6 @@ def _found(trace: Trace, same: SameCalls, rows: Rows) -> Found:
         at_best=(*dropped, ScaleHostSpans(rows, 0.0)),
         location=None if same.place is None else Location(*same.place),
         fix="Compute it once, when its input is made, and keep the answer while that stays",
-        hint="answer = model(x)  # before the loop; in it: use answer",
+        hint=_CACHED if same.model in _OF_WEIGHTS else _ONCE,
         confidence="high",
     )

@@ -2,13 +2,14 @@
 
 ## What it looks for
 Steps that are much longer than the usual ones of their kind, in a recording of four complete steps
-or more. What fills the difference comes from the same accounting as every step's: what the device
-waited for and what the host did meanwhile, or which device work grew, with its place. Only a part
-of the mean step that is worth fixing is told, and a single step only where it is twice as long as
-usual or loses more than the operating system takes now and then. On a CPU a single step in which
-the same operators took longer is none where the run around the recording was timed: it may have had
-no core, and the steps of the run say whether it comes again. Where `pinchpoint run` sampled the
-whole run, its far steps are told from that: how often they come, and the line that was running.
+or more; fewer leave it undecided, unless the run around them was timed. What fills the difference
+comes from the same accounting as every step's: what the device waited for and what the host did
+meanwhile, or which device work grew, with its place. Only a part of the mean step that is worth
+fixing is told, and a single step only where it is twice as long as usual or loses more than the
+operating system takes now and then. On a CPU a single step in which the same operators took longer
+is none where the run around the recording was timed: it may have had no core, and the steps of the
+run say whether it comes again. Where `pinchpoint run` sampled the whole run, its far steps are told
+from that: how often they come, and the line that was running.
 
 ## Why it matters
 Throughput is set by the mean step. One step of 300 ms among thirty of 27 costs a quarter of it,
@@ -88,7 +89,7 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     mean = mean_step(trace)
     if mean is None or mean.count < FEWEST_STEPS:
-        raise NotChecked("with fewer than four complete steps no step is an exception")
+        raise _too_few(trace)
     elsewhere = (*_OTHER_RULES_REPORT, *((GapKind.DATA,) if loads(trace) is not None else ()))
     again = [c for c in mean.causes if not c.starting and c.kind not in elsewhere]
     if rare_causes(trace):  # the samples say what it was, and how often
@@ -104,6 +105,18 @@ def check(trace: Trace) -> Iterator[Found]:
             " what makes the difference was not recorded",
             Record("more steps: pinchpoint run --steps 60 --stacks python train.py"),
         )
+
+
+def _too_few(trace: Trace) -> NotChecked:
+    """What few steps leave open: undecided, unless the run timed its steps and they agree."""
+    count = len(steps(trace).durations_ns)
+    if not count or len(timed_steps_ns(trace)):
+        return NotChecked("with fewer than four complete steps no step is an exception")
+    which = "one complete step does" if count == 1 else f"{count} complete steps do"
+    return NotChecked(
+        f"{which} not show what comes every few steps (a save, an evaluation, a slow batch)",
+        fits=True,
+    )
 
 
 LEAST_RUN_RATIO = 0.05  # of a run that was not recorded: less is within what two runs differ by

@@ -1,12 +1,13 @@
-"""The thread of the steps waits for another thread, a batch, the device, a timer or requests.
+"""The thread of the steps waits for another thread, a batch, the device, other ranks or a timer.
 
 ## What it looks for
 Time on the thread that launches in a call that only waits: a lock, `queue.get`, `Event.wait`,
 `Condition.wait`, a future's `result`, `select` and `poll`, `recv`, `sleep`; in a loader's `next`;
-in a synchronisation with the device that is not the end of the step. Waits for the backward pass
-and for a program that was started have names of their own and are left out. Told is the function
-of the program that the step would get at least 10 % shorter without, unless other findings explain
-it. Without Python stacks no wait for a thread shows, but looks at a whole run show it.
+in a synchronisation with the device that is not the end of the step; in a collective that the host
+does (gloo, MPI). Waits for the backward pass and for a program that was started have names of their
+own and are left out. Told is the function of the program that the step would get at least 10 %
+shorter without, unless other findings explain it. Without Python stacks no wait for a thread shows,
+but looks at a whole run show it.
 
 ## Why it matters
 A thread that waits launches nothing. A batcher that waits 30 ms for requests to fill a batch which
@@ -19,7 +20,9 @@ device: keep its results there, and read them a step late. Threads that take tur
 it only where they touch what they share; which line that is, looks at all threads of the run tell
 (`pinchpoint run` takes them), as they tell a lock that one other thread keeps while it works: then
 Python's own lock is free. A pool that is sent large tasks: send names and numbers, and let the
-workers read or keep the data. Without Python stacks in the recording, these looks stand in.
+workers read or keep the data. Other ranks: use the device's backend, or begin earlier what is
+waited for here; who is late, all ranks together show. Without Python stacks in the recording, these
+looks stand in.
 
 ## When to ignore it
 Where there is nothing to do: a server that waits for requests which have not come loses nothing.
@@ -49,6 +52,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.intervals import flatten, intersect
 
 RULE = Rule(
     needs=("host_ops",),
@@ -90,7 +94,7 @@ def check(trace: Trace) -> Iterator[Found]:
         raise NotChecked("no step is known")
     thread = np.full(len(windows), steps(trace).thread, np.int64)
     did, kept = host_did(trace, thread, windows.start_ns, windows.end_ns), _kept(trace, base)
-    for kinds in ((GapKind.WAIT, GapKind.DATA), (GapKind.SYNC,)):
+    for kinds in ((GapKind.WAIT, GapKind.DATA), (GapKind.SYNC,), (GapKind.HOST_COLLECTIVE,)):
         waits = _longest(trace, did, kinds)
         if waits is None or waits.ns_per_step < max(LEAST_GAIN_RATIO * base, LEAST_NS):
             continue
@@ -134,6 +138,8 @@ def _longest(trace: Trace, did: HostPieces, kinds: tuple[GapKind, ...]) -> _Wait
     start, end, row = start[busiest], end[busiest], row[busiest]
     longest = int(np.argmax(end - start))
     kind = GapKind(does[at][busiest][longest])
+    if kind is GapKind.WAIT and _for_other_ranks(trace, start, end):
+        kind = GapKind.HOST_COLLECTIVE
     operators = host_rows(trace).operators
     calls = np.unique(row[row >= operators]) - operators
     gone: tuple[Change, ...] = (
@@ -151,6 +157,15 @@ def _longest(trace: Trace, did: HostPieces, kinds: tuple[GapKind, ...]) -> _Wait
         waits_at(trace, location_of(trace, int(row[longest]))),
         gone if loader is None else (*gone, *loader.ready),
     )
+
+
+def _for_other_ranks(trace: Trace, start_ns: Ints, end_ns: Ints) -> bool:
+    """Whether any thread does a collective of the host for most of these stretches."""
+    rows, kinds = host_rows(trace), activity(trace)[:-1]
+    shared = kinds == GapKind.HOST_COLLECTIVE
+    busy = flatten(rows.start_ns[shared], rows.end_ns[shared])
+    waits = flatten(start_ns, end_ns)
+    return 2 * intersect(busy, waits).total > waits.total
 
 
 def _launches_later(trace: Trace, step: Ints, end_ns: Ints) -> Mask:
@@ -296,6 +311,11 @@ _OF_KIND = {
     ),
     GapKind.SYNC: _What(
         "the device", "Keep the result on the device, and read it a step late or more rarely"
+    ),
+    GapKind.HOST_COLLECTIVE: _What(
+        "other ranks, through the host",
+        "Use the device's own backend, begin it earlier (async_op=True), or do it more rarely;"
+        " whether a rank is late, all of them together show: pinchpoint ranks",
     ),
 }
 _OUTSIDE_CALLS = ("select", "poll", "recv")
