@@ -31,6 +31,7 @@ from pinchpoint.analysis.replay.recording_cost import (
     calibrated,
     cost_in_windows,
 )
+from pinchpoint.analysis.replay.streams import LATE_IN_CALL_NS, LONGEST_LAUNCH_LATENCY_NS
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
@@ -134,8 +135,18 @@ def _scale_lane(graph: Graph, lane: int, spans: Intervals, factor: float) -> Gra
     calls = left.covered(spans, graph.start_ns[at], graph.start_ns[at] + own[at])
     own[at] -= np.minimum(((1 - factor) * calls).astype(np.int64), own[at])
     kept = (*graph.host_left[:lane], left.scaled(spans, factor), *graph.host_left[lane + 1 :])
-    graph = replace(_with_gaps(graph, gap), own_ns=_still_launching(graph, own))
-    return replace(graph, host_left=kept)
+    own = _still_launching(graph, own)
+    latency = _asked_earlier(graph, graph.own_ns - own)
+    return replace(_with_gaps(graph, gap), own_ns=own, op_latency_ns=latency, host_left=kept)
+
+
+def _asked_earlier(graph: Graph, shorter_ns: Ints) -> Ints:
+    """Launch latencies where calls got shorter: a thread that stood still inside of a call may have
+    asked the device only after that."""
+    late = graph.op_latency_ns > LATE_IN_CALL_NS
+    beyond = np.where(late, graph.op_latency_ns - LONGEST_LAUNCH_LATENCY_NS, 0)
+    latency: Ints = graph.op_latency_ns - np.minimum(shorter_ns[graph.op_node], beyond)
+    return latency
 
 
 def _still_launching(graph: Graph, own_ns: Ints) -> Ints:
