@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import CodeType
 from typing import Any
 
@@ -118,7 +118,8 @@ def main_thread_held(first: Callable[[], None]) -> Iterator[bool]:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        first()
+        with suppress(Exception):  # it would be raised in the program
+            first()
         held.set()
         done.wait(HELD_S)
 
