@@ -17,7 +17,6 @@ numbers in arrays from the beginning, not in lists.
 Small lists, and what is done once.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,12 +24,12 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.input_arguments import elements as elements_of
 from pinchpoint.analysis.host.input_arguments import tensor_shapes
-from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.host_spans import outermost
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.evidence.whole_run import line_of_call
+from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.regex import regex
@@ -68,7 +67,7 @@ def check(trace: Trace) -> Iterator[Found]:
     place, mine = busiest_place(trace, rows, own)
     rows, own, elements = rows[mine], own[mine], elements[mine]
     took, numbers = int(own.sum()), int(elements.sum())
-    at = _line(trace, place)
+    at = line_of_call(trace, place, "tensor")
     each = took / numbers
     yield Found(
         summary=(
@@ -104,17 +103,3 @@ def _elements(trace: Trace, rows: Rows) -> Rows:
         if shapes:
             found[parent[row]] = max(found[parent[row]], elements_of(shapes[0]))
     return found[rows]
-
-
-def _line(trace: Trace, place: Location | None) -> Location | None:
-    """The line of the same function at which most looks saw such a call, if any did."""
-    samples = trace.run.samples if trace.run else None
-    if samples is None or place is None:
-        return place
-    lines: Counter[int] = Counter()
-    for one in (one for thread in samples.threads for one in thread.spent):
-        frame = own_frame(one.frames) if one.doing.endswith(("tensor()", "asarray()")) else None
-        if frame is not None and (frame.file, frame.function) == (place.file, place.function):
-            lines[frame.line] += one.us
-    line = next((line for line, _ in lines.most_common(1)), place.line)
-    return Location(place.file, line, place.function, place.module, place.operator)
