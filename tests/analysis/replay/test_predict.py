@@ -13,6 +13,7 @@ from pinchpoint.analysis.replay import (
     DropSyncs,
     GraphLaunches,
     MoveToOwnStream,
+    RemoveHostTime,
     RemoveRecordingCost,
     ScaleDeviceOps,
     ScaleHostSpans,
@@ -190,6 +191,27 @@ def test_launches_into_a_full_queue_wait_for_the_device_and_get_faster_with_it(k
     assert step_ns(trace, ScaleDeviceOps(rows, 0.5)) == pytest.approx(
         per_step * kernel_us / 2, rel=0.1
     )
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["before it asked", "after it asked"])
+def test_a_launch_whose_thread_lost_its_core_waits_for_nothing(late):
+    """The host is 100 µs ahead of kernels of 40 µs when a launch of 4 µs takes 4 ms."""
+    b, at, free = TraceBuilder(), 0, 0
+    for step in range(STEPS):
+        begin = at
+        for k in range(20):
+            took = 4_000 * US if k == 10 else 4 * US
+            asked = at + took - 2 * US if late else at + 2 * US
+            begins = max(free, asked + 4 * US - 2 * US)
+            b.launch(at, took, "work", begins, 40 * US)
+            free, at = begins + 40 * US, at + took + 2 * US
+        b.step(step, begin, at - begin)
+    trace = b.trace()
+    calls = trace.api_calls
+    stood = np.flatnonzero(calls["duration_ns"] > 100 * US)
+    spans = RemoveHostTime(calls["start_ns"][stood] + 4 * US, calls.end_ns[stood])
+    assert replayable(trace).identity_error == pytest.approx(0, abs=0.001)
+    assert step_ns(trace, spans) == pytest.approx(20 * 40, rel=0.1)
 
 
 def test_dropped_operations_take_their_launches_with_them():

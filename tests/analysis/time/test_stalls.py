@@ -6,7 +6,7 @@ from pinchpoint.analysis.time.stalls import (
     lock_waits,
     stalls,
 )
-from pinchpoint.trace import HostKind
+from pinchpoint.trace import ApiKind, HostKind
 from program import Program
 
 SWITCH_US = SWITCH_INTERVAL_NS / 1e3
@@ -26,6 +26,41 @@ def test_one_operator_far_longer_than_its_like_is_a_stall():
     found = stalls(working([*[20] * 30, 2_000]).trace())
     assert len(found.rows) == 5  # of six steps the first is not judged
     assert found.excess_ns == pytest.approx(1_980_000, rel=0.01)
+
+
+def calling(long_us, name="cudaMemsetAsync", kind=ApiKind.MEMSET, kernel_us=1):
+    """Thirty short calls a step inside of operators, one of which takes as long as it is told."""
+    p = Program()
+    for _ in p.steps(6):
+        for i in range(31):
+            with p.row("aten::zero_"):
+                p.call(name, kind, long_us if i == 15 else 5)
+            p.kernel("work", kernel_us)
+    return p.trace()
+
+
+def test_a_call_that_asks_the_device_for_something_and_does_not_return_is_a_stall():
+    found = stalls(calling(2_000))
+    assert found.excess_ns.tolist() == pytest.approx([1_995_000] * 5, rel=0.01)
+    assert {calling(2_000).names[calling(2_000).host_ops["name"][row]] for row in found.rows} == {
+        "aten::zero_"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("cudaStreamSynchronize", ApiKind.SYNC_STREAM),
+        ("cudaMalloc", ApiKind.MALLOC),
+        ("cuModuleLoadData", ApiKind.MODULE_LOAD),
+    ],
+)
+def test_calls_that_may_wait_or_work_are_none(name, kind):
+    assert not len(stalls(calling(2_000, name, kind)).rows)
+
+
+def test_a_call_that_waits_for_a_place_in_the_queue_is_none():
+    assert not len(stalls(calling(2_000, kernel_us=3_000)).rows)
 
 
 def test_an_operator_that_reads_from_the_device_may_wait_where_no_wait_is_recorded():

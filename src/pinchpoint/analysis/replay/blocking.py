@@ -101,6 +101,9 @@ SLACK_NS = 2_000  # host and device clocks agree to about this much in Kineto tr
 BLOCKING_H2D_BYTES = 64 * 1024  # CUDA: smaller copies from pageable memory return once staged
 _SYNCS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT, ApiKind.FREE)
 _QUEUED = (ApiKind.LAUNCH, ApiKind.MEMSET)
+_RETURNING = (*_QUEUED, ApiKind.EVENT_RECORD, ApiKind.STREAM_WAIT, ApiKind.QUERY)
+WOKEN_NS = 200_000  # a thread that the device wakes runs within this: 0.1 ms was seen
+SEVERAL_ENDED = 3  # operations: one may end by chance, the next one makes the awaited place
 _ALLOCATION = (ApiKind.MALLOC, ApiKind.HOST_ALLOC, ApiKind.MODULE_LOAD)
 
 
@@ -149,6 +152,8 @@ class Blocking:
         tail = np.zeros(len(took), np.int64)
         own = took.copy()
         for node in np.flatnonzero(self._may_wait()).tolist():
+            if self._only_lasts(node):
+                continue
             dependency = self._dependency(node)
             if dependency == NO_DEPENDENCY:
                 own[node] = self._own_of_blocked(node)
@@ -160,6 +165,25 @@ class Blocking:
             tail[node] = nodes.end_ns[node] - ended
             own[node] = min(int(took[node]), self.usual)
         return waits, tail, own
+
+    def _only_lasts(self, node: int) -> bool:
+        """Whether a call that gives the device work lasts without a wait for it.
+
+        So it does where its thread lost its core: a place in the queue was there, or came with each
+        operation that ended, and no operation of the call's own had just ended that the device had
+        begun as soon as it could (as in a blocking launch).
+        """
+        nodes = self.nodes
+        if nodes.kind[node] not in _RETURNING or self.ahead[node] >= FULL_QUEUE_OPERATIONS:
+            return False
+        start, end = int(nodes.start_ns[node]), int(nodes.end_ns[node])
+        for own in range(int(self.first_op[node]), int(self.first_op[node + 1])):
+            if end - WOKEN_NS < self.op_end[own] <= end + SLACK_NS:
+                before = int(np.searchsorted(self.ends, self.op_start[own], "right")) - 1
+                free = max(start, int(self.ends[before]) if before >= 0 else 0)
+                return bool(self.op_start[own] > free + WOKEN_NS)
+        ended = np.searchsorted(self.ends, (start, end - WOKEN_NS, end))
+        return bool(ended[2] - ended[0] >= SEVERAL_ENDED or ended[2] == ended[1])
 
     def _usual_call_ns(self) -> int:
         """The median launch that found room in the queue; with a full one, most of them wait."""

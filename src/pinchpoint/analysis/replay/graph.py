@@ -163,7 +163,8 @@ class _Assembly:
         ahead = queued_ahead(self.calls, self.ops, nodes.start_ns)
         waits = Blocking(nodes, self.ops, op_rows, first_op, latency, ahead).waits()
         waits_for, tail, own = waits
-        held = constraints(self.ops, op_rows, nodes.start_ns[op_node], latency)
+        asked, returned = nodes.start_ns[op_node], nodes.end_ns[op_node]
+        held = constraints(self.ops, op_rows, asked, returned, latency)
         return Graph(
             api_rows=nodes.api_rows,
             lane=nodes.lane,

@@ -9,6 +9,7 @@ from pinchpoint.trace import Table, Trace, once_per_table
 from pinchpoint.trace.arrays import Ints, Rows
 
 LONGEST_LAUNCH_LATENCY_NS = 10_000  # 3 to 8 µs on H100 and A100, recorded, with an empty stream
+LATE_IN_CALL_NS = 200_000  # no launch takes that long to reach a free stream: see above
 OTHER_STREAM_WAIT_NS = 5_000  # a longer bubble is looked up for a cause on another stream
 
 
@@ -48,8 +49,11 @@ class Constraints:
     after_ns: Ints  # and how long after its end this one started
 
 
-def constraints(ops: Table, op_rows: Rows, issued_ns: Ints, launch_latency_ns: int) -> Constraints:
-    """Stream, launch latency, bubble and cross-stream dependency of each operation."""
+def constraints(
+    ops: Table, op_rows: Rows, issued_ns: Ints, returned_ns: Ints, launch_latency_ns: int
+) -> Constraints:
+    """Stream, launch latency, bubble and cross-stream dependency of each operation; the calls began
+    and returned at these times."""
     start = ops["start_ns"][op_rows].astype(np.int64)
     end = ops.end_ns[op_rows]
     stream = stream_ids(ops)[op_rows]
@@ -60,6 +64,9 @@ def constraints(ops: Table, op_rows: Rows, issued_ns: Ints, launch_latency_ns: i
     previous[first[known]], has_previous[first[known]] = before[known], True
     since_issue = np.maximum(start - issued_ns, 0)
     queued = has_previous & (previous - issued_ns > launch_latency_ns)
+    # Late on a stream that was free, as its long call returned: not asked for before.
+    late = np.minimum(start - previous, returned_ns - issued_ns) > LATE_IN_CALL_NS
+    queued &= ~(late & (start < returned_ns + LONGEST_LAUNCH_LATENCY_NS))
     latency = np.where(queued, np.minimum(since_issue, launch_latency_ns), since_issue)
     idle = start - previous
     usual = int(np.median(idle[queued])) if queued.any() else 1_000

@@ -18,9 +18,9 @@ from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.analysis.time.host_waits import READING, SYNCHRONISING
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
-from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
-from pinchpoint.trace.intervals import Intervals, flatten
+from pinchpoint.trace.intervals import Intervals, covered_before, flatten
 from pinchpoint.trace.names import rows_named
 
 # A scheduler's slice is 1 to 4 ms, the interpreter's switch interval 5 ms: work between two events
@@ -39,6 +39,7 @@ RELEASED_NS = 200_000
 HELD_RATIO = (
     0.8  # of a stall inside one run of the holder: chance overlaps do not also end together
 )
+SEVERAL = 3  # operations that end: one may end by chance, the next one makes the awaited place
 MOSTLY_RATIO = 0.6  # a clear majority; 0.3 to 0.9 answer alike in labelled recordings
 _OWN_WORK = (
     GapKind.DISPATCH,
@@ -46,6 +47,13 @@ _OWN_WORK = (
     GapKind.PYTHON,
     GapKind.UNRECORDED,
     GapKind.GRAPH_LAUNCH,
+)
+_RETURNING = (
+    ApiKind.LAUNCH,
+    ApiKind.MEMSET,
+    ApiKind.EVENT_RECORD,
+    ApiKind.STREAM_WAIT,
+    ApiKind.QUERY,
 )
 _WAITS = regex(
     r"method (acquire|poll|select|recv\w*|read\w*|wait|join|accept|get) of |function (sleep|select"
@@ -66,13 +74,47 @@ class Stalls:
 @once_per_trace
 def stalls(trace: Trace) -> Stalls:
     """Stalls of the launching thread: its own work took far longer than the same elsewhere."""
-    row, end, length = _own_work(trace, (main_thread(trace),))
+    row, end, length = _own_work(trace, (main_thread(trace),), calls=True)
     if not len(row):
         return Stalls(row, end, length)
-    usual = _usual(row, length, trace)
-    odd = (length >= LEAST_STALL_NS) & (length > FAR_LONGER * usual) & _known_work(trace)[row]
+    usual, rows = _usual(row, length, trace), host_rows(trace)
+    known = np.append(_known_work(trace), _goes_on(trace))[row] & _device_goes_on(
+        trace, row, end, length
+    )
+    odd = (length >= LEAST_STALL_NS) & (length > FAR_LONGER * usual) & known
     stalled = np.flatnonzero(odd & _rare(row, odd, trace))
-    return Stalls(row[stalled], end[stalled], length[stalled] - usual[stalled])
+    within_row = np.where(row < rows.operators, row, rows.parent[row])[stalled]
+    told = within_row != NO_ROW
+    stalled = stalled[told]
+    return Stalls(within_row[told], end[stalled], length[stalled] - usual[stalled])
+
+
+def _goes_on(trace: Trace) -> Mask:
+    """Calls that ask the device for something and return, but for the first launch of each kernel,
+    which may load its code."""
+    calls, ops = trace.api_calls, trace.device_ops
+    if calls is None:
+        return np.zeros(0, np.bool_)
+    returns = np.isin(calls["kind"], _RETURNING)
+    if ops is not None and len(ops):
+        first = np.unique(ops["name"], return_index=True)[1]
+        launching = ops.filled("api_call", -1)[first]
+        returns[launching[launching >= 0]] = False
+    return returns
+
+
+def _device_goes_on(trace: Trace, row: Rows, end: Ints, length: Ints) -> Mask:
+    """Pieces that are no calls, or that do not wait for a place in the device's queue: several
+    operations ended meanwhile, each of which makes a place, or nothing was there to do."""
+    ops = trace.device_ops
+    in_calls = row >= host_rows(trace).operators
+    if ops is None or not len(ops) or not in_calls.any():
+        return np.ones(len(row), np.bool_)
+    done, busy = np.sort(ops.end_ns), flatten(ops["start_ns"], ops.end_ns)
+    ended = np.searchsorted(done, end) - np.searchsorted(done, end - length)
+    idle = length - (covered_before(busy, end) - covered_before(busy, end - length))
+    result: Mask = ~in_calls | (ended >= SEVERAL) | (2 * idle >= length)
+    return result
 
 
 @once_per_trace
@@ -130,13 +172,16 @@ def _released(trace: Trace, row: Rows, end: Ints, length: Ints) -> Mask:
     return released
 
 
-def _own_work(trace: Trace, threads: Iterable[int]) -> tuple[Rows, Ints, Ints]:
-    """Pieces of these threads' dispatching and Python in the judged steps: row, end, and length."""
+def _own_work(
+    trace: Trace, threads: Iterable[int], *, calls: bool = False
+) -> tuple[Rows, Ints, Ints]:
+    """Pieces of these threads' dispatching and Python in the judged steps: row (of ``host_rows``,
+    with runtime calls or without), end, and length."""
     steps, found = judged_steps(trace), []
     for thread in threads:
         pieces = look_up(timelines(trace).get(thread), steps.start_ns, steps.end_ns)
         own = np.isin(activity(trace)[pieces.row], _OWN_WORK)
-        own &= (pieces.row != NO_ROW) & (pieces.row < host_rows(trace).operators)
+        own &= (pieces.row != NO_ROW) & (calls | (pieces.row < host_rows(trace).operators))
         length = (pieces.end_ns - pieces.start_ns)[own]
         found.append((pieces.row[own].astype(np.intp), pieces.end_ns[own], length))
     row, end, length = (np.concatenate(of) for of in zip(*found, strict=True))

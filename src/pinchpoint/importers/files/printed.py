@@ -2,9 +2,9 @@
 
 import re
 
+from pinchpoint.importers.files.strangers import RECORD
 from pinchpoint.regex import regex
 
-RECORD = "record what the device does too: pinchpoint run python train.py"
 # Text that other tools print, by a line of it.
 PRINTED = (
     (
@@ -20,6 +20,16 @@ PRINTED = (
         regex(rb"^ *Name +(Self CPU %|Self CPU|CPU total)", re.MULTILINE),
         "sums by operator, as torch.profiler prints them, without times",
         'export what they are of: prof.export_chrome_trace("trace.json")',
+    ),
+    (
+        regex(rb"^ *\d+ function calls .*in \d+\.\d+ seconds$|^ *ncalls +tottime ", re.MULTILINE),
+        "statistics that Python's cProfile prints, which know the host alone",
+        RECORD,
+    ),
+    (
+        regex(rb"^Flat profile:$", re.MULTILINE),
+        "printed by gprof, which knows the host alone",
+        RECORD,
     ),
     (
         regex(rb"DeepSpeed Flops Profiler"),
@@ -166,4 +176,4 @@ WROTE = (
 )
 
 
-__all__ = ["MAGICS", "PRINTED", "RECORD", "TABLES", "WROTE"]
+__all__ = ["MAGICS", "PRINTED", "TABLES", "WROTE"]

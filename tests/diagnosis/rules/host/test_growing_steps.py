@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from exceptional_programs import now_and_then
+from pinchpoint.analysis.mean.growth import grown_ns
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.trace import RunFacts
 from pinchpoint.trace.run_samples import RunPart
@@ -127,6 +128,20 @@ def test_what_comes_to_an_end_and_a_neighbour_would_explain_is_undecided(outcome
 def test_a_machine_that_becomes_slower_is_no_work_that_grows(outcome, trace, why):
     said = outcome("growing-steps", trace)
     assert (said.answer, why in said.why) == ("not checked", True), said.why
+
+
+def test_where_the_host_waits_for_the_device_what_is_kept_there_has_to_grow_as_much(outcome):
+    slower = run(lambda part: 4.0 * (1 + 0.1 * part), slower=0.1)  # at all places alike
+    parts = slower.run.samples.parts
+    for each, answer in ((0.3, "found"), (0.001, "not checked")):
+        held = [
+            replace(part, device_bytes=round((1 << 30) * (1 + each * n)))
+            for n, part in enumerate(parts)
+        ]
+        seen = replace(slower.run.samples, parts=tuple(held))
+        said = outcome("growing-steps", replace(slower, run=replace(slower.run, samples=seen)))
+        assert said.answer == answer
+    assert grown_ns(replace(slower, run=replace(slower.run, samples=seen))) > 0
 
 
 def test_steps_that_stay_as_they_are_are_quiet(outcome):

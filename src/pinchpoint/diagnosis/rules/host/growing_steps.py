@@ -5,7 +5,9 @@ Steps of the whole run, timed and sampled by `pinchpoint run` in chronological p
 rise without an end: by the test of Mann and Kendall, with the slope of Theil and Sen and its
 interval, in every quarter of the run and not levelling off. The growth has to lie at a few places
 of the program while the rest of the step stays as it was, and with it what the program keeps, or
-the work of its own thread: a machine that becomes slower, or fuller, shows neither. Without a
+the work of its own thread: a machine that becomes slower, or fuller, shows neither. Where the host
+waits for the device no place of it tells; then what is held of the device has to grow at least as
+much as the step, and the operator is not known. Without a
 device, and where others use the machine so that the times of steps have no trend, what the thread
 of the steps spends on a core has to grow in the same way; where it more than doubles at such a
 place, it may also have come at once, or level off.
@@ -54,19 +56,31 @@ def check(trace: Trace) -> Iterator[Found]:
         )
     # A thread that shares its core takes as much longer by the clock for all that it does.
     most_ns = round((found.mean_ns - found.early_ns) * found.clock_ratio)
+    # A line began before the first quarter's middle: as much shorter may each step be.
+    before_ns = 0 if found.ends else max(found.trend.slope_ns, 0.0) * found.first
+    first_ns = round(min(before_ns, found.early_ns) * found.clock_ratio)
     yield Found(
         summary=_sentence(found),
         evidence=tuple(_evidence(found)),
         cost_ns_per_step=most_ns,
-        saving_ns_per_step=(round(LEAST_RATIO * most_ns), most_ns),
+        saving_ns_per_step=(round(LEAST_RATIO * most_ns), most_ns + first_ns),
         location=_location(found),
-        fix=_AT_ITS_END if found.ends else _GROWS,
+        fix=_AT_ITS_END if found.ends else _GROWS if found.places else _fix_on_device(found),
         hint=None if found.ends else _RUNNING_SUM,
-        confidence="high" if len(found.signs) > 1 else "medium",
+        confidence="high" if len(found.signs) > 1 and found.places else "medium",
     )
 
 
 _GROWS = "Do what grows once, or go on from the result of the step before"
+
+
+def _fix_on_device(found: Growth) -> str:
+    return (
+        f"{_GROWS}. To see what grows, record late, and compare with this: pinchpoint run"
+        f" --after-steps {found.last} …"
+    )
+
+
 _RUNNING_SUM = "total += value; count += 1  # in place of a history gone through in each step"
 _AT_ITS_END = (
     "Look at what changed there in the course of the run: a container that filled, longer inputs,"
@@ -85,16 +99,21 @@ def check_run(trace: Trace) -> Iterator[Found]:
 
 
 def _sentence(found: Growth) -> str:
-    first = found.places[0]
-    early = duration(first.early_ns) if first.early_ns else "nothing that was seen"
     if found.ends:
         which = f"Late steps {_longer(found)} than early ones"
     else:
         which = f"Each step {_longer(found)} than the one before"
-    return (
+    said = (
         f"{which}: {duration(found.early_ns)} at step"
-        f" {found.first:,}, {duration(found.late_ns)} at step {found.last:,}, mostly because of"
-        f" {_location(found)}: {early} and then {duration(first.late_ns)} a step"
+        f" {found.first:,}, {duration(found.late_ns)} at step {found.last:,}"
+    )
+    if not found.places:
+        return f"{said}, as more and more is kept on the device ({'; '.join(found.signs)})"
+    first = found.places[0]
+    early = duration(first.early_ns) if first.early_ns else "nothing that was seen"
+    return (
+        f"{said}, mostly because of {_location(found)}: {early} and then"
+        f" {duration(first.late_ns)} a step"
     )
 
 
@@ -104,7 +123,9 @@ def _longer(found: Growth) -> str:
     return "has its thread on a core for longer" if found.on_core else "is longer"
 
 
-def _location(found: Growth) -> Location:
+def _location(found: Growth) -> Location | None:
+    if not found.places:
+        return None
     at = found.places[0].at
     return Location(file=at.file, line=at.line, function=at.function)
 
