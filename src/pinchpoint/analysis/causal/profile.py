@@ -32,7 +32,7 @@ from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
 from pinchpoint.analysis.replay.least_durations import best_ns, sustained_ns
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
 from pinchpoint.analysis.replay.simulate import OF_A_BATCH, OF_THE_DEVICE, Times
-from pinchpoint.analysis.replay.streams import stream_ids
+from pinchpoint.analysis.replay.streams import device_ids, stream_ids
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.loader_waits import taking_name
@@ -336,8 +336,8 @@ class _Replay:
         apart = counted[graph.node_step[graph.op_node]]
         work = np.bincount(stream_ids(ops)[graph.op_rows][apart], least[apart], 1)
         same = apart & ~variant.dropped & (variant.duration_ns == graph.op_duration_ns)
-        device = np.unique(ops["device"], return_inverse=True)[1][graph.op_rows]
-        warm = np.bincount(device[same], sustained_ns(self.trace)[graph.op_rows][same], 1)
+        rows = graph.op_rows[same]
+        warm = np.bincount(device_ids(ops)[rows], sustained_ns(self.trace)[rows], 1)
         return float(max(work.max(), warm.max())) / max(int(counted.sum()), 1)
 
     def _piece(self, cut: Cut, one: _Chosen, after: list[int]) -> Piece:

@@ -40,7 +40,7 @@ from pinchpoint.analysis.replay.least_durations import (
     sustained_ns,
 )
 from pinchpoint.analysis.replay.merging import merged_ratio
-from pinchpoint.analysis.replay.streams import stream_ids
+from pinchpoint.analysis.replay.streams import device_ids, stream_ids
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
@@ -224,8 +224,7 @@ def at_power_limit_ns(
                 left_ns[rows] *= flops
             case DropDeviceOps(device_ops=rows) | LimitDeviceOps(device_ops=rows):
                 left_ns[rows] = 0.0
-    device = np.unique(ops["device"], return_inverse=True)[1]
-    return float(np.bincount(device, left_ns).max()) / steps_of.count
+    return float(np.bincount(device_ids(ops), left_ns).max()) / steps_of.count
 
 
 @once_per_trace

@@ -23,6 +23,12 @@ def stream_ids(ops: Table) -> Rows:
     return np.unique(keys, return_inverse=True)[1].astype(np.intp)
 
 
+@once_per_table
+def device_ids(ops: Table) -> Rows:
+    """A number for each device, by row."""
+    return np.unique(ops["device"], return_inverse=True)[1].astype(np.intp)
+
+
 def typical_launch_latency_ns(trace: Trace) -> int:
     """Time from the start of a launch call to the start of its kernel on an empty stream.
 
