@@ -12,8 +12,19 @@ from kineto_documents import SCANNERS, differences
 from kineto_slowly import agrees_with_a_slow_reading
 from pinchpoint.analysis.device.activity import device_activity
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
+from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.analysis.replay.binding import bound
+from pinchpoint.analysis.replay.changes import (
+    AddHostTime,
+    DropSyncs,
+    GraphLaunches,
+    ReduceLaunches,
+    RemoveHostTime,
+    ScaleHostSpans,
+)
+from pinchpoint.analysis.replay.ranges import AS_IT_IS
+from pinchpoint.analysis.replay.streams import stream_ids
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.call_tree import source_table
 from pinchpoint.analysis.tables.kernels import kernels
@@ -49,6 +60,7 @@ OTHERS = [p for p in FOUND if p not in CALM or p in CALM[::4]]
 # Labelled ones come from one machine and one version: some of them say of their form what all say.
 ALIKE = [p for p in OTHERS if "labelled" in p.parts]
 VARIED = {p for p in OTHERS if p.parts[-3] in ("own", "public")} | set(ALIKE[::8])
+OF_HOST = (AddHostTime, DropSyncs, GraphLaunches, ReduceLaunches, RemoveHostTime, ScaleHostSpans)
 QUICK_BYTES = 800_000  # Python reads larger ones for seconds, and they repeat their events more
 LIFTED_RATIO = 0.01  # of the step without the fix: what rounding and scaling may come to
 TO_COPY = (" " * 12, "   confirm", "     record: ", "Next: ")  # commands and code stay whole
@@ -149,10 +161,30 @@ def promises_stay_above_what_remains(trace):
                 continue
             assert found.bound_ns <= found.range_ns[0] <= found.step_ns <= found.range_ns[1], name
             assert found.raw_ns >= found.step_ns - LIFTED_RATIO * found.base_ns, name
+            if all(isinstance(change, OF_HOST) for change in changes):
+                least_ns = min(busy_in_a_stream_ns(trace), found.base_ns)
+                assert found.step_ns >= least_ns - 1, name
+                assert found.range_ns[0] >= (1 - AS_IT_IS.device) * least_ns - 1, name
     said = (diagnosis, *(of.diagnosis for of in diagnosed_kinds(trace)))
     predictions = [r.predicted for d in said for r in d.found if r.predicted is not None]
     for found in predictions + ([diagnosis.together] if diagnosis.together else []):
         assert found.bound_ns <= found.range_ns[0] <= found.step_ns
+
+
+def busy_in_a_stream_ns(trace):
+    """What the busiest stream worked, but for collectives, in the typical step that had least."""
+    ops, found = trace.device_ops, steps(trace)
+    if ops is None or not found.typical.any():
+        return 0
+    mine = np.zeros(len(ops), np.bool_)
+    mine[own_work(trace)] = True
+    mine &= ops["kind"] != DeviceKind.COLLECTIVE
+    start, end, most = found.start_ns[found.typical], found.end_ns[found.typical], 0
+    for one in np.unique(stream_ids(ops)[mine]):
+        of = ops.take(np.flatnonzero(mine & (stream_ids(ops) == one)))
+        busy = iv.flatten(of["start_ns"], of.end_ns)
+        most = np.maximum(most, iv.covered_before(busy, end) - iv.covered_before(busy, start))
+    return int(np.min(most))
 
 
 def memory_is_held_where_it_was_planted(trace, row):

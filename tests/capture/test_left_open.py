@@ -124,8 +124,11 @@ def test_a_thread_that_stays_where_it_was_may_sleep_and_not_work(stays, parked):
     thread.join()
 
 
-def test_caches_are_found_while_other_threads_make_tuples():
+def test_caches_are_found_while_other_threads_make_tuples(monkeypatch):
     """Whoever holds all objects there are makes ``tuple(generator)`` of another thread fail."""
+    # What other tests left in this process are more blocks, and caches with more misses.
+    monkeypatch.setattr("pinchpoint.capture.samples.caches.MOST_BLOCKS", sys.maxsize)
+    monkeypatch.setattr("pinchpoint.capture.samples.caches.MOST_CACHES", sys.maxsize)
 
     @functools.lru_cache(maxsize=2)
     def cached(number):

@@ -46,6 +46,12 @@ def test_a_device_that_the_run_does_not_use_is_no_matter():
     assert other_programs([elsewhere], {})["sentences"] == []
 
 
+def test_a_program_that_had_left_before_ours_came_is_no_matter():
+    before = {"mean": 0.42, "min": 0, "max": 1}
+    gone = {"device": "0", "process_count": spread(1), "other_process_count": before}
+    assert other_programs([gone], {})["sentences"] == []
+
+
 def test_a_program_that_was_just_leaving_the_device_is_not_counted():
     leaving = {"device": "0", "other_process_count": {"mean": 0.05, "min": 0, "max": 1}}
     assert other_programs([leaving], {})["sentences"] == []

@@ -2,15 +2,19 @@
 
 import subprocess
 import sys
+import threading
+import warnings
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from pinchpoint.capture.settings import Settings
-from pinchpoint.capture.windows import new_window
+from pinchpoint.capture.windows import new_window, threads
+from pinchpoint.capture.windows import torch as window
 from pinchpoint.capture.windows.nsys import NsysWindow
-from pinchpoint.capture.windows.recording import JaxWindow, XlaWindow
+from pinchpoint.capture.windows.recording import HELD_UP, JaxWindow, XlaWindow
+from pinchpoint.capture.windows.threads import join_in_turns
 
 
 class Profiler(ModuleType):
@@ -82,6 +86,46 @@ def test_the_trace_begins_one_step_early_so_that_each_counted_step_has_its_name(
     assert window.steps == -1
 
 
+class Array:
+    def __init__(self, calls, *, deleted=False):
+        self.calls, self.deleted = calls, deleted
+
+    def block_until_ready(self):
+        if self.deleted:
+            raise RuntimeError("Array has been deleted")
+        assert threading.current_thread() is threading.main_thread()
+        self.calls.append("ready")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_on_a_gpu_jax_has_done_all_before_its_profiler_begins_and_ends(
+    elsewhere, jax, tmp_path, monkeypatch
+):
+    arrays = [Array(jax.calls, deleted=True), Array(jax.calls)]
+    monkeypatch.setattr(sys.modules["jax"], "default_backend", lambda: "gpu", raising=False)
+    monkeypatch.setattr(sys.modules["jax"], "live_arrays", lambda: arrays, raising=False)
+    found = []
+    record = threading.Thread(target=lambda: found.append(recorded(JaxWindow(tmp_path, "r"))))
+    if elsewhere:
+        record.start()
+        join_in_turns(record, 60.0)  # the main thread, in which pending calls are made
+    else:
+        record.run()
+    assert jax.calls == ["ready", "start", "ready", "stop"]
+    assert found[0].problem is None
+
+
+def test_on_a_gpu_jax_is_not_recorded_where_the_main_thread_cannot_wait(jax, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["jax"], "default_backend", lambda: "gpu", raising=False)
+    monkeypatch.setattr(threads, "IN_MAIN_WITHIN_S", 0.01)
+    monkeypatch.setattr(threads, "captures_under_way", lambda: True)
+    found = []
+    record = threading.Thread(target=lambda: found.append(recorded(JaxWindow(tmp_path, "r"))))
+    record.start()
+    join_in_turns(record, 60.0)
+    assert (jax.calls, found[0].problem) == ([], HELD_UP)
+
+
 def test_an_old_torch_xla_is_said(xla, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_xla.debug.profiler", ModuleType("old"))
     with pytest.raises(RuntimeError, match="too old"):
@@ -115,6 +159,16 @@ def test_the_window_fits_the_program(monkeypatch, tmp_path):
     bridge = SimpleNamespace(backends_are_initialized=lambda: True)
     monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
     assert isinstance(new_window(Settings(""), tmp_path, "rank0"), JaxWindow)
+
+
+def test_a_beginning_warns_nobody(monkeypatch):
+    profiler = ModuleType("torch.profiler.profiler")
+    profiler.torch, profiler._warn_once = None, warnings.warn
+    monkeypatch.setitem(sys.modules, "torch.profiler.profiler", profiler)
+    monkeypatch.setattr(window, "_graphs_are_safe", lambda: False)
+    with window._building():
+        profiler._warn_once("events are cleared")  # a warning would be an error here
+    assert profiler._warn_once is warnings.warn
 
 
 def test_the_first_recording_imports_no_compiler(tmp_path):

@@ -1,8 +1,11 @@
 """Kinds of steps that have causes of their own."""
 
+from dataclasses import replace
+
 import pytest
 
 from pinchpoint.analysis.mean.step_kinds import step_kinds
+from pinchpoint.diagnosis import engine
 from pinchpoint.diagnosis.kinds import diagnose, diagnosed_kinds
 from pinchpoint.report.assemble.report import diagnose as report_of
 from pinchpoint.report.words.mean import mean_sentences
@@ -72,6 +75,41 @@ def test_the_cause_of_one_kind_is_one_of_the_mean_step():
     assert 2 / 16 * 26 * MS < one.saving_ns < 2 / 16 * 30 * MS
     assert one.predicted.base_ns == pytest.approx((14 * 10 + 2 * 40) / 16 * MS, rel=0.05)
     assert one.finding.summary.startswith("In the steps of 40.2 ms with an optimizer step: the op")
+
+
+def reading():
+    """Steps of 400 and of 600 numbers read one by one in turn, between training steps of 10 ms,
+    so that in the mean step nothing is found."""
+    p = Program()
+    for number in p.steps(19):
+        with p.frame("evaluate.py(7): score"):
+            for _ in range((0, 400, 600)[number % 3]):
+                with p.row("aten::mm"):
+                    p.kernel("gemm", 20)
+                    p.busy(10)
+                p.read()
+        if number % 3 == 0:
+            with p.row("aten::mm"):
+                p.kernel("gemm", 10_000)
+            p.sync()
+    return p.trace()
+
+
+def test_one_cause_in_several_kinds_is_one_finding_with_the_gain_of_all(monkeypatch):
+    trace = reading()
+    of = diagnosed_kinds(trace)
+    gains = [
+        kind.ratio * (one.predicted.base_ns - sum(one.predicted.range_ns) / 2)
+        for kind in of
+        for one in kind.diagnosis.found
+        if one.id == "sync-in-loop"
+    ]
+    assert len(gains) == 2
+    empty = replace(engine.diagnose(trace), found=(), outcomes=())
+    monkeypatch.setattr(engine, "diagnose", lambda _: empty)
+    (one,) = [r for r in diagnose(trace).found if r.id == "sync-in-loop"]
+    assert one.saving_ns == pytest.approx(sum(gains), rel=0.05)
+    assert " and " in one.finding.summary.split(":")[0]
 
 
 def generating(lengths, *, name="aten::embedding"):

@@ -70,3 +70,8 @@ def test_prometheus_gets_only_what_is_known(tmp_path):
     assert "sm_active" not in text
     write_textfile(tmp_path / "p.prom", text)
     assert [p.name for p in tmp_path.iterdir()] == ["p.prom"]
+
+
+def test_before_a_program_is_followed_the_run_is_not_nobody():
+    """Else each process on a device would be another's."""
+    assert HostSource().run_pids() == {os.getpid()}

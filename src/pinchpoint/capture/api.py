@@ -199,10 +199,9 @@ def capture(  # noqa: PLR0913 - one argument an option, as in the command
         steps=steps or STEPS,
         whole_round=steps is None,
         after_steps=after_steps,
-        stacks=stacks,
+        stacks=stacks or modules,
         shapes=shapes,
         memory=memory,
-        modules=modules,
         flops=flops,
         ranks=ranks,
     )

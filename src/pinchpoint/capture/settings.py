@@ -38,11 +38,10 @@ class Settings:
     stacks: bool = False
     shapes: bool = False
     memory: bool = False
-    modules: bool = False
     flops: bool = False
     snapshot: bool = False  # allocator history
     bounded: bool = False  # fewer steps, and no stacks, where they would cost too much
-    names: bool = False  # a second window with stacks, shapes, modules and FLOPs
+    names: bool = False  # a second window with stacks, shapes and FLOPs
     samples: bool = False  # stacks of all threads over the whole run, and steps far from typical
     nvtx: bool = False
     ranks: str = "auto"  # auto, all, or numbers: 0,3,7
@@ -72,7 +71,7 @@ class Settings:
 
 def with_names(settings: Settings) -> Settings:
     """The same for a window whose names and places count, and whose times do not."""
-    return replace(settings, stacks=True, shapes=True, modules=True, flops=True)
+    return replace(settings, stacks=True, shapes=True, flops=True)
 
 
 def from_environment(environ: Mapping[str, str]) -> Settings | None:

@@ -59,49 +59,90 @@ def diagnose(trace: Trace) -> Diagnosis:
     said = engine.diagnose(trace)
     known = {o.id for o in said.outcomes if o.answer in ("found", "covered")}
     added: list[Ranked] = []
-    for of in diagnosed_kinds(trace):
-        for one in _of_the_mean(trace, of):
-            kept = [change for r in (*said.found, *added) for change in r.finding.changes]
-            told = 2 * covered_ratio(trace, kept, one.finding.changes) >= 1
-            if one.id not in known and not told:
-                added.append(one)
-                known.add(one.id)
+    for cause in _causes(trace, known):
+        kept = [change for r in (*said.found, *added) for change in r.finding.changes]
+        told = 2 * covered_ratio(trace, kept, cause[0].finding.changes) >= 1
+        one = _of_the_mean(trace, cause)
+        if one is not None and not told and one.id not in known:
+            added.append(one)
+            known.add(one.id)
     if not added:
         return said
     found = sorted((*said.found, *added), key=lambda r: (len(r.given), -r.saving_ns, r.id))
     return replace(said, found=tuple(found), outcomes=tuple(_outcomes(said.outcomes, added)))
 
 
-def _of_the_mean(trace: Trace, of: DiagnosedKind) -> Iterator[Ranked]:
-    """The kind's findings about time, with what each gives the mean step; material ones alone."""
-    base_ns = step_base_ns(trace)
+@dataclass(frozen=True, eq=False)
+class _InKind:
+    """A finding in the steps of one kind, and what it takes of the mean step."""
+
+    of: DiagnosedKind
+    id: str
+    finding: Found
+    saving_ns: tuple[int, int]
+
+
+def _causes(trace: Trace, known: set[str]) -> list[list[_InKind]]:
+    """What was found in some kinds alone, one list for each cause: the kind that it costs most
+    first. The same rule at the same place is the same cause."""
+    causes: dict[tuple[str, object], list[_InKind]] = {}
+    for of in diagnosed_kinds(trace):
+        for one in _timed(of):
+            place = one.finding.location
+            at = None if place is None else (place.file, place.function)
+            if one.id not in known:
+                causes.setdefault((one.id, at), []).append(one)
+    for cause in causes.values():
+        cause.sort(key=lambda one: -sum(one.saving_ns))
+    return list(causes.values())
+
+
+def _timed(of: DiagnosedKind) -> Iterator[_InKind]:
+    """The kind's findings about time, with what each gives the mean step."""
     for one in of.diagnosis.found:
         timed = one.predicted is not None and rules()[one.id].rule.about is About.TIME
-        if one.given or not timed or rules()[one.id].rule.residual or base_ns is None:
+        if one.given or not timed or rules()[one.id].rule.residual:
             continue
         assert one.predicted is not None
         low, high = (
             round(of.ratio * (one.predicted.base_ns - end)) for end in one.predicted.range_ns[::-1]
         )
-        after = saved_mean(trace, (low, high), round(base_ns - high))
-        if after is None or low < MATERIAL_STEP_RATIO * base_ns:
-            continue
-        yield Ranked(one.id, _told_of(of, one.finding, (low, high)), after, after.saving_ns)
+        yield _InKind(of, one.id, one.finding, (low, high))
 
 
-def _told_of(of: DiagnosedKind, finding: Found, saving_ns: tuple[int, int]) -> Found:
+def _of_the_mean(trace: Trace, cause: list[_InKind]) -> Ranked | None:
+    """What a cause gives in all kinds that have it together, if that is material."""
+    base_ns = step_base_ns(trace)
+    low, high = (sum(one.saving_ns[end] for one in cause) for end in (0, 1))
+    if base_ns is None or low < MATERIAL_STEP_RATIO * base_ns:
+        return None
+    after = saved_mean(trace, (low, high), round(base_ns - high))
+    if after is None:
+        return None
+    return Ranked(cause[0].id, _told_of(cause, (low, high)), after, after.saving_ns)
+
+
+def _told_of(cause: list[_InKind], saving_ns: tuple[int, int]) -> Found:
     """The finding as one about the mean step, that says which steps it is about."""
-    cost_ns = finding.cost_ns_per_step
-    long = duration(rounded_mean(of.kind.total_ns, len(of.kind.steps)))
-    which = f"{long} {of.kind.label}" if of.kind.label else long
+    first = cause[0].finding
+    costs = [(one.of.ratio, one.finding.cost_ns_per_step) for one in cause]
+    which = " and ".join(_steps_of(one.of.kind) for one in cause)
     said: Found = msgspec.structs.replace(
-        finding,
-        summary=f"In the steps of {which}: {finding.summary[:1].lower()}{finding.summary[1:]}",
-        cost_ns_per_step=None if cost_ns is None else round(of.ratio * cost_ns),
+        first,
+        summary=f"In the steps of {which}: {first.summary[:1].lower()}{first.summary[1:]}",
+        cost_ns_per_step=round(sum(ratio * cost for ratio, cost in costs if cost is not None))
+        if any(cost is not None for _, cost in costs)
+        else None,
         saving_ns_per_step=saving_ns,
-        confidence="medium" if finding.confidence == "high" else finding.confidence,
+        changes=tuple(change for one in cause for change in one.finding.changes),
+        confidence="medium" if first.confidence == "high" else first.confidence,
     )
     return said
+
+
+def _steps_of(kind: StepKind) -> str:
+    long = duration(rounded_mean(kind.total_ns, len(kind.steps)))
+    return f"{long} {kind.label}" if kind.label else long
 
 
 def _outcomes(outcomes: tuple[Outcome, ...], added: list[Ranked]) -> Iterator[Outcome]:

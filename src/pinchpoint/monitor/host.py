@@ -1,5 +1,6 @@
 """The host side: cores, memory, disk and the pressure on them."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +54,7 @@ class HostSource:
         self._root_pid = root_pid
         self._run_cpu_by_pid: dict[int, float] = {}
         self._tree: list[psutil.Process] = []
-        self._pids_seen: set[int] = set()
+        self._pids_seen = {os.getpid()}
         self._tree_at_s = float("-inf")
         self._last = self._totals([])
 
@@ -81,7 +82,8 @@ class HostSource:
     def run_pids(self) -> set[int]:
         """Every process that the run has had so far, the newest ones included.
 
-        The driver still lists a process for a moment after it has ended.
+        The driver still lists a process for a moment after it has ended. Until it is told what to
+        follow, the run is this process: with none at all, everybody would be another.
         """
         if self._root_pid is not None:
             self._look_at_tree(time.monotonic())

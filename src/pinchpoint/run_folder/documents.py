@@ -143,6 +143,13 @@ class LoaderNote(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: Ns = 0  # all of them together
 
 
+class BranchesNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition of which ``jax.vmap`` made a choice among the results of its branches."""
+
+    place: tuple[str, Count, str] = ("", 0, "")  # file, line, function
+    lines: tuple[tuple[str, Count], ...] = ()  # of what is in its branches
+
+
 class MemoryPeaks(msgspec.Struct, frozen=True, kw_only=True):
     """The most memory that a process held."""
 
@@ -200,6 +207,7 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     cores_allowed: Count | None = None
     cpu_nodes: tuple[Signed, ...] | None = None
     placement: Placement | None = None  # None: one node, or not known
+    both_branches: tuple[BranchesNote, ...] = ()
     line_tracer: str | None = None  # what every line of the step's thread was reported to
     python: str | None = None
     gc_collections: tuple[Bytes, ...] = ()

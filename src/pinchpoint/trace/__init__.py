@@ -17,6 +17,7 @@ from pinchpoint.trace.snapshot import (
 from pinchpoint.trace.table import Table, empty_table, once_per_table, table
 from pinchpoint.trace.tables import TABLES, Column
 from pinchpoint.trace.trace import (
+    BothBranches,
     Device,
     DeviceSetting,
     ExpertNote,
@@ -38,6 +39,7 @@ __all__ = [
     "AllocatorAction",
     "ApiKind",
     "BlockState",
+    "BothBranches",
     "Column",
     "Device",
     "DeviceKind",

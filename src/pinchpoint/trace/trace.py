@@ -63,6 +63,14 @@ class NodeShares:
 
 
 @dataclass(frozen=True)
+class BothBranches:
+    """A condition of which ``jax.vmap`` made a choice: all of its branches are computed."""
+
+    place: tuple[str, int, str]  # file, line, function
+    lines: tuple[str, ...]  # file:line of what is in the branches
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """What a run folder knows besides the trace. None: not recorded."""
 
@@ -80,6 +88,7 @@ class RunFacts:
     torch_threads: int | None = None  # of one operator, in the process itself
     onednn: bool | None = None  # torch.backends.mkldnn.enabled
     cpu_features: tuple[str, ...] | None = None  # of those that change how fast products are
+    both_branches: tuple[BothBranches, ...] = ()
     line_tracer: str | None = None  # a debugger, coverage tool or function told of every line
     page_faults_per_step: float | None = None  # of the process, outside of recordings
     kernel_ns_per_step: float | None = None  # time of its threads in the kernel, the same steps

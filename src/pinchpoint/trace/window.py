@@ -16,10 +16,16 @@ _IN_TIME = ("api_calls", "steps", "counters", "allocations", "flows", "compiled_
 
 
 class Part(NamedTuple):
-    """A span of a recording's time, since its first event; None: to its end."""
+    """A span of a recording's time, since its first event; None: to its end.
+
+    Or the step of a number: a reader that keeps a part finds out when it ran (``since_ns``: of the
+    file's own clock), or keeps all.
+    """
 
     from_ns: int
     to_ns: int | None
+    since_ns: int | None = None
+    step: int | None = None
 
 
 class _Cut(NamedTuple):

@@ -3,6 +3,7 @@
 import pytest
 
 from pinchpoint.analysis.costs import OperatorCall, cost_of
+from pinchpoint.analysis.costs.convolution import of_few_channels
 from pinchpoint.analysis.costs.pointwise import result_elements
 
 BF16, F32, LONG = "c10::BFloat16", "float", "long int"
@@ -55,6 +56,10 @@ def test_intensity_of_elementwise_work_and_reductions():
         ("aten::embedding_dense_backward", [(8, 16, 4), (8, 16)], [F32, LONG], 512,
          3 * 512 * 4 + 128 * 8),
         ("aten::kthvalue", [(1000,)], [F32], 1000, 4000),
+        ("aten::topk", [(2, 10_000)], [BF16], 20_000, 3 * 40_000),  # two digits, and gathered
+        ("aten::sort", [(100, 1000)], [F32], 100_000, 100_000 * (4 + 4 + 8)),  # in a block
+        ("aten::sort", [(100_000,)], [F32], 100_000, 100_000 * (4 + 4 * 2 * (4 + 8))),
+        ("aten::_unique2", [(100_000,)], [LONG], 100_000, 100_000 * 8 * (1 + 8 * 2 + 1)),
         ("aten::searchsorted", [(10,), (1000,)], [F32, F32], 1000, 4040 + 8000),
         ("aten::glu", [(10, 20)], [F32], 200, 1200),
         ("aten::mse_loss_backward", [(), (100,), (100,)], [F32] * 3, 100, 4 * 300),
@@ -70,6 +75,34 @@ def test_intensity_of_elementwise_work_and_reductions():
 def test_memory_bound_work(name, shapes, dtypes, flops, size):
     found = cost(name, shapes, dtypes)
     assert (found.flops, found.bytes, found.matrix) == (flops, size, False)
+
+
+def test_the_dimension_that_is_sorted_says_how_long_a_row_is():
+    by_column = cost("aten::sort", [(8192, 2), (), ()], [F32], ["", "0", "False"])
+    assert by_column.bytes == 16_384 * (4 + 4 * 2 * 12)
+    stable = cost("aten::sort", [(8192, 2), (), (), ()], [F32], ["", "True", "1", "False"])
+    assert stable.bytes == 16_384 * 16
+
+
+def test_more_samples_than_weights_search_for_a_time_that_nobody_knows():
+    assert cost("aten::multinomial", [(8, 100), ()], [F32], ["", "1"]).bytes == 3200 + 8 * 8
+    assert cost("aten::multinomial", [(100,), ()], [F32], ["", "1000"]) is None
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "few"),
+    [
+        ((8, 3, 224, 224), (64, 3, 7, 7), True),
+        ((8, 64, 224, 224), (3, 64, 3, 3), True),
+        ((8, 64, 56, 56), (64, 64, 3, 3), False),
+        ((8, 3, 224, 224), (64, 3, 1, 1), False),  # a product
+        ((8, 64, 56, 56), (64, 1, 3, 3), False),  # depthwise
+    ],
+)
+def test_windows_over_few_channels_do_not_fill_matrix_units(x, weight, few):
+    assert of_few_channels(OperatorCall("aten::cudnn_convolution", (x, weight))) is few
+    grad = (x[0], weight[0], *x[2:])
+    assert of_few_channels(OperatorCall("aten::convolution_backward", (grad, x, weight))) is few
 
 
 def test_sums_keep_the_dimensions_that_are_not_summed():

@@ -1,11 +1,14 @@
 """Fixes whose remaining work can be added up in one's head; microseconds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pinchpoint.analysis.limits.roofs import with_ceilings
 from pinchpoint.analysis.replay import (
     DropDeviceOps,
+    GraphLaunches,
     MergeDeviceOps,
     MoveToOwnStream,
     RemoveHostTime,
@@ -17,7 +20,7 @@ from pinchpoint.analysis.replay.merging import KERNEL_START_NS
 from pinchpoint.analysis.replay.predict import after_saving, what_if
 from pinchpoint.hardware import find_spec
 from pinchpoint.hardware.ceilings import Ceilings, Measurement
-from pinchpoint.trace import Device, MemoryKind
+from pinchpoint.trace import Device, MemoryKind, RunFacts
 from program import Program
 
 STEPS = 6
@@ -55,8 +58,36 @@ def test_nothing_on_the_host_makes_a_step_shorter_than_its_device_work():
     found = what_if(trace, [RemoveHostTime(np.array([0]), np.array([10**12]))])
     assert found.bound_ns == 1_500_000
     assert found.range_ns[0] >= found.bound_ns
+    assert found.step_ns >= 1_500_000
     assert found.step_ns == pytest.approx(1_500_000, rel=0.02)
     assert found.raw_ns == pytest.approx(found.step_ns, rel=0.02)
+
+
+def test_streams_that_take_turns_do_not_run_at_once_for_being_launched_earlier():
+    p = Program()
+    for _ in p.steps(STEPS):
+        for i in range(20):
+            p.busy(90)
+            p.kernel("cell", 20, stream=7 + i % 2)
+    trace = p.trace()
+    found = what_if(trace, [GraphLaunches(rows(trace, "device_ops", "cell"))])
+    assert found.step_ns == pytest.approx(20 * 20_000, rel=0.02)
+    assert found.range_ns[0] >= 0.97 * 20 * 20_000
+
+
+def test_a_step_that_was_timed_is_not_shorter_than_the_device_works():
+    """Recording made a wait of 200 µs one of 500; the device works 1,500 µs of a step anyhow."""
+    p = Program()
+    for _ in p.steps(STEPS):
+        p.kernel("work", 1_500)
+        p.sync()
+        p.host("train.py(7): log", 500)
+    timed = RunFacts(unprofiled_step_ns=(1_700_000,) * 20)
+    trace = replace(p.trace(), run=timed)
+    found = what_if(trace, [RemoveHostTime(np.array([0]), np.array([10**12]))])
+    assert found.base_ns == 1_700_000
+    assert found.step_ns == pytest.approx(1_500_000, rel=0.01)
+    assert found.step_ns >= 1_500_000
 
 
 def test_a_product_that_nothing_else_computes_is_not_dropped():
@@ -200,7 +231,8 @@ def test_launches_of_work_that_stays_take_host_time():
     trace = p.trace()
     forward = rows(trace, "host_ops", "model.py(2): forward")
     found = what_if(trace, [ScaleHostSpans(forward, 0.0)])
-    assert found.raw_ns == found.step_ns == pytest.approx(100 * 2_000, rel=0.01)
+    assert found.step_ns == pytest.approx(100 * 2_000, rel=0.01)
+    assert found.raw_ns == pytest.approx(found.step_ns, abs=1)
 
 
 def served(*, blocks, us=100, shapes=None, device=H100):

@@ -3,10 +3,12 @@
 import pytest
 
 from kineto_documents import SCANNERS, document, launched, op, step, written
+from pinchpoint.cli.recordings._window import Window
 from pinchpoint.errors import OutOfMemory
 from pinchpoint.importers import kineto
 from pinchpoint.importers.files import memory
-from pinchpoint.importers.kineto.reading import scan, scanner
+from pinchpoint.importers.kineto.reading import marks, scan, scanner
+from pinchpoint.importers.kineto.reading.marks import part_of_step
 from pinchpoint.trace.window import Part, window
 
 STEPS, SECOND_US, SECOND_NS = 240, 1_000_000, 1_000_000_000
@@ -58,6 +60,35 @@ def test_a_part_is_what_it_is_of_the_whole(tmp_path, reader, part):
     assert [row[0] for row in said(mine)[0]] == list(range(part.from_ns, until, SECOND_NS))
     assert mine.device_ops.known("api_call").all()
     assert facts(some) == facts(whole)
+
+
+@pytest.mark.parametrize("reader", SCANNERS)
+def test_a_step_is_found_by_its_markers_before_all_is_read(tmp_path, monkeypatch, reader):
+    monkeypatch.setattr(marks, "_BLOCK_BYTES", 4096)  # some markers lie across two blocks
+    path = written(tmp_path, document(*steps()))
+    whole = kineto.read(path, scanner=reader)
+    for number in (0, 40, STEPS - 1):
+        some = kineto.read(path, scanner=reader, part=Part(0, None, step=number))
+        assert len(some.device_ops) < len(whole.device_ops) / 4
+        assert facts(some) == facts(whole)
+        mine = Window(step=number).cut(some)
+        assert said(mine) == said(Window(step=number).cut(whole))
+        assert said(mine)[0] == [(number * SECOND_NS, f"ProfilerStep#{number}")]
+
+
+def test_each_marker_of_a_file_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(marks, "_BLOCK_BYTES", 4096)
+    path = written(tmp_path, document(*steps(100)))
+    for number in range(100):
+        begin = (BEGIN_US + number * SECOND_US) * 1000
+        assert part_of_step(path, number) == Part(0, SECOND_NS - 10_000, since_ns=begin)
+    assert part_of_step(path, 100) is None
+
+
+def test_without_the_marker_all_is_read(tmp_path):
+    path = written(tmp_path, document(*steps()))
+    whole = kineto.read(path, part=Part(0, None, step=1000))
+    assert (len(whole.device_ops), whole.source.first_ns) == (STEPS, None)
 
 
 def test_small_files_are_kept_whole(tmp_path):

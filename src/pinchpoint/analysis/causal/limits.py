@@ -14,6 +14,7 @@ from pinchpoint.analysis.causal.kernel_bytes import bytes_by_grid
 from pinchpoint.analysis.causal.needed import needed, takes_narrow_rows
 from pinchpoint.analysis.causal.transfers import transfer_ns
 from pinchpoint.analysis.costs import Cost
+from pinchpoint.analysis.costs.convolution import of_few_channels
 from pinchpoint.analysis.costs.products import dense_mask
 from pinchpoint.analysis.device.compiled import counted
 from pinchpoint.analysis.device.kernel_precision import Precision, precision_of_device_ops
@@ -34,6 +35,12 @@ MEMORY_REACHED = 0.88
 # Rows at random places: an H200 took 2 million rows of 256 bytes at 1.7 TB/s, 0.35 of its peak.
 RANDOM_ROWS_REACHED = 0.35  # of rows narrower than a line no rate is known
 _BY_ROW = regex(r"aten::(_?index|gather|scatter|embedding|take|put_)")
+# Passes of a radix sort write to 256 places at once. An H200 took 128 million keys of 8 bytes at
+# 0.46 of its peak a pass, 43 million of 4 bytes with places of 8 at 0.59; counting and gathering
+# what is equal went at 0.49. An A100 is said to reach 0.6 (Onesweep, arXiv 2206.01784: 29.4
+# billion keys of 4 bytes a second).
+SORT_REACHED = 0.5
+_BY_SORT = regex(r"aten::(sort|argsort|msort|mode|_unique|unique_consecutive)")
 PRODUCTS_REACHED = 0.7  # the least of those
 # Fused attention: 0.28 at 1024 tokens (H100, cuDNN), a tenth at prompts of a few hundred.
 ATTENTION_REACHED = 0.1
@@ -44,7 +51,11 @@ KERNEL_START_NS = 10_000
 # Elements that different threads add to one array: half an add a clock and multiprocessor. An H200
 # added 128 million floats spread over 200 000 rows in 0.95 ms (index_add_), 0.52 a clock and each.
 ADDS_PER_CLOCK = 0.5
-_ADDING = ("index_add", "scatter_add", "index_put", "scatter_reduce")
+_ADDING = ("index_add", "scatter_add", "index_put", "scatter_reduce", "bincount", "histc")
+# Elements out of which some are selected: each place depends on how many come before. An H200 went
+# through 71 million truth values in 0.133 ms (nonzero), 2.06 a clock and multiprocessor.
+SELECTED_PER_CLOCK = 2.0
+_SELECTING = ("nonzero", "masked_select")
 MANY_LAUNCHES = 16  # of one operator call: kernels of several passes launch up to a dozen
 _ATTENTION = "attention"
 
@@ -163,13 +174,17 @@ def _times(
 ) -> Floats:
     """Limit in ns by kind of peak and call; the last call stands for none."""
     stream, rows = _bytes_per_s(known), _bytes_per_s(known, RANDOM_ROWS_REACHED)
+    sorting = _bytes_per_s(known, SORT_REACHED)
     out = np.full((len(kinds.peaks), len(calls) + 1), np.nan)
     for at, (cost, of) in enumerate(zip(costs, calls, strict=True)):
         if cost is None or (cost.bytes is None and not cost.matrix):
             continue
         if dense_mask(of.call) is not None:  # what it hides need not be computed, and is not known
             continue
-        moving = (cost.bytes or 0) / (rows if _BY_ROW.match(of.call.name) else stream) * 1e9
+        if of_few_channels(of.call):  # how near the matrix units' rate one can come is not known
+            continue
+        by_row, by_sort = (bool(names.match(of.call.name)) for names in (_BY_ROW, _BY_SORT))
+        moving = (cost.bytes or 0) / (rows if by_row else sorting if by_sort else stream) * 1e9
         in_turn = cost.in_turn * KERNEL_START_NS
         for kind, peak in enumerate(kinds.peaks):
             if not of.call.dtypes and not kinds.of_words[kind]:
@@ -189,7 +204,9 @@ def _limit(cost: Cost, name: str, moving_ns: float, peak: str | None, known: Roo
     if not cost.flops:
         return moving_ns
     if any(word in name for word in _ADDING):
-        return max(moving_ns, _adding_ns(cost.flops, known))
+        return max(moving_ns, _by_clock_ns(cost.flops, ADDS_PER_CLOCK, known))
+    if any(word in name for word in _SELECTING):
+        return max(moving_ns, _by_clock_ns(cost.flops, SELECTED_PER_CLOCK, known))
     if cost.matrix:
         roof = _of_products(peak, known)
         reached = ATTENTION_REACHED if _ATTENTION in name else PRODUCTS_REACHED
@@ -225,11 +242,11 @@ def _of_programs(trace: Trace, known: Roofs, kinds: _Kinds) -> tuple[Floats, Flo
     return np.where(told, limit, np.nan), size
 
 
-def _adding_ns(elements: int, known: Roofs) -> float:
+def _by_clock_ns(elements: int, per_clock: float, known: Roofs) -> float:
     spec = known.spec
     if spec is None or not spec.multiprocessors or not spec.clock_hz:
         return 0.0
-    return elements / (ADDS_PER_CLOCK * spec.multiprocessors * spec.clock_hz) * 1e9
+    return elements / (per_clock * spec.multiprocessors * spec.clock_hz) * 1e9
 
 
 def _rate(roof: Roof, reached: float) -> float:

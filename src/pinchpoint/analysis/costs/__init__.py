@@ -1,8 +1,8 @@
 """What operators must cost, from their names, shapes and types.
 
-``cost_of`` knows products, convolutions, attention, norms, elementwise work, lookups, losses and
-optimizers of PyTorch, and the memory traffic of compiled kernels. FLOPs of products, convolutions
-and attention agree with ``torch.utils.flop_counter`` where that ignores no mask.
+``cost_of`` knows products, convolutions, attention, norms, elementwise work, lookups, sorts, losses
+and optimizers of PyTorch, and the memory traffic of compiled kernels. FLOPs of products,
+convolutions and attention agree with ``torch.utils.flop_counter`` where that ignores no mask.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from pinchpoint.analysis.costs import (
     products,
     recurrent,
     serving,
+    sorting,
 )
 from pinchpoint.analysis.costs.call import Cost, OperatorCall, once_per_call
 
@@ -103,7 +104,7 @@ _MODELS |= dict.fromkeys(
     pointwise.reduction,
 )  # fmt: skip
 _MODELS |= dict.fromkeys(
-    (f"aten::{name}" for name in ("cumsum", "cumprod", "sort", "topk", "nonzero")), pointwise.scan
+    (f"aten::{name}" for name in ("cumsum", "cumprod", "nonzero")), pointwise.scan
 )
 _MODELS |= dict.fromkeys(
     (
@@ -122,6 +123,7 @@ _MODELS |= dict.fromkeys(
     pointwise.pooling_backward,
 )
 _MODELS |= moving.MOVING
+_MODELS |= sorting.SORTING
 _MODELS |= {
     f"aten::{name}{ending}": pointwise.elementwise
     for name in pointwise.ELEMENTWISE

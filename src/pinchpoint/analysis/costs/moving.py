@@ -79,6 +79,15 @@ def _distances_backward(call: OperatorCall) -> Cost | None:
     return Cost(4 * elements(grad) * a[-1], moved)
 
 
+def _drawn(call: OperatorCall) -> Cost | None:
+    """``multinomial(weights, samples)``: as many samples as weights, or fewer; how long more of
+    them have to search is not known."""
+    weights, samples = call.shape(0), call.integers(1)
+    if weights is None or samples is None or samples[0] > weights[-1]:
+        return None
+    return _read(call, _INDEX_BYTES * samples[0] * call.size(0) // max(weights[-1], 1))
+
+
 def _nothing(call: OperatorCall) -> Cost:
     """A check of a value: one kernel."""
     return Cost(0, sum(map(call.bytes, call.tensors())))
@@ -91,8 +100,8 @@ def _named(model: Model, *names: str) -> dict[str, Model]:
 MOVING: Mapping[str, Model] = (
     _named(
         _read,
-        "median", "nanmedian", "kthvalue", "mode", "histc", "bincount", "multinomial",
-        "isin", "masked_select", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div",
+        "histc", "bincount", "isin", "masked_select", "mse_loss", "l1_loss", "smooth_l1_loss",
+        "huber_loss", "kl_div",
         "binary_cross_entropy", "binary_cross_entropy_with_logits", "soft_margin_loss",
         "upsample_nearest1d_backward", "upsample_nearest2d_backward", "upsample_linear1d_backward",
         "upsample_nearest3d_backward", "upsample_bilinear2d_backward",
@@ -102,7 +111,7 @@ MOVING: Mapping[str, Model] = (
     )
     | _named(
         _and_written(0),
-        "_unique2", "unique_consecutive", "unique_dim", "reflection_pad1d", "reflection_pad2d",
+        "unique_consecutive", "reflection_pad1d", "reflection_pad2d",
         "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d",
         "_transform_bias_rescale_qkv", "_weight_norm_interface", "_weight_norm_interface_backward",
         "channel_shuffle", "native_channel_shuffle", "pixel_shuffle", "pixel_unshuffle",
@@ -123,5 +132,6 @@ MOVING: Mapping[str, Model] = (
     | _named(_bag_backward, "_embedding_bag_dense_backward", "_embedding_bag_backward")
     | _named(_distances, "_cdist_forward")
     | _named(_distances_backward, "_cdist_backward")
+    | _named(_drawn, "multinomial")
     | _named(_nothing, "_assert_async")
 )  # fmt: skip

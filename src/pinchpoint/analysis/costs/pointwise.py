@@ -136,7 +136,7 @@ def _broadcast(call: OperatorCall, tensors: list[int]) -> int:
 
 
 def scan(call: OperatorCall) -> Cost | None:
-    """``cumsum`` and its kin, ``sort``, ``topk``: at least once through input and output."""
+    """``cumsum`` and its kin: at least once through input and output."""
     x = call.shape(0)
     return None if x is None else Cost(elements(x), 2 * call.bytes(0))
 

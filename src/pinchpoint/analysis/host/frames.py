@@ -123,7 +123,8 @@ def in_standard_library(file: str) -> bool:
     return at_home or top in _STANDARD
 
 
-_RECORDER = regex(r"(?:^|/)pinchpoint/(?:inside|capture)/")  # what runs in the user's program
+# What runs in the user's program; JAX writes names of files alone.
+_RECORDER = regex(r"(?:^|/)pinchpoint/(?:inside|capture)/|^quiet_watch\.py\(\d+\)")
 
 
 def is_recorder(name: str) -> bool:

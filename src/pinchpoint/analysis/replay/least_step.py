@@ -7,7 +7,13 @@ Two floors, both worked out from what the changes name and not from how replay a
   batches of a loader that come when they came. A prediction is never below it.
 - What no doubt about hosts and clocks can take away: the device work that remains in each stream,
   each kernel as fast as its fastest recorded one, and a share of the host work that remains on the
-  thread of the steps. No stated range begins below it.
+  thread of the steps. No stated range begins below it. Where the changes leave all device work as
+  it is, that is the work of the recorded step that had least of it, at a little higher clocks.
+
+And one for what is said in the middle: a step that was timed without the profiler is shorter than
+the replayed one by host time, for recording takes no part in the device's work. So the device work
+that the replayed step has, and what lies between operations of a stream that are queued, is counted
+as it was recorded, and not in proportion.
 """
 
 from collections.abc import Sequence
@@ -17,9 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import own_work
-from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS, work_between_operators
+from pinchpoint.analysis.replay.apply import (
+    GRAPH_BUBBLE_NS,
+    LEAST_LAUNCH_NS,
+    work_between_operators,
+)
 from pinchpoint.analysis.replay.blocking import MAIN_LANE, NO_DEPENDENCY
 from pinchpoint.analysis.replay.changes import (
+    AddHostTime,
     Change,
     DropDeviceOps,
     DropSyncs,
@@ -40,10 +51,11 @@ from pinchpoint.analysis.replay.least_durations import (
     sustained_ns,
 )
 from pinchpoint.analysis.replay.merging import merged_ratio
-from pinchpoint.analysis.replay.streams import device_ids, stream_ids
+from pinchpoint.analysis.replay.ranges import AS_IT_IS
+from pinchpoint.analysis.replay.streams import OTHER_STREAM_WAIT_NS, device_ids, stream_ids
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten
 
 Floats = NDArray[np.float64]
@@ -180,6 +192,7 @@ class _InSteps:
     stream: NDArray[np.intp]
     inside_ns: Ints
     count: int  # of steps
+    work_ns: Ints  # of each step: the time in which the device works
 
 
 def sure_ns(trace: Trace, before: Graph, changes: Sequence[Change], *, every_step: bool) -> float:
@@ -190,8 +203,41 @@ def sure_ns(trace: Trace, before: Graph, changes: Sequence[Change], *, every_ste
     return max(device_ns(trace, changes, every_step=every_step), host)
 
 
+# Changes after which the device does what it did, one operation after the other in each stream.
+_OF_HOST = (AddHostTime, DropSyncs, GraphLaunches, ReduceLaunches, RemoveHostTime, ScaleHostSpans)
+
+
+def queued_ns(trace: Trace, graph: Graph, counted: Mask) -> float:
+    """What the busiest stream of a step takes at least, its operations queued one behind the other:
+    the mean over the counted steps of a graph, or over all if less, for a step may launch what
+    another one waits for. Of a collective, what it takes without waiting."""
+    bubble = np.minimum(graph.op_bubble_ns, OTHER_STREAM_WAIT_NS)  # a longer one waits for others
+    took = (graph.op_duration_ns + bubble).astype(np.float64)
+    if not len(took):
+        return 0.0
+    shared = _between_ranks(trace)[graph.op_rows]
+    took[shared] = np.minimum(graph.op_duration_ns, best_ns(trace)[graph.op_rows])[shared]
+    streams, step = int(graph.op_stream.max()) + 1, graph.node_step[graph.op_node]
+    by_step = np.bincount(step * streams + graph.op_stream, took, graph.steps * streams)
+    by_step = by_step.reshape(graph.steps, streams)
+    whole = float(by_step.sum(axis=0).max()) / graph.steps
+    return min(whole, float(by_step[counted].max(axis=1).mean()))
+
+
+def kept_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = False) -> float:
+    """Device work of a step, in the mean, if the changes leave all of it as it is; else 0."""
+    work = (_every_step if every_step else _typical_steps)(trace).work_ns
+    return float(work.mean()) if len(work) and _leave_the_device(changes) else 0.0
+
+
+def _leave_the_device(changes: Sequence[Change]) -> bool:
+    return all(isinstance(change, _OF_HOST) for change in changes)
+
+
 def device_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = False) -> float:
-    """Device work a step that the changes leave, in the stream that has most of it."""
+    """The least device work a step that the changes leave: in the stream that has most of it, and
+    all of the recorded step that had least, if they leave it as it is; clocks of another run may be
+    a little higher."""
     steps_of = (_every_step if every_step else _typical_steps)(trace)
     if not len(steps_of.inside_ns) or not steps_of.count:
         return 0.0
@@ -200,7 +246,11 @@ def device_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = Fal
     for change in changes:
         if isinstance(change, MoveToOwnStream):
             stream[change.device_ops] = stream.max() + 1
-    return float(np.bincount(stream, left).max()) / steps_of.count
+    busiest = float(np.bincount(stream, left).max()) / steps_of.count
+    whole = changes and _leave_the_device(changes)
+    if not whole:
+        return busiest
+    return max(busiest, (1 - AS_IT_IS.device) * float(steps_of.work_ns.min()))
 
 
 def at_power_limit_ns(
@@ -241,7 +291,8 @@ def _every_step(trace: Trace) -> _InSteps:
 def _in_steps(trace: Trace, chosen: Mask) -> _InSteps:
     ops, found = trace.device_ops, steps(trace)
     if ops is None or not len(ops):
-        return _InSteps(np.zeros(0, np.intp), np.zeros(0, np.int64), 0)
+        nothing = np.zeros(0, np.int64)
+        return _InSteps(np.zeros(0, np.intp), nothing, 0, nothing)
     stream, start, end = stream_ids(ops), ops["start_ns"].astype(np.int64), ops.end_ns
     order = np.lexsort((start, stream))
     # Shifted by stream, one running maximum serves all of them.
@@ -254,4 +305,36 @@ def _in_steps(trace: Trace, chosen: Mask) -> _InSteps:
     inside = covered_before(windows, end) - covered_before(windows, begun)
     mine = np.zeros(len(ops), np.bool_)
     mine[own_work(trace)] = True
-    return _InSteps(stream, np.where(mine, inside, 0), int(chosen.sum()))
+    work = _work_ns(trace, mine, found.start_ns[chosen], found.end_ns[chosen])
+    return _InSteps(stream, np.where(mine, inside, 0), int(chosen.sum()), work)
+
+
+def _work_ns(trace: Trace, mine: Mask, start_ns: Ints, end_ns: Ints) -> Ints:
+    """Time of each step in which a device computes, on any stream, or in which a stream copies.
+
+    What one stream runs after the other had to wait for it, or would slow it down; copies need not
+    wait for kernels. Where the device is idle between two operations, the start of the second is
+    part of its work, as long as a graph leaves it. Collectives also wait for other ranks.
+    """
+    ops = trace.device_ops
+    assert ops is not None
+    copies = ops["kind"] == DeviceKind.COPY
+    shared = _between_ranks(trace)
+    lane = np.where(copies, stream_ids(ops), -1 - ops["device"].astype(np.int64))
+    most = np.zeros(len(start_ns), np.int64)
+    for one in np.unique(lane[mine & ~shared]).tolist():
+        of = ops.take(np.flatnonzero(mine & ~shared & (lane == one)))
+        busy = flatten(of["start_ns"], of.end_ns)
+        before = np.concatenate((busy.start[:1], busy.end[:-1]))
+        begun = np.maximum(before, busy.start - GRAPH_BUBBLE_NS)
+        busy = flatten(begun, busy.end)
+        most = np.maximum(most, covered_before(busy, end_ns) - covered_before(busy, start_ns))
+    return most
+
+
+def _between_ranks(trace: Trace) -> Mask:
+    """Operations that wait for other ranks, too."""
+    ops = trace.device_ops
+    assert ops is not None
+    found: Mask = ops["kind"] == DeviceKind.COLLECTIVE
+    return found

@@ -16,6 +16,8 @@ from pinchpoint.analysis.replay.least_step import (
     at_power_limit_ns,
     device_ns,
     floored,
+    kept_ns,
+    queued_ns,
     sure_ns,
 )
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Made, made_of, range_ns
@@ -267,9 +269,10 @@ def what_if(
     """The step after ``changes``, without recording cost; None where the trace cannot be replayed.
 
     The prediction is the corrected step times the ratio of two replays, with and without the
-    changes, so that what replay does not model cancels out. ``every_step`` asks for the mean of
-    all steps in place of the typical one, for causes that show in some steps only. It is no shorter
-    than the work that the changes leave: :mod:`~pinchpoint.analysis.replay.least_step`.
+    changes, so that what replay does not model cancels out; but the device's work counts as it was
+    recorded. ``every_step`` asks for the mean of all steps in place of the typical one, for causes
+    that show in some steps only. It is no shorter than the work that the changes leave:
+    :mod:`~pinchpoint.analysis.replay.least_step`.
     """
     base, clean = replayable(trace), _clean(trace)
     if base is None or clean is None:
@@ -284,7 +287,12 @@ def what_if(
     before, after = known
     sure = min(sure_ns(trace, clean.graph, changes, every_step=every_step), before)
     warm = min(at_power_limit_ns(trace, changes, every_step=every_step), before)
-    after, raw_ns = max(after, sure, warm), max(unbound[1], warm)
+    counted = np.ones(graph.steps, np.bool_) if every_step else base.counted
+    kept = kept_ns(trace, changes, every_step=every_step)
+    after, raw_ns = (
+        max(step, warm, min(max(queued_ns(trace, of, counted), kept), before))
+        for step, of in ((max(after, sure), graph), (unbound[1], raw))
+    )
     uneven, saving = _uneven_ratio(trace), before - after
     made = made_of(after, graph, clean.graph, periods, uneven_ratio=uneven, saving_ns=saving)
     cost = _recording_ns(trace) * min(made.host_ns / max(before - made.device_ns, 1.0), 1.0)

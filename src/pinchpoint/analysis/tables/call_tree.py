@@ -9,7 +9,14 @@ import numpy as np
 
 from pinchpoint.analysis.host.ancestry import above, depths, nearest, outermost, parents
 from pinchpoint.analysis.host.attribution import backward_nodes, forward_rows, launched_ns
-from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, frames_for_readers, owners
+from pinchpoint.analysis.host.frames import (
+    Owner,
+    PythonFrame,
+    frame_of,
+    frames_for_readers,
+    owners,
+    recorder_rows,
+)
 from pinchpoint.analysis.steps.in_steps import NotRecorded
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Table, Trace, once_per_trace
@@ -59,7 +66,7 @@ def source_table(trace: Trace, rows: Mask | None = None) -> SourceTable | NotRec
         )
     charged = _charged_functions(trace, host)
     counted = owner != 0
-    kept = np.ones(len(host), np.bool_) if rows is None else rows
+    kept = ~recorder_rows(trace) & (True if rows is None else rows)
     forward, backward, lost = _device_times(trace, charged, kept)
     names = len(trace.names)
     outer = outermost(

@@ -1,12 +1,18 @@
 """Compiled programs and their operations (XLA's HLO): what each costs, and how fast it computes."""
 
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.host.ancestry import above, parents
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Rows
+from pinchpoint.trace.intervals import flatten
+from pinchpoint.trace.names import rows_named
 
 _NUMBERED = regex(r"[._]?\d+$")  # fusion.3, command_buffer_1
 
@@ -73,6 +79,62 @@ def compiled_modules(trace: Trace) -> tuple[CompiledModule, ...]:
         for name, ops in of.items()
     ]
     return tuple(sorted(found, key=lambda m: -m.total_ns))
+
+
+@dataclass(frozen=True)
+class CompiledPlace:
+    """Operations of compiled programs that come from one line, of a program on the CPU alone."""
+
+    source: str  # file:line
+    ops: tuple[str, ...]  # most time first
+    calls: float  # a step
+    ns_per_step: int  # of the time in which compiled programs compute, its part
+
+
+@once_per_trace
+def compiled_on_host(trace: Trace) -> tuple[CompiledPlace, ...]:
+    """Most time first; none where no line is known, there is a device, or no step.
+
+    Several threads work at a program, so a line has its share of the time in which any of them
+    does.
+    """
+    host, rows = trace.host_ops, trace.compiled_ops
+    if trace.devices or host is None or rows is None or not len(judged_steps(trace)):
+        return ()
+    at_line = {o.op: _line(o.source) for o in compiled_ops(trace)}
+    compiled = rows_named(trace, host, at_line.__contains__) & rows_in_steps(trace, host)
+    around = above(parents(host), compiled)
+    inside = np.zeros(len(host) + 1, np.int64)
+    np.add.at(inside, around[compiled], host["duration_ns"][compiled])
+    own = np.maximum(host["duration_ns"] - inside[:-1], 0)
+    at = np.flatnonzero(compiled)
+    works_ns = flatten(host["start_ns"][at], host.end_ns[at]).total
+    busy, whole = per_step(trace, works_ns), max(int(own[at].sum()), 1)
+    took: dict[str, Counter[str]] = {}
+    calls: Counter[str] = Counter()
+    for row in at.tolist():
+        name = trace.names[host["name"][row]]
+        if (line := at_line[name]) is not None:
+            took.setdefault(line, Counter())[name] += int(own[row])
+            calls[line] += 1
+    found = [
+        CompiledPlace(
+            line,
+            tuple(name for name, _ in ops.most_common()),
+            per_step(trace, calls[line]),
+            round(ops.total() / whole * busy),
+        )
+        for line, ops in took.items()
+    ]
+    return tuple(sorted(found, key=lambda place: -place.ns_per_step))
+
+
+_PLACE = regex(r"([^,\n]+:\d{1,7})(,|$)")
+
+
+def _line(source: str | None) -> str | None:
+    found = _PLACE.match(source or "")
+    return found[1] if found else None
 
 
 def _kind(op: str) -> str:

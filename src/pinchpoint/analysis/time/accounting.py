@@ -124,14 +124,21 @@ def _host_columns(trace: Trace, windows: Steps) -> dict[StepPart, Ints]:
     table = np.zeros((len(windows), max(GapKind) + 2 + max(Category)), np.int64)
     elsewhere = _on_other_threads(trace, windows.thread, did, kind)
     np.add.at(table, (did.asked, code), did.end_ns - did.start_ns - elsewhere)
-    columns = {_ELSEWHERE: np.zeros(len(windows), np.int64)}
-    np.add.at(columns[_ELSEWHERE], did.asked, elsewhere)
+    columns = {(there := _elsewhere(trace)): np.zeros(len(windows), np.int64)}
+    np.add.at(columns[there], did.asked, elsewhere)
     for position in np.flatnonzero(table.any(axis=0)).tolist():
         columns[_host_part(position)] = table[:, position]
     return columns
 
 
-_ELSEWHERE = StepPart("host-elsewhere", "operators on other threads", "host")
+def _elsewhere(trace: Trace) -> StepPart:
+    compiled = trace.compiled_ops is not None and len(trace.compiled_ops)
+    what = (
+        "compiled programs, on threads of their own" if compiled else "operators on other threads"
+    )
+    return StepPart("host-elsewhere", what, "host")
+
+
 _SAY_NOTHING = (GapKind.PYTHON, GapKind.WAIT, GapKind.UNRECORDED)
 
 

@@ -82,14 +82,15 @@ def _on_device(device: Mapping[str, Any]) -> dict[str, Any]:
         "device": device["device"],
         "most_processes": _of(device, "other_process_count", "max"),
         "mean_processes": _of(device, "other_process_count", "mean"),
-        "mean_own_processes": _own(device),
+        "together": _together(device),
         "most_memory_bytes": _of(device, "other_memory_bytes", "max"),
     }
 
 
-def _own(device: Mapping[str, Any]) -> float | None:
-    every, others = (_of(device, f"{who}process_count", "mean") for who in ("", "other_"))
-    return None if every is None or others is None else round(max(every - others, 0.0), 3)
+def _together(device: Mapping[str, Any]) -> bool | None:
+    """Whether others and the run were there at once; the maxima are of the same looks or ours."""
+    every, others = (_of(device, f"{who}process_count", "max") for who in ("", "other_"))
+    return None if every is None or others is None else every > others > 0
 
 
 def _on_host(host: Mapping[str, Any], cores: int) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def _on_host(host: Mapping[str, Any], cores: int) -> dict[str, Any]:
 
 def _about_device(seen: Mapping[str, Any]) -> str | None:
     count, held = seen["most_processes"], seen["most_memory_bytes"]
-    if not count or seen["mean_processes"] < PRESENT_RATIO or not seen["mean_own_processes"]:
+    if not count or seen["mean_processes"] < PRESENT_RATIO or not seen["together"]:
         return None  # also where the run is on another device of the machine
     memory = "" if held is None else f", holding {held / GIB:.1f} GiB"
     return (

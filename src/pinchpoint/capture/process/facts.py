@@ -12,6 +12,7 @@ from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.samples.memory_nodes import cpu_nodes, placement
 from pinchpoint.capture.windows.recording import Recording
+from pinchpoint.inside import both_branches
 from pinchpoint.monitor.environment.facts import variables
 from pinchpoint.monitor.environment.software import switches
 from pinchpoint.run_folder.layout import PROCESS_SCHEMA, PROCESSES, write_json
@@ -57,6 +58,9 @@ def facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> dict[str, A
         "cores_allowed": _cores_allowed(),
         "cpu_nodes": cpu_nodes(),
         "placement": placement() if session.recordings else None,
+        "both_branches": [
+            {"place": place, "lines": sorted(lines)} for place, lines in both_branches.found.items()
+        ],
         "line_tracer": session.line_tracer,
         "python": sys.version.split()[0],
         "gc_collections": [generation["collections"] for generation in gc.get_stats()],

@@ -43,8 +43,8 @@ from pinchpoint.capture.settings import (
     with_names,
 )
 from pinchpoint.capture.windows import jax_works, new_window
-from pinchpoint.capture.windows.recording import JaxWindow, Recording, remove_file
-from pinchpoint.capture.windows.threads import in_main_thread
+from pinchpoint.capture.windows.recording import HELD_UP, JaxWindow, Recording, remove_file
+from pinchpoint.capture.windows.threads import in_main_thread, join_in_turns
 from pinchpoint.run_folder.layout import NAMES, REQUEST_FILE, TRACES
 
 TRIAL_S = 0.05  # of a recording by which its cost is known: ten steps of a small model
@@ -54,7 +54,7 @@ ENOUGH_OPERATIONS = 50  # a step of a small model has more
 IDLE = "hardly anything was done"
 BEGINS_WITHIN_S = 0.2  # the profiler
 LOOK_EVERY_S = 0.25  # walks the stacks of all threads, so not more often
-REQUEST_EVERY_S = 1.0  # one look at a file; who asked waits this long at most
+REQUEST_EVERY_S = 1.0  # who asked waits this long at most
 SIZE_EVERY_S = 0.1  # a look reads one line of /proc
 END_WITHIN_S = 60.0  # a large recording takes seconds to write, and the program must end
 FIRST_STEP_WITHIN_S = 30.0  # with an optimizer, steps are to be expected; the first one is slow
@@ -86,7 +86,7 @@ class QuietWatch:
         """End a recording that is open, and wait until it is written."""
         self._end.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(END_WITHIN_S)
+            join_in_turns(self._thread, END_WITHIN_S)
 
     def _run(self) -> None:
         try:
@@ -370,7 +370,7 @@ class QuietWatch:
     def _why_empty(self, recording: Recording) -> str | None:
         file = recording.file
         if file is None or file.operators is None:
-            return None
+            return HELD_UP if recording.problem == HELD_UP else None
         if file.operators + (file.kernels or 0) < ENOUGH_OPERATIONS:
             return IDLE
         torch = sys.modules.get("torch")
@@ -389,9 +389,7 @@ class QuietWatch:
 
 def _is_one_file(first: Recording, second: Recording) -> bool:
     """JAX names files by the second, so that the later of two may have replaced the other."""
-    if first.file is None or second.file is None:
-        return False
-    return first.file.name == second.file.name
+    return bool(first.file and second.file and first.file.name == second.file.name)
 
 
 def _is_helper() -> bool:

@@ -53,7 +53,6 @@ class GlobalWindow:
                 profile_memory=settings.memory,
                 with_stack=settings.stacks,
                 with_flops=settings.flops,
-                with_modules=settings.modules,
                 experimental_config=torch._C._profiler._ExperimentalConfig(
                     profile_all_threads=True
                 ),
@@ -87,7 +86,7 @@ class GlobalWindow:
         self._start_unix_ns = time.time_ns()
         self.steps = 0
         add_metadata = sys.modules["torch"].autograd._add_metadata_json
-        for name in ("stacks", "shapes", "memory", "modules", "flops"):
+        for name in ("stacks", "shapes", "memory", "flops"):
             if getattr(self._settings, name):
                 add_metadata(_METADATA[name], "1")
 
@@ -116,7 +115,6 @@ _METADATA = {
     "stacks": "with_stack",
     "shapes": "record_shapes",
     "memory": "profile_memory",
-    "modules": "with_modules",
     "flops": "with_flops",
 }
 

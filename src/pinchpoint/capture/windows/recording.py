@@ -4,12 +4,14 @@ import shutil
 import sys
 import time
 import zlib
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.settings import BESIDE, Kind
+from pinchpoint.capture.windows.threads import main_thread_held
 from pinchpoint.frozen import dataclass
 from pinchpoint.run_folder.layout import NAMES, TRACES
 
@@ -114,14 +116,23 @@ def remove_file(path: Path) -> None:
 # A bounded recording with the profiler of JAX or torch_xla: an XPlane file below the traces.
 
 
+HELD_UP = "the main thread stayed in one call, during which nothing can begin safely,"
+
+
 class JaxWindow:
-    """One recording of everything that JAX does in this process."""
+    """One recording of everything that JAX does in this process.
+
+    XLA starts and finalizes CUPTI at its two ends. Where work is under way on a GPU, or is launched
+    meanwhile, the program may die of it later (CUDA_ERROR_ILLEGAL_ADDRESS; jax issue 40260): so the
+    device has done all, and the main thread waits.
+    """
 
     SUFFIX = "jax"  # of the folder that the profiler fills
 
     def __init__(self, folder: Path, stem: str) -> None:
         self._folder = folder / f"{stem}.{self.SUFFIX}"
         self._start_unix_ns = 0
+        self._problem = NOT_BEGUN
         self.steps = -1
 
     def prime(self) -> None:
@@ -134,8 +145,12 @@ class JaxWindow:
         The name of a step goes into the trace only if the trace had begun when the program made
         the annotation, before it entered it; so the step under way has none.
         """
-        self._profiler().start_trace(str(self._folder))
-        self._start_unix_ns = time.time_ns()
+        with self._nothing_under_way() as still:
+            if not still:
+                self._problem = HELD_UP
+                return
+            self._profiler().start_trace(str(self._folder))
+            self._start_unix_ns = time.time_ns()
 
     def step(self) -> None:
         """Count."""
@@ -145,19 +160,35 @@ class JaxWindow:
         """Stop, and find the file that the profiler wrote."""
         end_ns, start_ns = time.time_ns(), self._start_unix_ns
         steps = max(self.steps + step_ended, 0)
-        problem = NOT_BEGUN if self.steps < 0 else None
+        problem = self._problem if self.steps < 0 or not start_ns else None
         try:
             if start_ns:
-                self._profiler().stop_trace()
+                with self._nothing_under_way():
+                    self._profiler().stop_trace()
         except (OSError, RuntimeError) as error:
             problem = str(error).splitlines()[0]
         if problem is not None:
             return Recording(None, problem, start_ns or end_ns, end_ns, steps)
         return _newest(self._folder, start_ns, end_ns, steps)
 
+    def _nothing_under_way(self) -> AbstractContextManager[bool]:
+        return main_thread_held(_let_jax_catch_up) if _jax_on_gpu() else nullcontext(True)
+
     @staticmethod
     def _profiler() -> Any:
         return sys.modules["jax"].profiler
+
+
+def _jax_on_gpu() -> bool:
+    ask = getattr(sys.modules.get("jax"), "default_backend", None)
+    return ask is not None and ask() in ("gpu", "cuda", "rocm")
+
+
+def _let_jax_catch_up() -> None:
+    """Wait for all that JAX has launched: what came of it, or was written over for it."""
+    for array in sys.modules["jax"].live_arrays():
+        with suppress(Exception):  # donated meanwhile, or it failed: the program hears of that
+            array.block_until_ready()
 
 
 def _newest(folder: Path, start_ns: int, end_ns: int, steps: int) -> Recording:
@@ -174,6 +205,9 @@ class XlaWindow(JaxWindow):
     """One recording of what a torch_xla program does on its TPU or other XLA device."""
 
     SUFFIX = "xla"
+
+    def _nothing_under_way(self) -> AbstractContextManager[bool]:
+        return nullcontext(True)
 
     @staticmethod
     def _profiler() -> Any:

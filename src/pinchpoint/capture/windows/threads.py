@@ -3,7 +3,8 @@
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import CodeType
 from typing import Any
 
@@ -100,6 +101,49 @@ def in_main_thread(act: Callable[[], None]) -> None:
         time.sleep(RETURNS_WITHIN_S)
         main = c_ulong(threading.main_thread().ident or 0)
         pythonapi.PyThreadState_SetAsyncExc(main, py_object(kind))
+
+
+HELD_S = 10.0  # at most: a lock that the main thread holds may be what it is held for
+LOOKS_S = 0.01  # between two looks whether it is
+
+
+@contextmanager
+def main_thread_held(first: Callable[[], None]) -> Iterator[bool]:
+    """Meanwhile the main thread, once it has called ``first``, waits between two instructions;
+    whether it does. Called there itself, it is where it is."""
+    if threading.current_thread() is threading.main_thread():
+        first()
+        yield True
+        return
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with suppress(Exception):  # it would be raised in the program
+            first()
+        held.set()
+        done.wait(HELD_S)
+
+    asks = threading.Thread(
+        target=in_main_thread, args=(hold,), name="pinchpoint-holds", daemon=True
+    )
+    asks.start()
+    try:
+        while not held.wait(LOOKS_S) and asks.is_alive():
+            pass
+        yield held.is_set()
+    finally:
+        done.set()
+        asks.join()
+
+
+TURN_S = 0.05  # short beside what is waited for, and rare
+
+
+def join_in_turns(thread: threading.Thread, within_s: float) -> None:
+    """Wait for a thread that may need this one: between two turns it has its way."""
+    until = time.monotonic() + within_s
+    while thread.is_alive() and time.monotonic() < until:
+        thread.join(TURN_S)
 
 
 def begin_with_stacks(

@@ -44,16 +44,28 @@ class _WithoutCompiler:
 
 @contextmanager
 def _building() -> Iterator[None]:
-    """What happens in the block is ours, and imports nothing into the program."""
-    module = sys.modules["torch.profiler.profiler"]
-    OWN.building, seen = True, module.torch
+    """What happens in the block is ours: it imports nothing, and warns nobody.
+
+    torch 2.11 warns at each beginning that a profiler clears its events between cycles.
+    """
+    names = vars(sys.modules["torch.profiler.profiler"])
+    seen = {name: names[name] for name in ("torch", *_WARNS) if name in names}
+    OWN.building = True
     try:
+        names.update({name: _say_nothing for name in _WARNS if name in seen})
         if _graphs_are_safe():
-            module.torch = _WithoutCompiler()  # type: ignore[attr-defined]
+            names["torch"] = _WithoutCompiler()
         yield
     finally:
-        module.torch = seen  # type: ignore[attr-defined]
+        names.update(seen)
         OWN.building = False
+
+
+_WARNS = ("_warn_once", "warn")  # of torch.profiler.profiler, by its version
+
+
+def _say_nothing(*_: object, **__: object) -> None:
+    pass
 
 
 def _graphs_are_safe() -> bool:
@@ -98,7 +110,6 @@ class TorchWindow:
                 profile_memory=settings.memory,
                 with_stack=settings.stacks,
                 with_flops=settings.flops,
-                with_modules=settings.modules,
                 experimental_config=_written_only(settings),
             )
             self._profiler.start()
@@ -142,7 +153,7 @@ class TorchWindow:
 def _written_only(settings: Settings) -> Any:
     """For a bare window no objects of its events: torch 2.13 then ends it in two thirds of the time
     (260,000 events on a CPU: 0.81 instead of 1.2 s), and the file is the same."""
-    if settings.stacks or settings.shapes or settings.memory or settings.modules or settings.flops:
+    if settings.stacks or settings.shapes or settings.memory or settings.flops:
         return None
     try:
         return sys.modules["torch"]._C._profiler._ExperimentalConfig(trace_only=True)

@@ -146,7 +146,7 @@ def command(  # noqa: PLR0913 - one argument an option
     memory
         Also record allocations.
     modules
-        Also record the module of each operator.
+        Also record the module of each operator, which Python stacks tell: the same as --stacks.
     flops
         Also record estimated floating-point operations.
     snapshot
@@ -196,10 +196,9 @@ def command(  # noqa: PLR0913 - one argument an option
         wait=cycles.wait or 0,
         warmup=cycles.warmup or 1,
         repeat=(cycles.repeat or 1) if cycles.asked else 0,
-        stacks=stacks,
+        stacks=stacks or modules,
         shapes=shapes,
         memory=memory,
-        modules=modules,
         flops=flops,
         snapshot=snapshot,
         bounded=not (stacks or shapes or memory or modules or flops or cycles.asked),

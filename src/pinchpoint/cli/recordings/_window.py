@@ -40,8 +40,10 @@ class Window:
 
     @property
     def part(self) -> Part | None:
-        """The part that is asked for, where options say its times."""
-        if self.step is not None or (self.begin is None and self.end is None):
+        """The part that is asked for."""
+        if self.step is not None:
+            return Part(0, None, step=self.step)
+        if self.begin is None and self.end is None:
             return None
         begin = 0 if self.begin is None else _ns(self.begin, "--from")
         return Part(begin, None if self.end is None else _ns(self.end, "--to"))

@@ -2,9 +2,9 @@
 
 import re
 
+from pinchpoint.importers.files.strangers import RECORD
 from pinchpoint.regex import regex
 
-RECORD = "record what the device does too: pinchpoint run python train.py"
 # Text that other tools print, by a line of it.
 PRINTED = (
     (
@@ -166,4 +166,4 @@ WROTE = (
 )
 
 
-__all__ = ["MAGICS", "PRINTED", "RECORD", "TABLES", "WROTE"]
+__all__ = ["MAGICS", "PRINTED", "TABLES", "WROTE"]

@@ -2,10 +2,9 @@
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pinchpoint.importers.files.printed import MAGICS, PRINTED, RECORD, TABLES, WROTE
 from pinchpoint.regex import regex
 
 _LFS = regex(rb"^version https://(?:git-lfs|hawser)\.github\.com/spec/v1\b")
@@ -23,6 +22,7 @@ _XPROF_PAGE = regex(
     r"(overview_page|input_pipeline|op_profile|memory_viewer|pod_viewer|kernel_stats"
     r"|hlo_stats|memory_profile)\b[^/]*\.(pb|json|csv)(\.gz)?$"
 )
+RECORD = "record what the device does too: pinchpoint run python train.py"
 _ROCPROF_VALUES = regex(r"^\d+-\d+-\w+\.dat$")  # process, number, what
 _LEAST_OF_TEXT = 9  # a tab; no text has bytes below it
 _LOST_RATIO = 0.1  # of the bytes: half of those of a packed number are no text
@@ -72,6 +72,8 @@ def unmistakable(path: Path, head: bytes) -> Answer | None:
 
 def guess(head: bytes, tail: bytes = b"") -> Answer | None:
     """What a file that no reader claims may be, by its first bytes and its last ones."""
+    from pinchpoint.importers.files.printed import MAGICS, PRINTED, TABLES  # seldom needed
+
     for magic, what, hint in MAGICS:
         if head.startswith(magic):
             return what, hint
@@ -90,14 +92,14 @@ def guess(head: bytes, tail: bytes = b"") -> Answer | None:
             "lists of numbers, as a memory timeline's sums are",
             'export it raw: prof.export_memory_timeline("memory.raw.json.gz")',
         )
-    return _table(head)
+    return _table(head, TABLES)
 
 
-def _table(head: bytes) -> Answer | None:
+def _table(head: bytes, tables: Iterable[tuple[tuple[bytes, ...], str, str]]) -> Answer | None:
     lines = head.removeprefix(b"\xef\xbb\xbf").lower().replace(b'"', b"").splitlines()[:2]
     if lines and lines[0].lstrip()[:1] in (b"{", b"["):
         return None  # JSON, whose keys are no columns
-    for columns, what, hint in TABLES:  # DLProf's have a title above
+    for columns, what, hint in tables:  # DLProf's have a title above
         if any(all(column in line for column in columns) for line in lines):
             return what, hint
     return None
@@ -105,6 +107,8 @@ def _table(head: bytes) -> Answer | None:
 
 def wrote(log: bytes) -> str | None:
     """Where a log says that the recording went."""
+    from pinchpoint.importers.files.printed import WROTE
+
     for said in WROTE:
         if found := said.search(log):
             return found[1].decode("utf-8", "replace")
@@ -261,4 +265,4 @@ _LOOKS: tuple[Callable[[Path, bytes], Answer | None], ...] = (
 )
 
 
-__all__ = ["guess", "unmistakable", "wrote"]
+__all__ = ["RECORD", "guess", "unmistakable", "wrote"]

@@ -259,8 +259,12 @@ def assemble(text: Text, frame: DocumentFrame, scanned: Scanned, scanner: Scanne
         threads=sources.threads.freeze(),
     )
     health = health_table(recording_facts(found), names)
-    trace = replace(trace, health=health, names=names.freeze())
-    return _as_recorder_says(trace, rare, told)
+    given = [replace(trace, health=health, names=names.freeze())]
+    spoken = [] if told is None else [told]
+    # what it replaces is not to be held meanwhile: it is most of the memory at the peak
+    del trace, told, found, seen, sources, columns, interned
+    del host_ops, api_calls, device_ops, device_annotations, flows, allocations, steps
+    return _as_recorder_says(given, rare, spoken)
 
 
 def _asked_for(trace: Trace, scanned: Scanned) -> Trace:
@@ -272,6 +276,8 @@ def _asked_for(trace: Trace, scanned: Scanned) -> Trace:
     if scanned.left_out is None or scanned.left_out.part is None or first is None:
         return trace
     part = scanned.left_out.part
+    if part.since_ns is not None:
+        first += part.since_ns - scanned.left_out.first_ns
     to_ns = FURTHEST_NS if part.to_ns is None else first + part.to_ns
     return window(trace, first + part.from_ns, to_ns)
 
@@ -293,14 +299,17 @@ def _what_xla_said(
     return told
 
 
-def _as_recorder_says(trace: Trace, rare: Rare, told: Told | None) -> Trace:
-    """The trace with what only the recorders of some devices say; PyTorch's needs none of it."""
+def _as_recorder_says(given: list[Trace], rare: Rare, told: list[Told]) -> Trace:
+    """The trace with what only the recorders of some devices say; PyTorch's needs none of it.
+
+    The lists hold the trace, and what was told if anything was; both are taken out.
+    """
     if written_by_ascend(rare):
         from pinchpoint.importers.kineto.ascend import as_ascend_says
 
-        return as_ascend_says(trace, rare)
-    if told is not None:
+        return as_ascend_says(given.pop(), rare)
+    if told:
         from pinchpoint.importers.kineto.compiled import as_xla_says
 
-        return as_xla_says(trace, rare, told)
-    return trace
+        return as_xla_says(given, rare, told)
+    return given.pop()

@@ -34,18 +34,27 @@ _UNLINKED = -1  # no number of a correlation is negative
 _NOTHING = b"{}"
 
 
-def as_xla_says(trace: Trace, rare: Rare, told: Told) -> Trace:
-    """The trace with the tables that its arguments tell."""
+def as_xla_says(given: list[Trace], rare: Rare, told: list[Told]) -> Trace:
+    """The trace with the tables that its arguments tell.
+
+    The lists hold the trace and what is told: they are emptied, so that neither lasts longer than
+    it is needed.
+    """
+    trace, said = given.pop(), told.pop()
     sides = [side for side in (trace.host_ops, trace.device_ops) if side is not None]
+    has_device_side = trace.device_ops is not None
+    trace = replace(trace, host_ops=None, api_calls=None, device_ops=None)
     of_tpus = {place for place, line in lines_of_devices(rare).items() if line == OF_A_TPU}
-    events = [_events(trace, side, told, of_tpus) for side in sides]
+    events = [_events(trace, sides.pop(0), said, of_tpus) for _ in range(len(sides))]
+    del said
     names = Names(trace.names)
+    steps, compiled = _table("steps", events, names), _table("compiled_ops", events, names)
     host_ops, api_calls, device_ops = (
         _table(name, events, names) for name in ("host_ops", "api_calls", "device_ops")
     )
+    events.clear()
     host_ops, api_calls, device_ops = linked(host_ops, api_calls, device_ops, names)
-    steps, compiled = _table("steps", events, names), _table("compiled_ops", events, names)
-    has_device_side = trace.device_ops is not None or len(api_calls) > 0
+    has_device_side = has_device_side or len(api_calls) > 0
     return replace(
         trace,
         source=replace(trace.source, format=FORMAT, recorder=XLA, recorder_version=None),
@@ -102,20 +111,21 @@ def _events(trace: Trace, side: Table, told: Told, of_tpus: set[tuple[int, int |
         places = zip(_values(side, "device"), _values(side, "stream"), strict=True)
         of_tpu = np.array([place in of_tpus for place in places], np.int64)
     at = _told_at(side, told)
-    arguments = np.append(told.arguments, ABSENT)[at].astype(np.int64)
+    arguments = np.append(told.arguments, ABSENT)[at]
+    distinct, kind = rows_in_order(side["name"], of_tpu, arguments)
+    del arguments
+    kind = kind.astype(np.int32)
     link = np.append(np.where(told.link == NULL, _UNLINKED, told.link), _UNLINKED)[at]
-    del at
-    distinct, kind = rows_in_order(side["name"].astype(np.int64), of_tpu, arguments)
     texts = (*told.texts, _NOTHING)  # ABSENT is the last one
     for name, tpu, text in distinct.tolist():
         kinds.add(name, bool(tpu), texts[text])
-    return _Events(side, kinds, kind.astype(np.int32), link)
+    return _Events(side, kinds, kind, link)
 
 
 def _told_at(side: Table, told: Told) -> Array:
     """Where each row stands in what is told; behind its end: nowhere."""
     event = side.filled("event", -1)
-    at = np.searchsorted(told.event, event)
+    at = np.searchsorted(told.event, event).astype(np.int32)
     at[np.append(told.event, -1)[at] != event] = len(told.event)
     return at
 

@@ -17,7 +17,7 @@ from pinchpoint.run_folder.documents import (
 )
 from pinchpoint.run_folder.layout import METRICS_FILE, TRACES
 from pinchpoint.run_folder.metrics import MetricsDocument, cores_taken
-from pinchpoint.trace import DeviceSetting, LoaderWorker, NodeShares, RunFacts
+from pinchpoint.trace import BothBranches, DeviceSetting, LoaderWorker, NodeShares, RunFacts
 
 
 def run_facts(
@@ -43,6 +43,13 @@ def run_facts(
         node_shares=_node_shares(process.placement),
         torch_threads=process.switches.torch_num_threads,
         onednn=process.switches.onednn,
+        both_branches=tuple(
+            BothBranches(
+                (_relative(note.place[0], run.working_directory), *note.place[1:]),
+                tuple(f"{file}:{line}" for file, line in note.lines),
+            )
+            for note in process.both_branches
+        ),
         line_tracer=process.line_tracer,
         cpu_features=environment.host.cpu_features,
         page_faults_per_step=process.steps.page_faults_per_step,
@@ -55,6 +62,11 @@ def run_facts(
         devices=environment.gpu.count,
         processes=len(metrics.ranks) or None,
     )
+
+
+def _relative(file: str, folder: str | None) -> str:
+    """As frames are spelt: without the folder that the program was started in."""
+    return file if folder is None else file.removeprefix(folder.rstrip("/") + "/")
 
 
 def was_contended(recording: str) -> bool:

@@ -16,14 +16,18 @@ from pinchpoint.importers.files.wire import BYTES, VARINT, Field, MalformedMessa
 from pinchpoint.importers.xplane.operations import LARGEST, said_of
 
 _PROGRAM_MODULE = 1  # field of HloProto
-_MODULE_NAME, _MODULE_COMPUTATION, _MODULE_ENTRY, _MODULE_SCHEDULE = 1, 3, 6, 7  # HloModuleProto
+# of HloModuleProto
+_MODULE_NAME, _MODULE_COMPUTATION, _MODULE_ENTRY, _MODULE_SCHEDULE, _MODULE_FRAMES = 1, 3, 6, 7, 17
 _COMPUTATION_INSTRUCTION, _COMPUTATION_ID, _COMPUTATION_ROOT = 2, 5, 6  # of HloComputationProto
 _SEQUENCES, _KEY, _VALUE, _IDS = 1, 1, 2, 1  # of HloScheduleProto: a map of lists
 # of HloInstructionProto
 _NAME, _OPCODE, _SHAPE, _METADATA, _CONVOLUTION, _TARGET, _DOT = 1, 2, 3, 7, 16, 28, 30
 _ID, _OPERANDS, _CALLED, _CONFIG = 35, 36, 38, 43  # the same
 _ELEMENT_TYPE, _DIMENSIONS, _TUPLE = 2, 3, 4  # of ShapeProto
-_SCOPE, _FILE, _LINE = 2, 3, 4  # of OpMetadata: op_name, source_file, source_line
+_SCOPE, _FILE, _LINE, _FRAME = 2, 3, 4, 15  # of OpMetadata: op_name, source_file, source_line
+_FILES, _LOCATIONS, _FRAMES = 1, 3, 4  # of StackFrameIndexProto, whose entries count from 1
+_AT_FILE, _AT_LINE = 1, 3  # of its FileLocation
+_AT_LOCATION = 1  # of its StackFrame
 _LHS_CONTRACTING = 1  # of DotDimensionNumbers
 _KERNEL_OUTPUT_FEATURE = 4  # of ConvolutionDimensionNumbers
 
@@ -96,11 +100,19 @@ class _Instruction:
     def is_library(self) -> bool:
         return self.target.startswith(("__cublas$", "__cudnn$"))
 
+    @cached_property
+    def _metadata(self) -> list[Field]:
+        return list(fields(next(_messages(self._found, _METADATA), memoryview(b""))))
+
     @property
     def place(self) -> str | None:
-        metadata = list(fields(next(_messages(self._found, _METADATA), memoryview(b""))))
-        line, file = next(iter(_integers(metadata, _LINE)), 0), _text(metadata, _FILE)
+        line, file = next(iter(_integers(self._metadata, _LINE)), 0), _text(self._metadata, _FILE)
         return f"{file}:{line}" if file and line else None
+
+    @property
+    def frame(self) -> int:
+        """Its innermost frame in the program's index of frames; 0: none is told."""
+        return next(iter(_integers(self._metadata, _FRAME)), 0)
 
     @property
     def contracted(self) -> tuple[int, ...]:
@@ -127,6 +139,7 @@ class _Program:
     def __init__(self, found: Sequence[Field]) -> None:
         self.entry = next(iter(_integers(found, _MODULE_ENTRY)), -1)
         self._schedules = list(_messages(found, _MODULE_SCHEDULE))
+        self._frames = next(_messages(found, _MODULE_FRAMES), memoryview(b""))
         self.by_id: dict[int, _Instruction] = {}
         self.computations: dict[int, list[_Instruction]] = {}
         self.roots: dict[int, int] = {}
@@ -137,6 +150,40 @@ class _Program:
             self.computations[number] = inside
             self.roots[number] = next(iter(_integers(parts, _COMPUTATION_ROOT)), -1)
             self.by_id |= {one.id: one for one in inside}
+
+    def place_of(self, one: _Instruction) -> str | None:
+        """File and line that it comes from; of one that XLA made, those of what it is a part of."""
+        told = one.place or self._places.get(one.frame)
+        caller = self._caller.get(one.id) if told is None else None
+        return told if caller is None else self.place_of(caller)
+
+    @cached_property
+    def _places(self) -> dict[int, str]:
+        """By number of a frame: newer programs have frames in one index."""
+        index = list(fields(self._frames))
+        files = [f.text for f in index if (f.number, f.kind) == (_FILES, BYTES)]
+        locations = [list(fields(m)) for m in _messages(index, _LOCATIONS)]
+        frames = [list(fields(m)) for m in _messages(index, _FRAMES)]
+        found = {}
+        for number, frame in enumerate(frames, 1):
+            at = next(iter(_integers(frame, _AT_LOCATION)), 0)
+            location = locations[at - 1] if 0 < at <= len(locations) else []
+            file, line = (next(iter(_integers(location, n)), 0) for n in (_AT_FILE, _AT_LINE))
+            if 0 < file <= len(files) and line:
+                found[number] = f"{files[file - 1]}:{line}"
+        return found
+
+    @cached_property
+    def _caller(self) -> dict[int, _Instruction]:
+        """By instruction, the one that calls the computation that it is in."""
+        by_computation = {c: one for one in self.by_id.values() for c in one.called}
+        return {
+            one.id: by_computation[number]
+            for number, inside in self.computations.items()
+            if number in by_computation
+            for one in inside
+            if one is not by_computation[number]
+        }
 
     @cached_property
     def by_name(self) -> dict[str, _Instruction]:
@@ -321,9 +368,11 @@ def _facts(programs: Sequence[_Program], op: str) -> _Facts:
     for program in programs:
         one = program.by_name.get(op)
         if one is not None and one.opcode in _NO_WORK:
-            said.append(_Facts(one.place))
+            said.append(_Facts(program.place_of(one)))
         elif one is not None:
-            said.append(_Facts(one.place, _sane(program.flops(one)), _sane(program.bytes(one))))
+            said.append(
+                _Facts(program.place_of(one), _sane(program.flops(one)), _sane(program.bytes(one)))
+            )
     if not said:
         return _Facts()
     return said[0] if len(set(said)) == 1 else _Facts(said[0].place)

@@ -11,6 +11,7 @@ from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.tables.compiled_programs import CompiledPlace, compiled_on_host
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.operators import known, known_on_cpu
 from pinchpoint.report.documents.causal import PieceInfo, piece_info
@@ -78,6 +79,8 @@ def heaviest_line(trace: Trace, named: Trace) -> PieceInfo | None:
 
         longest = next(iter(cpu_pieces(trace)), None)
         return None if longest is None else _on_cpu(trace, longest, named)
+    if (compiled := next(iter(compiled_on_host(trace)), None)) is not None:
+        return _compiled(trace, compiled)
     heavy = [
         piece
         for piece in off_path(named, Cut.LINE).pieces
@@ -89,6 +92,33 @@ def heaviest_line(trace: Trace, named: Trace) -> PieceInfo | None:
         return None
     on_path = profile(named, (Cut.LINE,)).pieces
     return piece_info(named, next(piece for piece in on_path if piece.name == most.name))
+
+
+def _compiled(trace: Trace, most: CompiledPlace) -> PieceInfo | None:
+    """A line of compiled programs on the CPU alone; None where it does not dominate the step."""
+    base_ns = steps(trace).typical_ns
+    if not base_ns or most.ns_per_step < DOMINATES_RATIO * base_ns:
+        return None
+    rest_ns, folder = base_ns - most.ns_per_step, trace.run and trace.run.working_directory
+    place = most.source.removeprefix(folder.rstrip("/") + "/") if folder else most.source
+    return PieceInfo(
+        by=Cut.OPERATOR.value,
+        name=plain(", ".join(most.ops[:MOST_OPS])),
+        place=plain(place),
+        calls=round(most.calls, 2),
+        occupied_ns=most.ns_per_step,
+        host_ns=most.ns_per_step,
+        device_ns=0,
+        hidden_ns=0,
+        limit_ns=None,
+        needed_bytes=None,
+        step_if_free_ns=max(rest_ns, 0),
+        step_at_limit_ns=base_ns,
+        step_without_host_ns=max(rest_ns, 0),
+    )
+
+
+MOST_OPS = 2  # compiled from one line, in a sentence
 
 
 def _without_limit_on_cpu(trace: Trace) -> PieceInfo | None:

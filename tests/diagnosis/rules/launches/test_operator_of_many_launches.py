@@ -22,6 +22,17 @@ def decomposing(*, calls=1, kernels=MATRICES, kernel_us=2, beside=20):
     return p.trace()
 
 
+def recurrent():
+    """The same launched far ahead on two streams, each kernel after one of the other stream."""
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame("train.py(9): forward"), p.row("aten::_cudnn_rnn"):
+            for i in range(MATRICES):
+                p.kernel("cell", 10, stream=7 + i % 2)
+        p.sync()
+    return p.trace()
+
+
 def test_names_the_operator_and_what_it_was_given(outcome, ranked):
     trace = decomposing()
     (finding,) = outcome("operator-of-many-launches", trace).findings
@@ -37,8 +48,14 @@ def test_names_the_operator_and_what_it_was_given(outcome, ranked):
         decomposing(calls=MATRICES, kernels=1),
         decomposing(kernel_us=200),
         decomposing(beside=300),
+        recurrent(),
     ],
-    ids=["a loop in the program", "long kernels", "a small part of the launches"],
+    ids=[
+        "a loop in the program",
+        "long kernels",
+        "a small part of the launches",
+        "a device that is busy",
+    ],
 )
 def test_other_launches_are_not_meant(outcome, trace):
     assert outcome("operator-of-many-launches", trace).answer == "clear"

@@ -11,6 +11,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.importers.kineto.reading.document import EVENT_BYTES, Block, BlockEnd, Blocks
 from pinchpoint.importers.kineto.reading.fields import Lane
 from pinchpoint.importers.kineto.reading.lenient import BOUNDARY, BOUNDARY_BYTES, Status
+from pinchpoint.importers.kineto.reading.marks import part_of_step
 from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.trace.arrays import Array, of_rows
 from pinchpoint.trace.window import Part
@@ -264,6 +265,8 @@ class Sieve:
         self._note(scanned.chunks[-1][0])
         if scanned.rows < MANY_ROWS:
             return
+        if self.part is not None and self.part.step is not None:
+            self.part = part_of_step(self._text.path, self.part.step)
         if self.part is not None and self.first_ns < self.latest_ns:
             scanned.left_out = self
             self._first_when_sifted_ns = self._first_when_sifted_ns or self.first_ns
@@ -295,8 +298,9 @@ class Sieve:
 
         The first event seen so far began no earlier than the first of the file.
         """
-        low = self.first_ns + part.from_ns - _BESIDE_NS
-        high = FURTHEST_NS if part.to_ns is None else self.first_ns + part.to_ns + _BESIDE_NS
+        since = self.first_ns if part.since_ns is None else part.since_ns
+        low = since + part.from_ns - _BESIDE_NS
+        high = FURTHEST_NS if part.to_ns is None else since + part.to_ns + _BESIDE_NS
         for lane, columns in chunk.lanes.items():
             if lane >= Lane.PAIR and lane != Lane.COUNTER:
                 continue

@@ -1,0 +1,58 @@
+"""A condition under vmap, of a program of JAX on the CPU."""
+
+from dataclasses import replace
+
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.analysis.tables.compiled_programs import compiled_on_host
+from pinchpoint.trace import BothBranches, RunFacts
+
+US = 1000
+BRANCH = BothBranches(("env.py", 39, "step_one"), ("/code/env.py:23", "/code/env.py:25"))
+
+
+def program(conditions=(BRANCH,), branch_us=60):
+    """Steps of 100 µs: a loop whose body is a fusion of a branch, then a product elsewhere."""
+    b = TraceBuilder()
+    pool = b.thread("tf_XLAEigen")
+    for number in range(6):
+        at = number * 100 * US
+        b.step(number, at, 100 * US)
+        ops = (
+            ("while.1", "/code/env.py:25", at, branch_us + 10),
+            ("fusion.2", "/code/env.py:23, jit(step)/vmap()/mul", at + US, branch_us),
+            ("dot.3", "/code/model.py:60", at + 85 * US, 10),
+        )
+        for name, source, start, took_us in ops:
+            b.op(name, start, took_us * US, thread=pool)
+            b.add("compiled_ops", start_ns=start, duration_ns=took_us * US, op=name, source=source)
+    b.devices = []
+    trace = b.trace(api_calls=None, device_ops=None)
+    return replace(trace, run=RunFacts(both_branches=tuple(conditions)))
+
+
+def test_a_line_has_its_own_operations_without_those_inside():
+    found = {place.source: place for place in compiled_on_host(program())}
+    assert found["/code/env.py:23"].ns_per_step == 60 * US
+    assert found["/code/env.py:25"].ns_per_step == 10 * US
+    assert found["/code/model.py:60"].ops == ("dot.3",)
+
+
+def test_what_branches_take_that_are_computed_for_every_row(outcome):
+    (found,) = outcome("both-branches", program()).findings
+    assert found.summary.startswith("The condition in step_one (env.py:39) is under vmap")
+    assert found.cost_ns_per_step == 70 * US
+    assert (found.location.line, found.location.function) == (39, "step_one")
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        program(conditions=()),
+        program(conditions=[BothBranches(("env.py", 39, "step_one"), ("/code/other.py:1",))]),
+    ],
+    ids=["no condition", "small branches"],
+)
+def test_conditions_that_cost_nothing_are_no_cause(outcome, trace):
+    assert outcome("both-branches", trace).findings == ()
