@@ -7,14 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import TraceBuilder
 from exceptional_programs import now_and_then
 from pinchpoint.analysis.mean.base_parts import base_parts
 from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns
+from pinchpoint.analysis.mean.on_cpu import slower_outside
 from pinchpoint.analysis.mean.what_if import _counted_from, _of_the_step_said, what_if_mean
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.trace import RunFacts
 from sampled_runs import EVALUATING, sampled, samples
 
 MS = 1_000_000
@@ -82,3 +85,30 @@ def test_no_part_of_the_mean_step_is_negative():
     parts = base_parts(trace).ns
     assert np.all(parts >= 0)
     assert parts.sum() == mean_without_profiler_ns(trace)
+
+
+def test_a_gain_counts_in_proportion_where_others_made_all_steps_slower_than_the_recorded_ones():
+    """A tenth of 1500 at best, and at least what the recorded steps would win."""
+    typical = Prediction(900, (850, 950), 1000, 900, 800)
+    found = _of_the_step_said(typical, 1500, 1.5)
+    assert (found.step_ns, found.range_ns) == (1350, (1275, 1450))
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "timed_ms", "ratio"),
+    [(("busy",), 15, 1.5), ((), 15, 1.0), (("busy",), 8, 1.0)],
+    ids=["others had the cores", "nobody else", "recording made steps longer"],
+)
+def test_how_many_times_as_long_steps_took_outside_of_the_recording(disturbed, timed_ms, ratio):
+    b = TraceBuilder()
+    for number in range(6):
+        b.step(number, number * 10_000_000, 10_000_000)
+        b.op("aten::mm", number * 10_000_000 + 1000, 8_000_000)
+    trace = b.trace(api_calls=None, device_ops=None)
+    timed = (timed_ms * 1_000_000,) * 9
+    trace = replace(trace, devices=(), run=RunFacts(unprofiled_step_ns=timed, disturbed=disturbed))
+    assert slower_outside(trace) == pytest.approx(ratio)
+    parts = base_parts(trace)
+    if ratio > 1:  # nothing of it is outside of the recorded steps
+        assert parts.ns[-1] == 0
+        assert parts.ns.sum() == timed_ms * 1_000_000
