@@ -82,7 +82,8 @@ def weighed(trace: Trace, outcomes: tuple[Outcome, ...]) -> Diagnosis:
         elif _material(trace, candidate):
             covered[candidate.id] = _covering(trace, kept, candidate)
     kept.sort(key=lambda r: (-r.saving_ns, r.id))
-    kept = sorted(_specific_first(trace, _causes_first(kept)), key=_of_the_run_first)
+    kept = _specific_first(trace, _causes_first(kept))
+    kept = sorted(kept, key=lambda r: (-run_ratio(r, kept), len(r.given)))
     timed = [r for r in kept if r.finding.changes]
     together = after_fixes(trace, [r.finding for r in timed]) if len(timed) > 1 else None
     shown = {r.id for r in kept}
@@ -90,9 +91,13 @@ def weighed(trace: Trace, outcomes: tuple[Outcome, ...]) -> Diagnosis:
     return Diagnosis(tuple(kept), together, said)
 
 
-def _of_the_run_first(ranked: Ranked) -> tuple[float, int]:
-    """What takes most of the run and shows in no step goes before what steps show."""
-    return -(ranked.finding.run_ratio or 0.0), len(ranked.given)
+def run_ratio(ranked: Ranked, found: Iterable[Ranked]) -> float:
+    """What goes before causes of the step: what takes most of the run and shows in no step, but
+    not what passes before or after the steps. A run that is longer has no more of that."""
+    of_a_step = (r.predicted is not None and not r.finding.beside_steps for r in found)
+    if ranked.finding.beside_steps and any(of_a_step):
+        return 0.0
+    return ranked.finding.run_ratio or 0.0
 
 
 def _stays(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | None:

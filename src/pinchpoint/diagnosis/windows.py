@@ -36,6 +36,7 @@ from pinchpoint.diagnosis.engine import (
     Ranked,
     after_fixes,
     parents,
+    run_ratio,
 )
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.python_kept import kept_ratio
@@ -343,7 +344,7 @@ def _in_order(found: list[Ranked]) -> list[Ranked]:
         return bool(generic) and (rules()[one.id].rule.generic or one.saving_ns < least)
 
     def place(one: Ranked) -> tuple[float, int, bool, int, str]:
-        return -(one.finding.run_ratio or 0.0), len(one.given), late(one), -one.saving_ns, one.id
+        return -run_ratio(one, found), len(one.given), late(one), -one.saving_ns, one.id
 
     return sorted(found, key=place)
 

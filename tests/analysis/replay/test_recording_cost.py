@@ -125,3 +125,23 @@ def test_only_recorders_that_were_measured_are_corrected(recorder, why):
 
 def test_where_nothing_was_timed_there_is_nothing_to_correct():
     assert why_uncalibrated(TraceBuilder().trace(source=Source("a", "ncu", recorder="ncu"))) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "grows", "taken"),
+    [
+        ("/tmp/torchinductor_me/ab/cab.py", 1, True),  # written by a compiler
+        ("train.py", 1, False),  # a loop may do more from turn to turn
+        ("/tmp/torchinductor_me/ab/cab.py", 0, False),
+    ],
+)
+def test_what_looking_up_lines_of_a_long_function_takes(file, grows, taken):
+    """400 calls of 1 µs, 20 µs apart; with 0.1 µs more from each to the next."""
+    b, at = TraceBuilder(), 100 * US
+    for call in range(400):
+        b.op("<built-in function f>", at, US, kind=HostKind.PYTHON)
+        at += 21 * US + grows * call * US // 10
+    b.op(f"{file}(3155): call", 90 * US, at - 90 * US, kind=HostKind.PYTHON)
+    lookups = 399 * 400 / 2 * US / 10 if taken else 0
+    shares = 400 * (COSTS.frame.most_ns + COSTS.frame.ratio * US)
+    assert cost(b.trace(), 0, at // US) == pytest.approx(lookups + shares, rel=0.02)

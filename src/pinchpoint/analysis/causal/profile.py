@@ -40,6 +40,7 @@ from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints, Mask
+from pinchpoint.trace.intervals import flatten
 
 if TYPE_CHECKING:
     from pinchpoint.analysis.causal.critical_path import CriticalPath
@@ -58,7 +59,7 @@ class Piece:
     name: str  # as recorded
     calls: float  # device operations a step
     host_ns: int  # host time of its own; of a wait, the whole call
-    device_ns: int  # sum of its device operations
+    device_ns: int  # that a device is at work with it, on any stream
     limit_ns: int | None  # what its device operations need; None: not known for most of them
     needed_bytes: int | None  # that its device operations have to move
     step_if_free_ns: int
@@ -356,7 +357,7 @@ class _Replay:
             name=self.trace.names[one.name],
             calls=len(one.rows) / count,
             host_ns=one.host_ns,
-            device_ns=round(float(took.sum()) / count),
+            device_ns=round(flatten(ops["start_ns"][one.rows], ops.end_ns[one.rows]).total / count),
             limit_ns=round(float(np.where(known, needs, took).sum()) / count) if told else None,
             needed_bytes=round(float(size) / count) if told and np.isfinite(size) else None,
             step_if_free_ns=min(free, limit),

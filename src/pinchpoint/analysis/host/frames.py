@@ -110,6 +110,12 @@ def owner_of(file: str) -> Owner:
     return Owner.LIBRARY if package in _LIBRARIES and inside else Owner.USER
 
 
+def is_generated(name: str) -> bool:
+    """Whether a compiler wrote the function of a frame."""
+    frame = frame_of(name)
+    return frame is not None and bool(_GENERATED.search(frame.file))
+
+
 def in_numeric_package(file: str) -> bool:
     """Whether a file belongs to a package that computes on arrays and tables."""
     return file.startswith(_NUMERIC_PACKAGES)

@@ -4,7 +4,8 @@ Two parts. What the profiler does between steps (``profiler.step()``: state chan
 handling) happens between the end of one ``ProfilerStep`` marker and the start of the next, where
 no user code runs: it is taken out whole. What it does at the beginning and end of everything it
 records lies between the times of neighbouring events of one thread, and cannot be more than what
-passed there: of each such interval it is a share, up to a most. Inside a call nothing is taken out.
+passed there: of each such interval it is a share, up to a most, and more in functions of thousands
+of lines (``line_lookups``). Inside a call nothing is taken out.
 Shares were fitted to recordings of the same programs with and without the profiler;
 ``benchmarks/recording_cost.py`` makes the fit again and prints what is left of the error.
 """
@@ -12,6 +13,7 @@ Shares were fitted to recordings of the same programs with and without the profi
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.replay.line_lookups import generated_frames, lookups_ns
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Floats, Ints
@@ -90,16 +92,20 @@ class _Line:
 
     at_ns: Ints
     kind: NDArray[np.int8]
+    lookup_ns: Floats  # of each of them, that the recorder took to find a line
 
     def until_ns(self, times: Ints, costs: RecordingCosts) -> Floats:
         """What recording took before each of these times."""
         ratio = np.array([share.ratio for share in costs.shares] + [0.0])[self.kind]
         most = np.array([share.most_ns for share in costs.shares] + [0.0])[self.kind]
-        whole = np.minimum(ratio[:-1] * np.diff(self.at_ns), most[:-1])
+        lasting, lookup = np.diff(self.at_ns), self.lookup_ns
+        whole = np.minimum(ratio[:-1] * (lasting - lookup[:-1]), most[:-1]) + lookup[:-1]
         before = np.concatenate(([0.0], np.cumsum(whole)))
         at = np.searchsorted(self.at_ns, times, "right") - 1
         last = np.maximum(at, 0)
-        begun = np.minimum(ratio[last] * (times - self.at_ns[last]), most[last])
+        since = times - self.at_ns[last]
+        begun = np.minimum(lookup[last], since)
+        begun = begun + np.minimum(ratio[last] * (since - begun), most[last])
         return np.where(at >= 0, before[last] + begun, 0.0)
 
 
@@ -151,18 +157,25 @@ def _lines(trace: Trace) -> dict[int, _Line]:
     edges = np.flatnonzero(np.diff(thread)) + 1
     between = profiler_steps(trace)
     pieces = (np.split(of, edges) for of in (thread, at, code, opens))
-    return {
-        int(t[0]): _line(a, c, o, between) for t, a, c, o in zip(*pieces, strict=True) if len(t)
-    }
+    written, start, end = generated_frames(trace)
+    lines = {}
+    for t, a, c, o in zip(*pieces, strict=True):
+        if len(t):
+            mine = written == t[0]
+            lookups = lookups_ns(a, o, start[mine], end[mine])
+            lines[int(t[0])] = _line(a, c, o, lookups, between)
+    return lines
 
 
-def _line(at: Ints, code: NDArray[np.int8], opens: Ints, between: Intervals) -> _Line:
+def _line(
+    at: Ints, code: NDArray[np.int8], opens: Ints, lookups: Floats, between: Intervals
+) -> _Line:
     following = np.append(code[1:], code[-1:])
     kind = np.maximum(code, following)
     in_a_call = np.cumsum(np.where(code >= _QUERY, opens, 0)) > 0
     kind[in_a_call | contains(between, at)] = -1
     kind[-1] = -1  # after the last event nothing is recorded
-    return _Line(at, kind)
+    return _Line(at, kind, np.where(kind < 0, 0.0, lookups))
 
 
 def profiler_steps(trace: Trace) -> Intervals:

@@ -26,6 +26,7 @@ from pinchpoint.analysis.replay import (
 )
 from pinchpoint.analysis.replay.least_durations import done_elsewhere
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.frozen import dataclass
@@ -237,6 +238,7 @@ def waiting(trace: Trace, what: str, *reasons: WaitReason) -> Waiting | None:
         Evidence("longest wait", int(took[longest]), "ns", at, name),
     )
     wholly = acts_for_values(trace, inside) if reasons == (WaitReason.VALUE,) else rows[:0]
+    wholly = _of_one_step(trace, wholly)
     mine = _inside(trace, wholly)
     for_values = np.flatnonzero(mine[_launchers(trace)] & device_ops_in_steps(trace))
     return Waiting(
@@ -249,6 +251,17 @@ def waiting(trace: Trace, what: str, *reasons: WaitReason) -> Waiting | None:
         name,
         (*evidence, *_for_values(trace, for_values)),
     )
+
+
+def _of_one_step(trace: Trace, host_ops: Rows) -> Rows:
+    """Those that end in the step that they began in: of a call whose end the profiler missed the
+    file has an end that it makes up, far behind, with all that came after inside it."""
+    if trace.host_ops is None or not len(host_ops):
+        return host_ops
+    begun, host = steps(trace).host_start_ns, trace.host_ops
+    first = np.searchsorted(begun, host["start_ns"][host_ops], "right")
+    within: Rows = host_ops[first == np.searchsorted(begun, host.end_ns[host_ops], "left")]
+    return within
 
 
 def _for_values(trace: Trace, ops: Rows) -> tuple[Evidence, ...]:

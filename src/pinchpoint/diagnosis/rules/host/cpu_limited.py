@@ -6,7 +6,8 @@ nothing on the device, with no other Python thread of the program to blame, in a
 runs loader workers: it has lost its core to them. With a run folder also what it recorded: fewer
 cores allowed than workers, on a machine that has more, with busy workers and a step that waits; or
 a control group that was stopped for want of quota. Stalls alone may have other reasons (page
-faults, another program), so their confidence is medium. Waits for workers that have no cores to
+faults, another program), so their confidence is medium, and nothing is said where the run measured
+that the thread seldom lacked a core. Waits for workers that have no cores to
 share, and a thread that holds the interpreter's lock, are no lack of cores.
 
 ## Why it matters
@@ -61,6 +62,7 @@ LEAST_WAIT_RATIO = 0.1
 WORKING_RATIO = 0.7  # of their time, workers that cannot keep up prepare batches
 SATURATED_RATIO = 0.8  # of the allowed cores, the run's processes used
 THROTTLED_RATIO = 0.05  # of the time, the control group was stopped
+STALLED_RATIO = 0.5  # of the time that the thread stood still, it lacked a core: the most of it
 _WORKERS = ("_MultiProcessingDataLoaderIter", "multiprocessing/queues.py")
 
 
@@ -107,6 +109,18 @@ def _by_run_facts(trace: Trace) -> Iterator[Found]:
     )
 
 
+def _had_a_core(trace: Trace, stalled_ns: float) -> bool:
+    """Whether the run measured that its thread of the steps was seldom ready without a core: then
+    stalls are waits for something else. Of some steps alone that is not known, and the whole is
+    asked."""
+    if trace.only_steps is not None:
+        return True
+    samples = trace.run.samples if trace.run else None
+    if samples is None or samples.queued_ns is None or not samples.count:
+        return False
+    return samples.queued_ns / samples.count < STALLED_RATIO * stalled_ns
+
+
 def _by_stalls(trace: Trace) -> Iterator[Found]:
     """Stalls of the launching thread beside worker processes."""
     if trace.api_calls is None:
@@ -117,7 +131,7 @@ def _by_stalls(trace: Trace) -> Iterator[Found]:
     held = stalls(trace)
     total = per_step(trace, int(held.excess_ns.sum()))
     length = float(np.mean(steps.end_ns - steps.start_ns))
-    if not len(held.rows) or total < LEAST_STALL_RATIO * length:
+    if not len(held.rows) or total < LEAST_STALL_RATIO * length or _had_a_core(trace, total):
         return
     if not any(w in n for n in trace.names for w in _WORKERS):
         return

@@ -63,4 +63,5 @@ def check(trace: Trace) -> Iterator[Found]:
         fix="Do not compile in so short a job, or keep what was compiled from run to run",
         consequence=passed,
         run_ratio=seen.ratio * course.before_ns / course.total_ns,
+        beside_steps=True,
     )

@@ -74,4 +74,4 @@ def _found(trace: Trace, phase: "Phase", place: RunPlace, *, first: bool) -> Fou
     )
     # Its time is none of a step's.
     ratio = found.run_ratio if first else None
-    return structs.replace(found, cost_ns_per_step=None, run_ratio=ratio)
+    return structs.replace(found, cost_ns_per_step=None, run_ratio=ratio, beside_steps=True)
