@@ -2,7 +2,8 @@
 
 import pytest
 
-from pinchpoint.diagnosis.engine import Ranked, _causes_first
+from pinchpoint.analysis.replay.prediction import Prediction
+from pinchpoint.diagnosis.engine import Ranked, _causes_first, run_ratio
 from pinchpoint.diagnosis.finding import Found
 
 MS = 1_000_000
@@ -39,3 +40,12 @@ def ranked(id_, saving_ms):
 )
 def test_order(given, order):
     assert [one.id for one in _causes_first([ranked(*of) for of in given])] == order
+
+
+def test_what_passes_before_the_steps_comes_after_causes_of_the_step():
+    compiling = Found(summary="", evidence=(), run_ratio=0.6, beside_steps=True)
+    early = Ranked("long-compilation", compiling, None, 0)
+    cause = Found(summary="", evidence=())
+    step = Ranked("device-copies", cause, Prediction(10 * MS, (9 * MS, 11 * MS), 14 * MS), 4 * MS)
+    assert run_ratio(early, [early, step]) == 0
+    assert run_ratio(early, [early]) == 0.6

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pinchpoint as pp
+from builders import TraceBuilder
 from pinchpoint.analysis.causal.limits import ADDS_PER_CLOCK
 from pinchpoint.analysis.causal.pieces import Cut
 from pinchpoint.analysis.causal.profile import causal, off_path
@@ -171,3 +172,16 @@ def test_operators_are_those_of_the_whole_profile():
 def test_a_cut_that_there_is_not():
     with pytest.raises(ValueError, match="weekday"):
         causal(training(), "weekday")
+
+
+def test_what_runs_side_by_side_on_two_streams_is_one_time_of_the_device():
+    b = TraceBuilder()
+    for number in range(STEPS):
+        at = number * 12_000_000
+        b.step(number, at, 12_000_000)
+        b.op("aten::_cudnn_rnn", at + 1_000, 100_000)
+        for stream in (7, 8):
+            call = at + 2_000 + 10_000 * (stream - 7)
+            b.launch(call, 5_000, "gemm", at + 1_000_000, 10_000_000, stream=stream)
+    found = piece(b.trace(), Cut.OPERATOR, "_cudnn_rnn")
+    assert found.device_ns == 10_000_000

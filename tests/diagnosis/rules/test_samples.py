@@ -77,6 +77,7 @@ def stalled(stalls=4, stall_us=5_100):
     return p.trace()
 
 
+REBUILDING = "torch/multiprocessing/reductions.py(540): rebuild_storage_fd"
 HELD = 5 * MS  # by which a look comes late while a thread runs Python
 
 
@@ -115,6 +116,15 @@ def test_a_loaders_thread_that_takes_batches_apart_holds_the_lock(outcome):
     found = samples(every=0, beside=UNPICKLING, late_ns=HELD)
     (finding,) = outcome("gil-contention", sampled(found, stalled())).findings
     assert "collate_fn" in finding.fix
+
+
+def test_a_loaders_thread_that_rebuilds_tensors_much_of_the_time_gives_the_lock_up_between(outcome):
+    receiving = ("multiprocessing/connection.py(395): _recv", REBUILDING, *UNPICKLING[1:])
+    seldom_late = samples(every=0, beside=receiving, late_ns=MS // 10)
+    (finding,) = outcome("gil-contention", sampled(seldom_late, stalled())).findings
+    assert "collate_fn" in finding.fix
+    whole = samples(every=0, beside=UNPICKLING, late_ns=MS // 10)
+    assert outcome("gil-contention", sampled(whole, stalled())).answer == "clear"
 
 
 def test_a_thread_that_polls_a_queue_is_where_the_program_asks(outcome):

@@ -347,6 +347,7 @@ class _Replay:
         ops, limits = self.trace.device_ops, needed_limits(self.trace)
         assert ops is not None
         took, needs = ops["duration_ns"][one.rows], limits.limit_ns[one.rows]
+        at_work_ns = flatten(ops["start_ns"][one.rows], ops.end_ns[one.rows]).total
         known, kernel = ~np.isnan(needs), ops["kind"][one.rows] == DeviceKind.KERNEL
         # Where the limit of a tenth is not known, that tenth counts as it is.
         told = took[known].sum() >= KNOWN_RATIO * took.sum() if len(took) else False
@@ -357,8 +358,10 @@ class _Replay:
             name=self.trace.names[one.name],
             calls=len(one.rows) / count,
             host_ns=one.host_ns,
-            device_ns=round(flatten(ops["start_ns"][one.rows], ops.end_ns[one.rows]).total / count),
-            limit_ns=round(float(np.where(known, needs, took).sum()) / count) if told else None,
+            device_ns=round(at_work_ns / count),
+            limit_ns=round(min(float(np.where(known, needs, took).sum()), at_work_ns) / count)
+            if told
+            else None,
             needed_bytes=round(float(size) / count) if told and np.isfinite(size) else None,
             step_if_free_ns=min(free, limit),
             step_at_limit_ns=limit,

@@ -37,11 +37,17 @@ class Rival:
 
 
 def sampled_rivals(trace: Trace) -> tuple[Rival, ...]:
-    """Threads that run Python all the time, busiest first; none where the run was not sampled."""
+    """Threads that run Python all the time, busiest first; none where the run was not sampled.
+
+    Looks wait for one that keeps the lock. One that takes batches of many tensors apart gives it up
+    and wants it back several times for each tensor, between which looks find it free.
+    """
     samples = trace.run.samples if trace.run else None
-    if samples is None or (samples.late_median_ns or 0) < LATE_NS:
+    if samples is None:
         return ()
-    busy = [t for t in samples.threads if not t.main and _runs_python(samples, t)]
+    late = (samples.late_median_ns or 0) >= LATE_NS
+    competes = _runs_python if late else _rebuilds_tensors
+    busy = [t for t in samples.threads if not t.main and competes(samples, t)]
     return tuple(_rival(samples, t) for t in sorted(busy, key=lambda t: -(t.cpu_ns or 0)))
 
 
@@ -52,6 +58,16 @@ def _runs_python(samples: RunSamples, thread: SampledThread) -> bool:
     main = next((t.cpu_ns for t in samples.threads if t.main), None)
     enough = CORE_RATIO * 1e9 * samples.seconds
     return runs and (thread.cpu_ns or 0) >= min(enough, enough if main is None else main)
+
+
+def _rebuilds_tensors(samples: RunSamples, thread: SampledThread) -> bool:
+    """Whether it rebuilds tensors that worker processes sent much of the time: those of a batch
+    that is a few tensors take less than a millisecond."""
+    at = sum(looks for s, looks in thread.stacks if _SENT in " ".join(samples.spelt(s)))
+    return thread.looks >= FEWEST_LOOKS and at >= CORE_RATIO * thread.looks
+
+
+_SENT = "torch/multiprocessing/reductions.py"
 
 
 def _innermost_is_own(samples: RunSamples, stack: int) -> bool:

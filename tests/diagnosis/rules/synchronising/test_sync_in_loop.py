@@ -4,6 +4,7 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.diagnosis.evidence.device_work import _of_one_step
 from pinchpoint.trace import ApiKind, MemoryKind
 from program import Program
 
@@ -143,3 +144,10 @@ def test_the_loop_around_the_reads_may_go_as_a_whole(outcome, predicted):
 def test_reads_among_other_work_are_reads_only(outcome, more):
     (finding,) = outcome("sync-in-loop", by_class(**({"kernel": MASK} | more))).findings
     assert not finding.at_best
+
+
+def test_a_call_whose_end_was_missed_is_no_work_for_values_of_a_step():
+    trace = loop()
+    steps_of = np.flatnonzero(trace.host_ops["name"] == trace.names.index("train.py(40): step"))
+    whole = np.flatnonzero(trace.host_ops["name"] == trace.names.index("train.py(1): <module>"))
+    assert _of_one_step(trace, np.concatenate((whole, steps_of))).tolist() == steps_of.tolist()
