@@ -89,7 +89,7 @@ class Attack:
 MADE = (
     *("nsys", "bench folder", "DCGM exporter text", "pinchpoint telemetry"),
     *("rocpd", "TensorFlow stats", "load test", "Ascend database"),
-    "TensorRT layers",
+    *("TensorRT layers", "ONNX Runtime profile"),
 )
 
 
@@ -143,7 +143,7 @@ READERS = (
     *(("run folder",), ("bench folder",), ("snapshot",), ("xplane",)),
     *(("DCGM exporter text",), ("pinchpoint telemetry",)),
     *(("nvidia-smi CSV",), ("nvidia-smi dmon",), ("nvidia-smi table",)),
-    *(("TensorFlow stats",), ("TensorRT layers",), ("load test",)),
+    *(("TensorFlow stats",), ("TensorRT layers",), ("ONNX Runtime profile",), ("load test",)),
 )
 
 

@@ -383,6 +383,12 @@ STRANGERS = {
         "sums by operator",
         "export_chrome_trace",
     ),
+    "printed cProfile": (
+        b"warning\n" * 900 + b"   83638 function calls in 0.609 seconds\n\n" + b"1 f\n" * 90_000,
+        "Python's cProfile prints",
+        "pinchpoint run",
+    ),
+    "gprof": (b"Flat profile:\n\nEach sample counts as 0.01 seconds.\n", "gprof", "pinchpoint run"),
     "lz4": (b"\x04\x22\x4d\x18" + b"\0" * 99, "packed with LZ4", "lz4 -d"),
 }
 

@@ -13,6 +13,7 @@ from importers.test_execution_trace import flat
 from importers.test_load_test import VLLM, stats
 from importers.test_memory_timeline import ROWS
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
+from importers.test_onnxruntime import event, profile
 from importers.test_perfetto import HOST, QUEUE, TRACKS, note, slice_on
 from importers.test_rocpd import database, rocpd
 from importers.test_rocprofv3 import PROCESS, stamp
@@ -78,6 +79,11 @@ def kineto(folder):
     ]
 
 
+def onnx(folder):
+    kernel = event("Kernel", "void cudnn::conv", 1100, 300, stream="7")
+    return text(folder, "onnx.json", json.dumps(profile("CUDAExecutionProvider", kernels=[kernel])))
+
+
 def bench(folder):
     (folder / "session.json").write_text("{}")
     run_folder(folder / "profile")
@@ -98,6 +104,7 @@ SAMPLES = {
     "kineto": kineto,
     "PyTorch memory snapshot": lambda _: sorted((DATA / "memory").glob("*.pickle.gz"))[:1],
     "load test": lambda f: text(f, "result.json", json.dumps(VLLM)),
+    "ONNX Runtime profile": onnx,
     "TensorRT layers": lambda f: text(f, "profile.json", json.dumps(LAYERS)),
     "TensorFlow stats": lambda f: [stats(f)],
     "memory timeline": lambda f: text(f, "memory.raw.json.gz", json.dumps(ROWS)),

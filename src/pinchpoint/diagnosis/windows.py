@@ -248,7 +248,7 @@ def _scaled(named: Ranked, ratio: float, base_ns: int | None) -> Ranked:
 
 
 SLOWED_RATIO = 0.8  # of the step with stacks: below it, times there mislead beside the bare step
-_OF_A_STEP = regex(r"\d (µs|ms|s) (a|of each|of the) step")
+_OF_A_STEP = regex(r"\d (µs|ms|s) (a|of each|of the)( mean)?( recorded)? step")
 
 
 def _longer_ns(named: Trace, base_ns: int | None) -> int | None:

@@ -88,6 +88,11 @@ FACTS: dict[str, FactKind] = {
     "duplicate-keys": FactKind(
         Severity.NOTE, "keys of the header occur twice; the last one counts"
     ),
+    "kernels-of-provider-missing": FactKind(
+        Severity.WARNING,
+        "nodes ran on a provider whose kernels are not in the file: their times are those of giving"
+        " it work",
+    ),
     "nothing-recorded": FactKind(
         Severity.FATAL,
         "the file has no event of a program",

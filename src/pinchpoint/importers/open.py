@@ -18,10 +18,9 @@ import pinchpoint.importers as home
 from pinchpoint.errors import (
     HostileFile,
     MissingExtra,
-    OutOfMemory,
     PinchpointError,
     UnreadableFile,
-    is_out_of_memory,
+    out_of_memory,
 )
 from pinchpoint.importers import telemetry
 from pinchpoint.importers.files.archives import folder_of, must_be_unpacked, plain_file
@@ -32,6 +31,7 @@ from pinchpoint.trace import Trace
 from pinchpoint.trace.window import Part
 
 _DATABASE = b"SQLite format 3\x00"
+_MORE_BYTES = 1 << 16  # what a program printed before the tool that watched it
 _TAIL_BYTES = 1 << 18  # the tables that tools print after a program, and what is said before them
 HEAD_BYTES = 4096  # a page of a disk: every format shows itself in less
 # Without the mark that such text begins with; with it, it is read.
@@ -138,20 +138,24 @@ def load(path: str | Path, progress: Progress | None = None, part: Part | None =
     _refuse_strangers(where, head.text)
     if importer := _claimant(where, head.text):
         return _read(importer, where, progress, part)
-    what, hint = guess(head.text, _tail(where)) or (_what_it_looks_like(head.text), "")
+    what, hint = guess(head.text, _more(where)) or (_what_it_looks_like(head.text), "")
     raise UnreadableFile(
         f"{where}: {what}, not a recording that Pinchpoint reads",
         hint=hint or _RECORD,
     )
 
 
-def _tail(path: Path) -> bytes:
-    """Whole lines at the end of a file: a log says there what came of the program."""
+def _more(path: Path) -> bytes:
+    """Whole lines behind the first ones and at the end: a log says there what came of a program."""
     if path.is_dir() or (size := path.stat().st_size) <= HEAD_BYTES:
         return b""
     with path.open("rb") as file:
-        file.seek(max(HEAD_BYTES, size - _TAIL_BYTES))
-        return file.read().partition(b"\n")[2]
+        file.seek(HEAD_BYTES)
+        text = file.read(_MORE_BYTES).partition(b"\n")[2]
+        if size - _TAIL_BYTES <= file.tell():
+            return text + file.read()
+        file.seek(size - _TAIL_BYTES)
+        return text.rpartition(b"\n")[0] + b"\n" + file.read().partition(b"\n")[2]
 
 
 def _said_of(place: str, copy: Path, trace: Trace) -> Trace:
@@ -278,8 +282,8 @@ def guarded(path: Path, format: str) -> Iterator[None]:
         what = "a number that fits no time, size or device"
         raise UnreadableFile(f"{path}: {what}", hint=_AGAIN) from error
     except Exception as error:
-        if is_out_of_memory(error):
-            raise OutOfMemory(path) from None
+        if (lack := out_of_memory(error, path)) is not None:
+            raise lack from None
         what = f"damaged, or no {format} as its recorder writes it"
         raise UnreadableFile(f"{path}: {what} ({type(error).__name__})", hint=_AGAIN) from error
 

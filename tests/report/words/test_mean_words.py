@@ -35,6 +35,24 @@ def test_kinds_of_steps_are_said_apart():
     ]
 
 
+@pytest.mark.parametrize(
+    ("part", "said"), [("idle-python", ": the device waits for the host"), ("host-python", "")]
+)
+def test_on_a_cpu_alone_nothing_waits_for_the_host(part, said):
+    document = diagnose(two_kinds())
+    kinds = [
+        replace_fields(
+            kind,
+            bound_by="host",
+            breakdown=[replace_fields(p, part=part) for p in kind.breakdown],
+        )
+        for kind in document.steps.kinds
+    ]
+    document = replace_fields(document, steps=replace_fields(document.steps, kinds=kinds))
+    sentences = list(mean_sentences(document))[1:]
+    assert all(one.endswith(f"No cause is found there{said}") for one in sentences)
+
+
 def test_regular_exceptions_say_how_often():
     (sentence,) = mean_sentences(diagnose(now_and_then("checkpoint", (3, 8, 13), steps=16)))
     assert sentence == (

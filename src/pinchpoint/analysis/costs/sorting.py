@@ -13,7 +13,7 @@ from pinchpoint.analysis.costs.call import Cost, OperatorCall
 
 INDEX_BYTES = 8  # of the places that sort, topk and their like return
 LONGEST_IN_A_BLOCK = 4_096  # keys; ATen, SortStable.cu: longer rows take passes over memory
-_DIGIT_BYTES = 1
+_DIGIT_BYTES = 1  # of CUB: 8 bits, 256 places to write to
 
 
 def _sorted(call: OperatorCall) -> Cost | None:

@@ -210,10 +210,29 @@ _STRONG_OPERATORS: tuple[tuple[Category, str], ...] = (
     (Category.NORMALISATION, r"(layer|rms|batch|group|instance)_norm"),
     (Category.EMBEDDING, r"aten::_?embedding|aten::_?index_(put|add|select|copy)"),
     (Category.SOFTMAX, r"aten::_?(log_)?softmax|nll_?loss|nllcriterion|cross_entropy"),
+    # Operators of ONNX Runtime, of ONNX itself and its own.
+    (Category.ATTENTION, r"onnx::\w*attention"),
+    (Category.CONVOLUTION, r"onnx::\w*conv"),
+    (Category.NORMALISATION, r"onnx::\w*normalization"),
+    (Category.SOFTMAX, r"onnx::\w*softmax"),
 )
 
 _WEAK_OPERATORS: tuple[tuple[Category, str], ...] = (
     (Category.GEMM, r"aten::_?(scaled_)?(mm|addmm|bmm|baddbmm|matmul|linear|addmv|mv|einsum)"),
+    (Category.GEMM, r"onnx::\w*(matmul|gemm)|onnx::(einsum|lstm|gru|rnn)"),
+    (Category.SORTING, r"onnx::(topk|nonmaxsuppression|unique|cumsum)"),
+    (Category.EMBEDDING, r"onnx::(embed|gather|scatter|nonzero|onehot)"),
+    (
+        Category.DATA_MOVEMENT,
+        r"onnx::(transpose|reshape|concat|slice|split|squeeze|unsqueeze|cast|expand|pad|tile|flatten"
+        r"|memcpy|reorder|quantizelinear|dequantizelinear|identity|shape)",
+    ),
+    (Category.REDUCTION, r"onnx::(reduce|arg(max|min)|globalaverage|sum|max|min|mean)(?!\w*pool)"),
+    (
+        Category.ELEMENTWISE,
+        r"onnx::(\w*(gelu|relu|sigmoid|tanh|swish|silu)|add|sub|mul|div|erf|sqrt|pow|clip|where"
+        r"|exp|log|neg|abs|equal|less|greater|and|or|not|round|floor|ceil|reciprocal)",
+    ),
     (Category.SORTING, r"aten::_?(sort|argsort|topk|unique|cumsum|multinomial)"),
     (Category.EMBEDDING, r"aten::(gather|scatter|index|masked_select|nonzero|take)"),
     (Category.POOLING, r"pool|upsample"),

@@ -127,6 +127,9 @@ def in_standard_library(file: str) -> bool:
 _RECORDER = regex(r"(?:^|/)pinchpoint/(?:inside|capture)/|^quiet_watch\.py\(\d+\)")
 
 
+_COLLECTED = regex(r"pinchpoint/capture/samples/spans\.py\(\d+\): _collects$")
+
+
 def is_recorder(name: str) -> bool:
     """Whether a frame, as it is spelt, is Pinchpoint's own inside the program that it records."""
     return _RECORDER.search(name) is not None
@@ -136,7 +139,15 @@ def in_recorder(frames: Sequence[str]) -> bool:
     """Whether a thread with this stack, innermost frame first, was recording: time that is no
     place of the program's, which one of Python's own library may have been called for."""
     spelt = (name for name in frames if frame_of(name) is not None)
-    return is_recorder(next((n for n in spelt if not _in_library(n)), ""))
+    first = next((n for n in spelt if not _in_library(n)), "")
+    return is_recorder(first) and not was_collecting(first)
+
+
+def was_collecting(name: str) -> bool:
+    """Whether a frame is the one that the collector tells of its end. It is the first that runs
+    after a collection, so that a look that came meanwhile finds it: what passed is the collector's,
+    at the place of the program that is beneath."""
+    return _COLLECTED.search(name) is not None
 
 
 def _in_library(name: str) -> bool:

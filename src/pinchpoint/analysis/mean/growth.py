@@ -91,7 +91,7 @@ class Growth:
     mean_ns: int  # of all typical steps of the run
     steps: int
     trend: Trend
-    places: tuple[GrowingPlace, ...]  # most growth first
+    places: tuple[GrowingPlace, ...]  # most growth first; none where it is the device's
     signs: tuple[str, ...]  # what grew with it
     on_core: bool = False  # all times are those of the thread on a core
     clock_ratio: float = 1.0  # what a step takes by the clock to these times, over the run
@@ -130,6 +130,9 @@ def _grown(samples: RunSamples, parts: Sequence[RunPart], length: _Length) -> Gr
     steps = sum(p.steps for p in parts)
     mean = sum(p.steps * length(p) for p in parts) / steps
     clock = sum(p.steps * _by_clock(p) for p in parts) / steps
+    why_not = _why_not(samples, quarters, times, places, signs, ends, length)
+    if not why_not and not _explain(places, times):
+        places = ()  # the device's work grows, and the host waits for it at any place
     return Growth(
         first=round(_middle_of(quarters[0])),
         last=round(_middle_of(quarters[-1])),
@@ -143,7 +146,7 @@ def _grown(samples: RunSamples, parts: Sequence[RunPart], length: _Length) -> Gr
         on_core=length is _by_core,
         clock_ratio=clock / max(mean, 1.0),
         ends=bool(ends),
-        why_not=_why_not(samples, quarters, times, places, signs, ends, length),
+        why_not=why_not,
     )
 
 
@@ -160,6 +163,8 @@ def _why_not(
     if ends and not of_the_thread:
         return ends
     if not _explain(places, times):
+        if not ends and _device_keeps_more([p for q in quarters for p in q], times):
+            return ""
         return ends or "all that they do takes longer, as on a machine that becomes slower"
     if not _differ(samples, quarters, times, places):
         return "too few looks at the run tell where"
@@ -180,7 +185,16 @@ def _explain(places: Sequence[GrowingPlace], times: Sequence[int]) -> bool:
     """Whether the growth lies at these places, while the rest of the step stays as it was."""
     rest = [time - sum(at) for time, at in zip(times[:: len(times) - 1], _of(places), strict=True)]
     explained = sum(place.more_ns for place in places)
-    return explained >= EXPLAINED_RATIO * (times[-1] - times[0]) and not _same_pace(rest, times)
+    return explained >= EXPLAINED_RATIO * (times[-1] - times[0]) and not same_pace(rest, times)
+
+
+def _device_keeps_more(parts: Sequence[RunPart], times: Sequence[int]) -> bool:
+    """Whether what is held of the device grew at least as much as the step: work on all that is
+    kept does not grow faster than that, and a machine that becomes slower keeps no more."""
+    held = [part.device_bytes or 0 for part in parts]
+    if not min(held) or held[-1] / held[0] < times[-1] / max(times[0], 1):
+        return False
+    return _trend(list(range(len(held))), held).deviates >= SURE
 
 
 def _differ(
@@ -207,7 +221,7 @@ def _of(places: Sequence[GrowingPlace]) -> tuple[list[int], list[int]]:
     return [p.early_ns for p in places], [p.late_ns for p in places]
 
 
-def _same_pace(rest: Sequence[int], times: Sequence[int]) -> bool:
+def same_pace(rest: Sequence[int], times: Sequence[int]) -> bool:
     """Whether the rest of the step became longer, too, or there is none to compare with."""
     if rest[0] < LEAST_REST_RATIO * times[0]:
         return True
@@ -353,10 +367,23 @@ def _signs(
     return tuple(found)
 
 
+def grown_on_core_ns(trace: Trace) -> int:
+    """Of ``grown_ns``, what the thread of the steps itself was on a core for."""
+    samples, ns = trace.run.samples if trace.run else None, grown_ns(trace)
+    if samples is None or not ns:
+        return 0
+    quarters = _quarters([p for p in samples.parts if p.steps])
+    more, on_core = (
+        _typical_ns(quarters[-1], of) - _typical_ns(quarters[0], of) for of in (_by_clock, _by_core)
+    )
+    return round(ns * min(max(on_core / max(more, 1), 0.0), 1.0))
+
+
 def grown_ns(trace: Trace) -> int:
     """By how much the mean step of the run is longer than those around the recording, because steps
-    grow; 0 where they do not."""
+    grow; 0 where they do not, or where nothing of the program grew with them, so that it may have
+    been the machine. Where they grow is not asked."""
     found, timed = growth(trace), trace.run.unprofiled_step_ns if trace.run else ()
-    if found is None or found.why_not or not timed:
+    if found is None or (found.why_not and not found.signs) or not timed:
         return 0
     return max(round(found.mean_ns * found.clock_ratio) - round(median(timed)), 0)

@@ -15,6 +15,7 @@ from pinchpoint.analysis.host.frames import (
     frame_of,
     in_recorder,
     is_recorder,
+    was_collecting,
 )
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.statistics import median, rounded_mean
@@ -271,6 +272,8 @@ def _own_functions(samples: RunSamples, stack: int) -> dict[tuple[str, str], Pyt
 def kind_of(frames: tuple[str, ...]) -> GapKind:
     """What a thread with this stack does, innermost frames first."""
     weak = GapKind.PYTHON
+    if frames and was_collecting(frames[0]):
+        return GapKind.GC
     if in_recorder(frames):
         return GapKind.PROFILER
     for name in frames:

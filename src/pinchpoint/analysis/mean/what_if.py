@@ -75,10 +75,12 @@ def what_if_mean(
 ) -> Prediction | None:
     """As ``replay.what_if``, counted from the mean step where that is not the typical one."""
     if computes_on_cpu(trace):
-        from pinchpoint.analysis.mean.on_cpu import what_if_on_cpu
+        from pinchpoint.analysis.mean.on_cpu import slower_outside, what_if_on_cpu
 
         return _of_the_step_said(
-            what_if_on_cpu(trace, _touched(trace, changes)), step_base_ns(trace)
+            what_if_on_cpu(trace, _touched(trace, changes)),
+            step_base_ns(trace),
+            slower_outside(trace),
         )
     base, again = step_base_ns(trace), _recurring(trace)
     timed = len(timed_steps_ns(trace)) > 0  # then replay goes by what is usual in the run
@@ -138,14 +140,18 @@ def _counted_from(replayed: Prediction, base_ns: int) -> Prediction:
     )
 
 
-def _of_the_step_said(typical: Prediction | None, base_ns: int | None) -> Prediction | None:
+def _of_the_step_said(
+    typical: Prediction | None, base_ns: int | None, slower: float = 1.0
+) -> Prediction | None:
     """What a typical recorded step would win, counted from the step that is said: less where that
-    is shorter, for recording costs time everywhere; no more where it is longer."""
+    is shorter, for recording costs time everywhere; no more where it is longer, unless others made
+    everything ``slower`` than in the recorded steps."""
     if typical is None or base_ns is None or base_ns == typical.base_ns:
         return typical
-    share = min(base_ns / max(typical.base_ns, 1), 1.0)
+    ratio = base_ns / max(typical.base_ns, 1)
+    share = min(ratio, slower)
 
-    def left_ns(step_ns: int) -> int:
+    def left_ns(step_ns: int, share: float = share) -> int:
         return base_ns - round((typical.base_ns - step_ns) * share)
 
     low, high = typical.range_ns
@@ -153,7 +159,7 @@ def _of_the_step_said(typical: Prediction | None, base_ns: int | None) -> Predic
     return replace(
         typical,
         step_ns=left_ns(typical.step_ns),
-        range_ns=(left_ns(low), left_ns(high)),
+        range_ns=(left_ns(low), left_ns(high, min(share, 1.0))),
         base_ns=base_ns,
         raw_ns=None if raw_ns is None else left_ns(raw_ns),
         bound_ns=None if bound_ns is None else min(left_ns(bound_ns), bound_ns),

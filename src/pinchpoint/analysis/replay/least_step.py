@@ -195,11 +195,15 @@ class _InSteps:
     work_ns: Ints  # of each step: the time in which the device works
 
 
-def sure_ns(trace: Trace, before: Graph, changes: Sequence[Change], *, every_step: bool) -> float:
-    """The least that a step can be, whatever is in doubt: device work and host work that remain."""
+def sure_ns(
+    trace: Trace, before: Graph, counted: Mask, changes: Sequence[Change], *, every_step: bool
+) -> float:
+    """The least that a step can be, whatever is in doubt: device work and host work that remain, of
+    the counted steps of a graph."""
     gap, own = left_on_host_ns(trace, before, changes)
     main = before.lane == MAIN_LANE  # gaps of other threads are mostly waiting for this one
-    host = SURE_HOST_RATIO * float((gap + own)[main].sum()) / before.steps
+    main &= counted[before.node_step]
+    host = SURE_HOST_RATIO * float((gap + own)[main].sum()) / int(counted.sum())
     return max(device_ns(trace, changes, every_step=every_step), host)
 
 

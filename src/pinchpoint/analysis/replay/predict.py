@@ -285,9 +285,9 @@ def what_if(
     if known is None or unbound is None:
         return None
     before, after = known
-    sure = min(sure_ns(trace, clean.graph, changes, every_step=every_step), before)
-    warm = min(at_power_limit_ns(trace, changes, every_step=every_step), before)
     counted = np.ones(graph.steps, np.bool_) if every_step else base.counted
+    sure = min(sure_ns(trace, clean.graph, counted, changes, every_step=every_step), before)
+    warm = min(at_power_limit_ns(trace, changes, every_step=every_step), before)
     kept = kept_ns(trace, changes, every_step=every_step)
     after, raw_ns = (
         max(step, warm, min(max(queued_ns(trace, of, counted), kept), before))

@@ -20,6 +20,7 @@ from pinchpoint.analysis.host.launches import (
     main_thread,
     own_work,
 )
+from pinchpoint.analysis.steps.compiled_calls import steps_by_calls
 from pinchpoint.analysis.steps.markers import marked_spans
 from pinchpoint.analysis.steps.module_nesting import module_calls, outermost
 from pinchpoint.analysis.steps.repetition import Spans, infer_steps, single_step
@@ -91,14 +92,16 @@ class Steps:
 
 @once_per_trace
 def steps(trace: Trace) -> Steps:
-    """The steps: from markers, else inferred from what repeats, or from the only optimizer step;
-    else the whole as one window."""
+    """The steps: from markers, else inferred from what repeats, from calls of the one compiled
+    function, or from the only optimizer step; else the whole as one window."""
     marked = marked_spans(trace)
     if marked is not None:
         return _timed(trace, marked, "marker")
     inferred = infer_steps(trace)
     if inferred.spans is not None:
         return _timed(trace, inferred.spans, "inferred")
+    if (calls := steps_by_calls(trace)) is not None:
+        return _timed(trace, calls, "inferred")
     if (alone := single_step(trace)) is not None:
         return _timed(trace, alone, "inferred")
     return _whole(trace, inferred.reason)

@@ -5,14 +5,32 @@ from collections.abc import Callable
 from math import sqrt
 
 import msgspec
+import numpy as np
 
 from pinchpoint.analysis.host.frames import frame_of, is_recorder
-from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace, called, kind_of, own_frame
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
+from pinchpoint.analysis.mean.growth import grown_on_core_ns
+from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns
+from pinchpoint.analysis.mean.rare_steps import (
+    COLLECT,
+    FEWEST_STEPS,
+    RarePlace,
+    called,
+    kind_of,
+    own_frame,
+    rare_causes,
+)
 from pinchpoint.analysis.mean.ways import imports
+from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.mean.whole_run import HELD_RATIO, NS_PER_US, SWITCH_INTERVAL_NS
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
+from pinchpoint.diagnosis.rule import shows_torch
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import RunCourse, RunSamples, Trace, once_per_trace
+from pinchpoint.trace import HostKind, RunCourse, RunSamples, Trace, once_per_trace
 from pinchpoint.trace.durations import duration, in_unit, time_unit
 
 # A part of the run that is told although no step shows it: below it, the steps are the run.
@@ -114,18 +132,19 @@ def compiles_at(trace: Trace) -> Location | None:
 def computes_at(trace: Trace) -> Looks | None:
     """The function of the program at which its main thread was seen computing most, with the looks
     there and in what it calls, of all at which it neither loaded, waited nor compiled; ``place``
-    has its usual line.
+    has its usual line. Collecting what it leaves is computing, too.
 
     None where the run was not sampled, or seen too seldom.
     """
     samples = trace.run.samples if trace.run else None
     if samples is None:
         return None
+    late = _waited_before(trace, samples)
     seen: dict[tuple[str, str], Counter[RarePlace]] = {}
     computing: list[tuple[Stack, int]] = []
     for stack, looks in [*_start(samples), *_main(samples)]:
         own = own_frame(stack)
-        if own is None or _imports(stack) or kind_of(stack) is not GapKind.PYTHON:
+        if own is None or stack in late or _imports(stack) or kind_of(stack) not in _COMPUTING:
             continue
         computing.append((stack, looks))
         seen.setdefault((own.file, own.function), Counter())[RarePlace(own, None)] += looks
@@ -137,6 +156,38 @@ def computes_at(trace: Trace) -> Looks | None:
     inside = sum(looks for stack, looks in computing if _is_in(stack, place))
     of = sum(looks for _, looks in computing)
     return Looks(inside, of, most.most_common(1)[0][0])
+
+
+_COMPUTING = (GapKind.PYTHON, GapKind.GC)
+
+
+def _waited_before(trace: Trace, samples: RunSamples) -> set[Stack]:
+    """Stacks at which looks say nothing: at an operator of torch, which gives the lock up, after it
+    was held. Such a look was due while Python ran before the operator, up to a switch interval;
+    where more time was seen there in each step, it cannot all have been before."""
+    names = (name for name in trace.names if name.startswith("aten::"))
+    operators = {name.removeprefix("aten::") for name in names}
+    most_us = max(samples.count, 1) * SWITCH_INTERVAL_NS // NS_PER_US
+    main = next((t for t in samples.threads if t.main), None)
+    return {
+        one.frames
+        for one in (() if main is None else main.spent)
+        if one.doing.removesuffix("()").rpartition(".")[2] in operators
+        and HELD_RATIO * one.us <= one.held_us
+        and one.us <= most_us
+    }
+
+
+def _collected_ratio(trace: Trace) -> float:
+    """Of the looks that came while garbage was collected, those where the program computes most:
+    what is collected there is left by its work. 0 where no look did."""
+    looks, samples = computes_at(trace), trace.run.samples if trace.run else None
+    if looks is None or looks.place.at is None or samples is None:
+        return 0.0
+    place = (looks.place.at.file, looks.place.at.function)
+    found = [(s, n) for s, n in _main(samples) if kind_of(s) is GapKind.GC]
+    inside = sum(n for stack, n in found if _is_in(stack, place))
+    return inside / max(sum(n for _, n in found), 1)
 
 
 def _is_in(stack: Stack, place: tuple[str, str]) -> bool:
@@ -193,6 +244,25 @@ def waits_at(trace: Trace, place: Location | None) -> Location | None:
     return msgspec.structs.replace(place, line=lines.most_common(1)[0][0])
 
 
+def line_of_call(trace: Trace, place: Location | None, call: str) -> Location | None:
+    """The same function with the line of most time by looks, of those at this call if there are
+    any: a recording has the line at which a function begins, or was when recording began."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None or place is None:
+        return place
+    at_call, lines = Counter[int](), Counter[int]()
+    for one in (one for thread in samples.threads for one in thread.spent):
+        own = own_frame(one.frames)
+        if own is not None and (own.file, own.function) == (place.file, place.function):
+            lines[own.line] += one.us
+            if one.doing.removesuffix("()").rpartition(".")[2] == call:
+                at_call[own.line] += one.us
+    known = at_call or lines
+    if not known:
+        return place
+    return msgspec.structs.replace(place, line=known.most_common(1)[0][0])
+
+
 def _main(samples: RunSamples) -> Seen:
     main = next((t for t in samples.threads if t.main), None)
     return [] if main is None else [(samples.spelt(stack), n) for stack, n in main.stacks]
@@ -224,3 +294,81 @@ def _looks(seen: Seen, wanted: Callable[[Stack], bool]) -> Looks | None:
     for stack, looks in found:
         places[RarePlace(own_frame(stack), called(stack))] += looks
     return Looks(count, of, places.most_common(1)[0][0])
+
+
+# ------------------------------------------------------------------------------------------------
+# Of a recording without stacks: what the place costs at which the program computes most.
+
+
+# Host time varies by a tenth between runs of one program.
+LEAST_GAIN_RATIO = 0.10
+# Less a step may as well be the Python of a few modules, recorded with stacks.
+LEAST_NS = 500_000
+CALL_NS = 10_000  # of an operator by itself: on CPUs calling one takes 1 to 10 µs, whatever it does
+PYTHON_ON_HOST = GapKind.PYTHON.id.replace("idle-", "host-")  # of the accounting, without a device
+LEFT_RATIO = 0.7  # of the looks at collections: then they are those of what is made there
+
+
+@dataclass(frozen=True)
+class SeenComputing:
+    """What a step would win without the function in which looks found the program computing."""
+
+    looks: Looks
+    calling_ns: (
+        int  # of the recorded step, in Python that the device waits for, or outside operators
+    )
+    garbage_ns: int  # of the mean step, in collecting what is made there
+    grown_ns: int  # of the mean step, that the thread of the steps takes longer later in the run
+    saving_ns: tuple[int, int]
+
+
+@once_per_trace
+def seen_computing(trace: Trace) -> SeenComputing | None:
+    """None where the recording has stacks, or where it is not material."""
+    looks, parts, base_ns = computes_at(trace), breakdown(trace), step_base_ns(trace)
+    if looks is None or base_ns is None or _has_more(trace) or not parts.typical_ns:
+        return None
+    calling: float = parts.of_part(GapKind.PYTHON.id)
+    if computes_on_cpu(trace):
+        calling += parts.of_part(PYTHON_ON_HOST) + _called_ns(trace)
+    unrecorded_ns, garbage_ns, grown_ns = _unrecorded(trace)
+    calling_ns = round(min(calling / parts.typical_ns, 1.0) * (base_ns - unrecorded_ns))
+    low, high = (round(ratio * (calling_ns + garbage_ns + grown_ns)) for ratio in looks.sure_ratios)
+    if low < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
+        return None
+    return SeenComputing(looks, calling_ns, garbage_ns, grown_ns, (low, high))
+
+
+def leaves_garbage(trace: Trace) -> bool:
+    """Whether collections are those of what is made where the program computes most."""
+    seen = seen_computing(trace)
+    return seen is not None and seen.garbage_ns > 0
+
+
+def _unrecorded(trace: Trace) -> tuple[int, int, int]:
+    """What the mean step of the run takes beyond the recorded ones; of it, what collections of
+    what is made at this place take, and what its steps' own thread takes longer later."""
+    mean_ns, usual_ns = mean_without_profiler_ns(trace), corrected_step_ns(trace)
+    if mean_ns is None or usual_ns is None:
+        return 0, 0, 0
+    far = [c for c in rare_causes(trace) if c.recurs and c.kind is GapKind.GC]
+    garbage_ns = sum(c.ns_per_step for c in far if c.place.inside != COLLECT)
+    garbage_ns = garbage_ns if _collected_ratio(trace) >= LEFT_RATIO else 0
+    return max(mean_ns - usual_ns, 0), garbage_ns, grown_on_core_ns(trace)
+
+
+def _called_ns(trace: Trace) -> float:
+    """Of a step, in operators so short that calling them is what takes the time."""
+    host, calls = trace.host_ops, cpu_operators(trace)
+    assert host is not None
+    inside = np.bincount(calls.parent[calls.operator], minlength=len(host) + 1)[:-1]
+    small = calls.operator & (calls.own_ns <= CALL_NS * (1 + inside)) & rows_in_steps(trace, host)
+    return per_step(trace, int(calls.own_ns[small].sum()))
+
+
+def _has_more(trace: Trace) -> bool:
+    """Whether the recording itself tells, or cannot say what passes outside operators."""
+    named = trace.run.named if trace.run else None
+    recorded = [one.host_ops for one in (trace, named) if one is not None]
+    stacks = any(ops is not None and (ops["kind"] == HostKind.PYTHON).any() for ops in recorded)
+    return stacks or not shows_torch(trace)

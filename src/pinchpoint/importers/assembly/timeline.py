@@ -143,6 +143,7 @@ class Timeline:
     unusable: int = 0  # rows without times that make sense
     cut: int = 0  # rows of a table with fewer or more cells than its head
     unnamed: int = 0  # kernels whose name is not in the file
+    alone: bool = False  # a recorder of programs that need no device
 
     def __post_init__(self) -> None:
         self.host = Rows("host_ops", self.names)
@@ -275,7 +276,7 @@ class Timeline:
             detail = "the names of kernels are not in the file, so none of them is told by its name"
             yield Fact("names-missing", self.unnamed, detail)
         if not len(ops):
-            yield Fact("no-device-activity")
+            yield Fact("cpu-only" if self.alone else "no-device-activity")
             return
         yield from who(ops, named=named, rank=None)
         yield from no_calls(calls, ops)

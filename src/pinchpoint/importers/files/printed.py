@@ -22,6 +22,16 @@ PRINTED = (
         'export what they are of: prof.export_chrome_trace("trace.json")',
     ),
     (
+        regex(rb"^ *\d+ function calls .*in \d+\.\d+ seconds$|^ *ncalls +tottime ", re.MULTILINE),
+        "statistics that Python's cProfile prints, which know the host alone",
+        RECORD,
+    ),
+    (
+        regex(rb"^Flat profile:$", re.MULTILINE),
+        "printed by gprof, which knows the host alone",
+        RECORD,
+    ),
+    (
         regex(rb"DeepSpeed Flops Profiler"),
         "sums by module of DeepSpeed's FLOPs profiler, without what the device did",
         RECORD,

@@ -62,6 +62,8 @@ _SIGNS = (
 _OUR_OWN = regex(rb'"schema"\s*:\s*"pinchpoint')
 # rocprof 1 begins its list of events with an empty one, then names processes; rocpd reads it.
 _ROCPROF = regex(rb'^\{ ?"traceEvents":\[\{\}\s*,\{"args":\{"name":"[^"]{1,40}"\},"ph":"M"')
+# ONNX Runtime's categories; onnxruntime.py tells them closer.
+_ONNX = regex(rb'^\[\s*\{\s*"cat"\s*:\s*"(Session|Node)"\s*,\s*"pid"')
 # JSON of which something else is known: rocprofv3, load tests, lists of numbers, execution traces.
 _OTHERS = regex(
     rb'"rocprofiler-sdk-tool"|"request_throughput"|"request_rate"|"mean_ttft_ms"|"streaming_metrics"|"output_lens"|"averageMs"|^\[\s*\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
@@ -74,7 +76,11 @@ def claims(path: Path, head: bytes) -> bool:
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if start[:1] not in (b"{", b"[") or _OUR_OWN.search(head):
         return False
-    if _ROCPROF.match(start) or (b'"traceEvents"' not in start and _OTHERS.search(start)):
+    if (
+        _ROCPROF.match(start)
+        or _ONNX.match(start)
+        or (b'"traceEvents"' not in start and _OTHERS.search(start))
+    ):
         return False
     return any(sign in head for sign in _SIGNS) or path.name.lower().endswith(_NAMES)
 

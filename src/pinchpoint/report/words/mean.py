@@ -68,7 +68,9 @@ def _causes_in(kind: StepKindInfo) -> str:
         for one in kind.findings[:_MOST_CAUSES]
     ]
     if not said:
-        return f". No cause is found there{_BOUND.get(kind.bound_by, '')}"
+        # on a CPU alone nothing waits for the host
+        idles = kind.bound_by != "host" or any(p.part.startswith("idle-") for p in kind.breakdown)
+        return f". No cause is found there{_BOUND.get(kind.bound_by, '') if idles else ''}"
     more = len(kind.findings) - len(said)
     return f". Causes there: {', '.join(said)}{f' and {more} more' if more else ''}"
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from exceptional_programs import now_and_then
+from pinchpoint.analysis.mean.growth import grown_ns
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.trace import RunFacts
 from pinchpoint.trace.run_samples import RunPart
+from program import Program
 from sampled_runs import samples
 
 MS = 1_000_000
@@ -127,6 +129,44 @@ def test_what_comes_to_an_end_and_a_neighbour_would_explain_is_undecided(outcome
 def test_a_machine_that_becomes_slower_is_no_work_that_grows(outcome, trace, why):
     said = outcome("growing-steps", trace)
     assert (said.answer, why in said.why) == ("not checked", True), said.why
+
+
+def test_where_the_host_waits_for_the_device_what_is_kept_there_has_to_grow_as_much(outcome):
+    slower = run(lambda part: 4.0 * (1 + 0.1 * part), slower=0.1)  # at all places alike
+    parts = slower.run.samples.parts
+    for each, answer in ((0.3, "found"), (0.001, "not checked")):
+        held = [
+            replace(part, device_bytes=round((1 << 30) * (1 + each * n)))
+            for n, part in enumerate(parts)
+        ]
+        seen = replace(slower.run.samples, parts=tuple(held))
+        said = outcome("growing-steps", replace(slower, run=replace(slower.run, samples=seen)))
+        assert said.answer == answer
+    assert grown_ns(replace(slower, run=replace(slower.run, samples=seen))) > 0
+
+
+def sorting(sort_us):
+    """Steps of 8 ms of the device in products, and one sort."""
+    p = Program()
+    for _ in p.steps(4):
+        with p.row("aten::mm"):
+            p.kernel("gemm", 8_000)
+        with p.frame("auc.py(96): compute"), p.row("aten::sort"):
+            p.kernel("radix_sort", sort_us)
+        p.sync()
+    return p.trace()
+
+
+@pytest.mark.parametrize(("late_us", "answer"), [(3_000, "found"), (220, "not checked")])
+def test_a_window_late_in_the_run_tells_what_grows_on_the_device(outcome, late_us, answer):
+    slower = run(lambda part: 4.0 * (1 + 0.1 * part), slower=0.1)
+    facts = replace(slower.run, named=sorting(200), late=sorting(late_us))
+    said = outcome("growing-steps", replace(slower, run=facts))
+    assert said.answer == answer
+    for found in said.findings:
+        assert (found.location.file, found.location.function) == ("auc.py", "compute")
+        assert "aten::sort" in found.summary
+        assert "200 µs of the device and then 3.00 ms a step" in found.summary
 
 
 def test_steps_that_stay_as_they_are_are_quiet(outcome):

@@ -11,7 +11,7 @@ from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.diagnosis.rules.host.host_hotspot import _mostly
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, RunFacts, RunSamples
-from pinchpoint.trace.run_samples import SampledThread
+from pinchpoint.trace.run_samples import SampledThread, Spent
 from program import Program
 
 
@@ -255,6 +255,39 @@ def test_without_stacks_looks_say_what_keeps_a_device_waiting(outcome):
     assert str(finding.location) == "word (bpe.py:78)"  # with what it calls
     assert "32 of 40 looks" in finding.summary
     assert finding.summary.endswith("in Python while the device has nothing to do")
+
+
+def test_looks_that_waited_for_the_lock_at_an_operator_name_no_place(outcome):
+    """And those at our own callback after a collection are the collector's, where it began."""
+    p = TraceBuilder()
+    for step in range(8):
+        p.step(step, step * 10_000_000, 10_000_000)
+        p.op("aten::div_", step * 10_000_000 + 8_000_000, 100_000)
+        p.launch(
+            step * 10_000_000 + 8_010_000, 10_000, "gemm", step * 10_000_000 + 8_050_000, 900_000
+        )
+    grams, accept = "guard.py(149): seen_ngrams", "guard.py(222): accept"
+    ours = "pinchpoint/capture/samples/spans.py(69): _collects"
+    spent = (
+        Spent((grams, accept), "table.setdefault()", 10, 200_000, 200_000, 200_000),
+        Spent((ours, grams, accept), "", 6, 120_000, 120_000, 120_000),
+        Spent((accept,), "logits.div_()", 20, 400_000, 400_000, 380_000),
+    )
+    looked = RunSamples(
+        every_s=0.02,
+        seconds=1.0,
+        looks=36,
+        late_median_ns=0,
+        cost_ns=0,
+        count=100,
+        frames=(ours, grams, accept),
+        stacks=((1, 2), (0, 1, 2), (2,)),
+        threads=(SampledThread("MainThread", True, 36, 0, ((0, 10), (1, 6), (2, 20)), spent),),
+    )
+    trace = replace(p.trace(), run=RunFacts(samples=looked))
+    (finding, *_) = outcome("host-hotspot", trace).findings
+    assert str(finding.location) == "seen_ngrams (guard.py:149)"
+    assert "16 of 16 looks" in finding.summary
 
 
 HOOK, HELD = "pinchpoint/capture/samples/whole_run.py(97): _stepped", "threading.py(300): notify"

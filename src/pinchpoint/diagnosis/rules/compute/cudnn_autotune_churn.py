@@ -12,7 +12,9 @@ A search runs every candidate and waits for it. It pays when shapes stay; with n
 step it never ends.
 
 ## How to fix it
-`torch.backends.cudnn.benchmark = False`, or inputs in a few fixed sizes (padding, buckets).
+`torch.backends.cudnn.benchmark = False`, or inputs in a few fixed sizes (padding, buckets). Without
+the search each layer still prepares each new size, 1.5 to 4 ms: the gain is that of a search turned
+off. Where the sizes go on changing, a few fixed ones win those milliseconds as well.
 
 ## When to ignore it
 In the first steps, if the shapes repeat afterwards.
@@ -87,7 +89,7 @@ def check(trace: Trace) -> Iterator[Found]:
             ScaleHostSpans(searching, min(1.0, NEW_SHAPE_NS / max(searched_ns, 1.0))),
         ),
         location=spans.place,
-        fix="Turn the search off, or keep to a few input sizes",
+        fix="Turn the search off, or, which wins more, keep to a few input sizes",
         hint="torch.backends.cudnn.benchmark = False",
     )
 

@@ -9,7 +9,9 @@ shorter by. Of a cold start, work that names itself comes in one step alone, and
 what other findings explain.
 Of a torch program that was recorded without stacks, the function is the one in which looks
 at the whole run found its main thread, with that share of what passes outside operators or in
-operators so short that calling them takes the time.
+operators so short that calling them takes the time. What collecting its garbage takes, and what its
+thread takes longer later in the run, is of that place, too. Looks at an operator that had to wait
+for the interpreter's lock say nothing about places: they were due in the Python before it.
 Where an operator on the CPU fills a tensor that the same function then sends to the device, the
 copy and the wait for its buffer go with it, if what the operator reads fits into half of the
 device's memory: the device makes the same at the rate of rows at random places.
@@ -35,22 +37,26 @@ from pinchpoint.analysis.causal.computing import HostComputing, host_computing
 from pinchpoint.analysis.causal.filled_slots import filled_slots
 from pinchpoint.analysis.causal.limits import RANDOM_ROWS_REACHED
 from pinchpoint.analysis.host.frames import NAMELESS, frame_of
-from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.host.source_lines import functions_of
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay import Change, DropSyncs, LimitDeviceOps, RemoveHostTime
 from pinchpoint.analysis.run import run_facts
-from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
-from pinchpoint.analysis.time.accounting import breakdown
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.operators import known
-from pinchpoint.diagnosis.evidence.whole_run import computes_at
+from pinchpoint.diagnosis.evidence.whole_run import (
+    LEAST_GAIN_RATIO,
+    LEAST_NS,
+    line_of_call,
+    seen_computing,
+)
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
-from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule, shows_torch
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
@@ -59,12 +65,6 @@ from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, advice=NO_HINT)
 
-# Host time varies by a tenth between runs of one program.
-LEAST_GAIN_RATIO = 0.10
-# Less a step may as well be the Python of a few modules, recorded with stacks.
-LEAST_NS = 500_000
-CALL_NS = 10_000  # of an operator by itself: on CPUs calling one takes 1 to 10 µs, whatever it does
-PYTHON_ON_HOST = GapKind.PYTHON.id.replace("idle-", "host-")  # of the accounting, without a device
 MEMORY_FREE_RATIO = 0.5  # of the device's, for what moves there: the rest is the program's
 AGAIN = 2  # steps: loading code, compiling or allocating once is a cold start
 MOST_TOLD = 2  # the engine drops those that other findings explain
@@ -108,36 +108,38 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
     """Of a torch program whose recording has no stacks, what looks at the run say."""
-    looks, parts = computes_at(trace), breakdown(trace)
-    if looks is None or _has_more(trace) or not parts.typical_ns:
+    seen = seen_computing(trace)
+    if seen is None:
         return None
-    alone = computes_on_cpu(trace)
-    calling_ns = parts.of_part(PYTHON_ON_HOST) + _called_ns(trace) if alone else 0.0
-    calling_ns += parts.of_part(GapKind.PYTHON.id)
-    calling = round(min(calling_ns / parts.typical_ns, 1.0) * base_ns)
-    low, high = (round(ratio * calling) for ratio in looks.sure_ratios)
-    if low < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
-        return None
+    looks, alone = seen.looks, computes_on_cpu(trace)
+    calling = Evidence(_OUTSIDE if alone else _MEANWHILE, seen.calling_ns, "ns per step")
+    more = {_LEAVES: seen.garbage_ns, _LATER: seen.grown_ns}
+    said = [f"{duration(ns)} {at}" for at, ns in more.items() if ns >= LEAST_GAIN_RATIO * base_ns]
+    keeps = "Keep what it makes from step to step, or do it" if said else "Do it"
+    low, high = seen.saving_ns
     return Found(
         summary=(
             f"The host computes in {looks.location}: {looks.looks} of {looks.of} looks at the"
-            f" program found it there, and {duration(calling)} of the step pass"
-            f" {_OUTSIDE if alone else _MEANWHILE}"
+            f" program found it there, and {duration(seen.calling_ns)} of the step pass"
+            f" {', '.join([calling.what, *said])}"
         ),
         evidence=(
             Evidence("looks at the program that found it there", looks.looks, "count"),
             Evidence("of all", looks.of, "count"),
-            Evidence(_OUTSIDE if alone else _MEANWHILE, calling, "ns per step"),
+            calling,
+            *(Evidence(at, ns, "ns per step") for at, ns in more.items() if ns),
         ),
         cost_ns_per_step=(low + high) // 2,
         saving_ns_per_step=(low, high),
         location=looks.location,
         fix=_without_tracer(trace)
-        + "Do it with operators on whole tensors, once before the loop, or in another process",
+        + f"{keeps} with operators on whole tensors, once before the loop, or in another process",
         confidence="medium",
     )
 
 
+_LEAVES = "in collecting what it leaves"
+_LATER = "later in the run, in which each step is longer"
 _OUTSIDE = "outside operators or in calling small ones"
 _MEANWHILE = "in Python while the device has nothing to do"
 
@@ -146,23 +148,6 @@ def _without_tracer(trace: Trace) -> str:
     """What comes before any advice where every line is reported to a debugger or another tool."""
     name = run_facts(trace).line_tracer
     return f"Run without {name}, which every line is reported to. Then: " if name else ""
-
-
-def _called_ns(trace: Trace) -> float:
-    """Of a step, in operators so short that calling them is what takes the time."""
-    host, calls = trace.host_ops, cpu_operators(trace)
-    assert host is not None
-    inside = np.bincount(calls.parent[calls.operator], minlength=len(host) + 1)[:-1]
-    small = calls.operator & (calls.own_ns <= CALL_NS * (1 + inside)) & rows_in_steps(trace, host)
-    return per_step(trace, int(calls.own_ns[small].sum()))
-
-
-def _has_more(trace: Trace) -> bool:
-    """Whether the recording itself tells, or cannot say what passes outside operators."""
-    named = trace.run.named if trace.run else None
-    recorded = [one.host_ops for one in (trace, named) if one is not None]
-    stacks = any(ops is not None and (ops["kind"] == HostKind.PYTHON).any() for ops in recorded)
-    return stacks or not shows_torch(trace)
 
 
 def _by_place(trace: Trace, found: HostComputing) -> list[Ints]:
@@ -212,15 +197,16 @@ def _location(trace: Trace, row: int) -> Location | None:
 
 
 def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
-    where = f" in {spot.location}" if spot.location else ""
+    at, alone = line_of_call(trace, spot.location, _call(spot)), computes_on_cpu(trace)
+    where = f" in {at}" if at else ""
     entry = known(spot.name, "") if spot.on_cpu else None
     mine = found.took_ns[spot.what]
     longest = int(spot.what[np.argmax(mine)])
     uploads, waits = _sent_after(trace, found.row[spot.what])
     return Found(
         summary=(
-            f"The host {_work(spot).verb} for {duration(spot.ns_per_step)} a step{where} while it"
-            f" launches nothing: {_what(spot)}"
+            f"The host {_work(spot).verb} for {duration(spot.ns_per_step)} a step{where}"
+            f"{_said(spot, at, alone=alone)}"
             + (", and the result is copied to the device" if len(uploads) else "")
         ),
         evidence=(
@@ -236,10 +222,19 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
             RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what]),
             *_made_on_the_device(trace, uploads, waits),
         ),
-        location=spot.location,
-        fix=_without_tracer(trace) + _fix(spot) + (f". {entry.instead}" if entry else ""),
+        location=at,
+        fix=_without_tracer(trace)
+        + _fix(spot, alone=alone)
+        + (f". {entry.instead}" if entry else ""),
         confidence="medium",
     )
+
+
+def _said(spot: _Spot, at: Location | None, *, alone: bool) -> str:
+    """What it does there; of a program without a device nothing where its place says it."""
+    if not alone:
+        return f" while it launches nothing: {_what(spot)}"
+    return "" if at is not None and at.function == _call(spot) else f", {_what(spot)}"
 
 
 def _sent_after(trace: Trace, rows: Ints) -> tuple[Rows, Rows]:
@@ -309,15 +304,21 @@ def _what(spot: _Spot) -> str:
         return f"{spot.name} and what is around it work on tensors on the CPU"
     if spot.in_driver:
         return f"mostly {spot.name}"
+    return f"mostly {'' if spot.does in _NAMED else 'Python in '}{_call(spot)}"
+
+
+def _call(spot: _Spot) -> str:
+    """The name of the function that has most of it."""
     frame, builtin = frame_of(spot.name), _BUILTIN.match(spot.name)
-    name = frame.function if frame else builtin[1] if builtin else spot.name
-    return f"mostly {'' if spot.does in _NAMED else 'Python in '}{name}"
+    return frame.function if frame else builtin[1] if builtin else spot.name
 
 
-def _fix(spot: _Spot) -> str:
+def _fix(spot: _Spot, *, alone: bool) -> str:
     named = _work(spot).fix
     if named:
         return named
     if spot.on_cpu:
         return "Keep the tensor on the device and compute there"
+    if alone:
+        return "Do it once if what it reads stays, on whole arrays, or in another process"
     return "Do it with operators on whole tensors, once before the loop, or in another process"

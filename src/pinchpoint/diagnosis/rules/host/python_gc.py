@@ -3,8 +3,9 @@
 ## What it looks for
 Calls of `gc.collect()` inside the steps, and the collector's own ranges where a tracer records
 them. A collection that Python starts by itself leaves no event in a PyTorch trace; `pinchpoint run`
-times every collection of the whole run, and notes where the program called for it. Without any of
-these nothing tells collecting from other Python.
+times every collection of the whole run, and notes where the program called for it. Where the
+function that computes most leaves what is collected, that is the cause (`host-hotspot`). Without
+any of these nothing tells collecting from other Python.
 
 ## Why it matters
 A full collection visits every live container object. With millions of them (datasets, caches,
@@ -28,6 +29,7 @@ from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, named
 from pinchpoint.diagnosis.evidence.rare import found_of, material
+from pinchpoint.diagnosis.evidence.whole_run import leaves_garbage
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
@@ -51,6 +53,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if rare:
         for cause in rare:
             called = cause.place.inside == COLLECT
+            if not called and leaves_garbage(trace):
+                continue
             found = found_of(trace, cause, _FIX_CALL if called else _FIX, None if called else _HINT)
             # The knob turns off the collections of Python, not those that are called for.
             yield structs.replace(found, confirm=ANY_PROGRAM) if called else found

@@ -1,0 +1,46 @@
+"""Steps of programs of JAX that mark none: the calls of the one compiled function that they make.
+
+JAX writes a range ``PjitFunction(NAME)`` around each call of a compiled function, on the thread
+that makes it. With several devices the launches follow on threads of XLA's, outside that range, so
+that what repeats among launches does not show the calls. A program that calls one function alone
+makes a step with each call; small functions beside it (of ``jax.numpy``, each compiled) are part of
+the step. A program that calls several large ones in turn, or another one each time, shows no steps
+here.
+"""
+
+import numpy as np
+
+from pinchpoint.analysis.steps.module_nesting import outermost
+from pinchpoint.analysis.steps.repetition import Spans
+from pinchpoint.regex import regex
+from pinchpoint.trace import Trace
+from pinchpoint.trace.names import rows_named
+
+_CALL = regex(r"PjitFunction\((.+)\)$")
+FEWEST_CALLS = 3  # two alike halves may be chance
+# Of the time in all calls. What remains are small functions of jax.numpy; a second function of
+# some size (a loss that is read, an evaluation) takes more.
+NEARLY_ALL_RATIO = 0.9
+# As sure as calls of a function are that repeat the same launches (repetition.CONFIDENCE).
+CONFIDENCE = 0.8
+
+
+def steps_by_calls(trace: Trace) -> Spans | None:
+    """From one call of the only compiled function to the next; the last ends with its call."""
+    host = trace.host_ops
+    if host is None or not len(host):
+        return None
+    calls = host.take(rows_named(trace, host, lambda name: _CALL.match(name) is not None))
+    if len(np.unique(calls["thread"])) != 1:
+        return None
+    calls = outermost(calls)  # JAX writes the range of a call twice, one in the other
+    names, which = np.unique(calls["name"], return_inverse=True)
+    took_ns = np.bincount(which, calls["duration_ns"])
+    mine = calls.take(which == took_ns.argmax())
+    if len(mine) < FEWEST_CALLS or took_ns.max() < NEARLY_ALL_RATIO * took_ns.sum():
+        return None
+    found = _CALL.match(trace.names[int(names[took_ns.argmax()])])
+    assert found is not None
+    start, end = mine["start_ns"], np.append(mine["start_ns"][1:], mine.end_ns[-1])
+    basis = f"no markers; the calls of the compiled {found[1]!r}, {len(mine)} times"
+    return Spans(start, end, np.arange(len(mine)), basis, CONFIDENCE)

@@ -1,0 +1,62 @@
+"""Steps of JAX's programs by the calls of the one function that they compiled."""
+
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.trace import HostKind
+
+MS = 1_000_000
+
+
+def program(*calls, devices=2):
+    """Calls as (name, start, length) in ms; each is launched from XLA's threads, a device each."""
+    builder = TraceBuilder()
+    others = [builder.thread(f"py_xla_execute/{n}") for n in range(devices)]
+    for name, at, takes in calls:
+        for inner in (0, 1):  # as JAX writes them
+            builder.op(
+                f"PjitFunction({name})",
+                at * MS + inner,
+                takes * MS - inner,
+                kind=HostKind.ANNOTATION,
+            )
+        for n, thread in enumerate(others):
+            # the first call compiles, and launches more
+            for k in range(2 + 3 * (at == calls[0][1])):
+                builder.launch(
+                    at=(at + takes) * MS + k * 1000,
+                    takes=500,
+                    kernel=f"fusion_{k}",
+                    runs_at=(at + takes) * MS + 2000 + k * 10_000,
+                    for_ns=5000,
+                    thread=thread,
+                    device=n,
+                )
+    return builder.trace()
+
+
+def test_each_call_of_the_only_function_is_a_step():
+    found = steps(program(*(("train", 10 * n, 4) for n in range(5))))
+    assert (found.how, len(found), found.confidence) == ("inferred", 5, 0.8)
+    assert "the compiled 'train', 5 times" in found.basis
+    assert found.host_start_ns.tolist() == [10 * n * MS for n in range(5)]
+    assert found.host_end_ns.tolist() == [*(10 * n * MS for n in range(1, 5)), 44 * MS]
+
+
+def test_small_functions_beside_it_are_part_of_the_step():
+    calls = [c for n in range(4) for c in (("train", 100 * n, 40), ("add", 100 * n + 50, 1))]
+    assert "the compiled 'train', 4 times" in steps(program(*calls)).basis
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [("train", 10 * n, 4) for n in range(2)],
+        [(name, 20 * n + at, 4) for n in range(3) for name, at in (("forward", 0), ("update", 10))],
+        [(f"add_{n}", 10 * n, 4) for n in range(6)],
+    ],
+    ids=["two calls", "two functions in turn", "always another"],
+)
+def test_what_is_no_step_by_its_calls(calls):
+    assert "compiled" not in steps(program(*calls)).basis
