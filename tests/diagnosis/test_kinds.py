@@ -108,7 +108,8 @@ def test_one_cause_in_several_kinds_is_one_finding_with_the_gain_of_all(monkeypa
     empty = replace(engine.diagnose(trace), found=(), outcomes=())
     monkeypatch.setattr(engine, "diagnose", lambda _: empty)
     (one,) = [r for r in diagnose(trace).found if r.id == "sync-in-loop"]
-    assert one.saving_ns == pytest.approx(sum(gains), rel=0.05)
+    # No prediction is below what remains, so that both together may win less than each by itself.
+    assert 1.2 * max(gains) < one.saving_ns <= 1.01 * sum(gains)
     assert " and " in one.finding.summary.split(":")[0]
 
 
