@@ -271,6 +271,25 @@ def test_time_without_waiting_for_a_cpu_decides(
     assert (result.verdict, result.decided_by) == (verdict, by)
 
 
+@pytest.mark.parametrize(
+    ("own_ratio", "verdict"),
+    [
+        pytest.param(1.0, "pass", id="as before"),
+        pytest.param(1.1, "regressed", id="more work, hidden by what neighbours did"),
+    ],
+)
+def test_wall_time_passes_only_if_the_time_without_waiting_does_not_look_worse(
+    tmp_path, machine, own_ratio, verdict
+):
+    def steps(arm, i):
+        own = 10 * _jitter(i) * (own_ratio if arm == "B" else 1.0)
+        return _steps(30 * _jitter(i + 1), own, own_ms=own)
+
+    machine(lambda arm, i: 10.0, steps=steps)
+    result = _ab(tmp_path, thresholds={"step_time_ms": 0.05})
+    assert (result.verdict, result.pairs_measured) == (verdict, 5)
+
+
 def test_a_budget_is_used_up_and_no_more(tmp_path, machine):
     machine(lambda arm, i: 10.0 * _BUSY[i * 3 % 7])  # seconds; two warm-ups 20, six pairs 135
     result = _ab(tmp_path, most_pairs=40, budget_s=170.0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pinchpoint.bench.ab.decision import Decision, decide_all, looks_up_to
 from pinchpoint.bench.ab.pairs import Pair, good_pairs, log_ratios, pair_seconds
-from pinchpoint.bench.ab.quiet import decide_quietly
+from pinchpoint.bench.ab.quiet import decide_quietly, unless_worse_by_itself
 from pinchpoint.bench.ab.result import EXCLUDED_LIMIT, AbResult, result_of
 from pinchpoint.bench.folders import BenchSession
 from pinchpoint.bench.measures import MEASURES, Measure, default_gates
@@ -140,6 +140,7 @@ def _look(
     ratios = {name: log_ratios(good, plan.measures()[name]) for name in gates}
     reached = looks if len(good) >= looks[0] else (len(good),)  # disturbed: no look comes after it
     now = decide_all(ratios, gates, looks=reached)
+    now = unless_worse_by_itself(good, now, plan.measures())
     kept = {n: d for n, d in before.items() if d.verdict != "inconclusive"}
     return now | kept
 

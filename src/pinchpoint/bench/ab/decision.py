@@ -1,8 +1,8 @@
 """The decision rule: interleaved pairs, three looks, three verdicts.
 
 Each pair gives d = ln(yB / yA), positive when B is worse. Looks come after 5, 10 and 20 pairs with
-one-sided error 0.002, 0.003 and 0.005 (0.01 in all); a plan of 40 pairs looks after 20 and 40 with
-half of the last each:
+one-sided error 0.002, 0.003 and 0.005 (0.01 in all); a plan of up to 160 pairs looks after 20, 40,
+80 and 160 as well, and these share the last:
 
 - regressed: the t test at this look's error sees mean(d) > 0, and median(d) > ln(1 + threshold/2);
 - pass: the 95 % upper bound of mean(d) is under ln(1 + threshold);
@@ -33,8 +33,12 @@ Values = NDArray[np.float64]
 Verdict = Literal["regressed", "pass", "inconclusive"]
 
 LOOKS = (5, 10, 20)  # pairs; error rates are in docs/decisions/0009
-LONG = 40  # the last look of a plan that is given time instead of a number of pairs
-ALPHA_SHARES = (0.2, 0.3, 0.25)  # of the whole error, spent at each look; the last has what is left
+# The last look of a plan that is given time instead of a number of pairs: where a pair of CPU times
+# differs by 15 % (2 CPUs at load 7 to 12), 40 pairs know the mean to 4 %, and 160 to 2 %.
+LONG = 160
+_LONG_LOOKS = (*LOOKS, 40, 80)
+# Of the whole error, spent at each look; the last has what is left.
+ALPHA_SHARES = (0.2, 0.3, 0.25, 0.1, 0.075)
 ALPHA = 0.01  # one false alarm in a hundred unchanged programs at most
 PASS_CONFIDENCE = 0.95  # that the change is under the threshold
 # Pairs; of fewer too few would be left: of five the middle three agreed by chance on an unchanged
@@ -185,5 +189,5 @@ def _decision(d: Values, threshold: float, p: float, alpha: float, trim_ratio: f
 
 def looks_up_to(most_pairs: int) -> tuple[int, ...]:
     """The looks of a plan with at most ``most_pairs`` pairs; the last look is at the cap."""
-    inner = [look for look in LOOKS if look < most_pairs]
+    inner = [look for look in _LONG_LOOKS if look < most_pairs]
     return (*inner, most_pairs)

@@ -195,6 +195,8 @@ def _judged(
         slower = 1 / (1 + best.estimate_ratio) - 1
         longer = f"{1 + slower:.3g} × as long" if slower >= 1 else f"{slower:.1%} longer"
         outcome, why = "loss", f"with the change it takes {longer}"
+    elif outcome == "cannot tell" and result.advice:
+        why = f"{why}. To decide: {'; or '.join(result.advice)}"
     elif outcome == "gain":
         # Arm A has the change and B is the program as it is: what B is worse by, A gains.
         why = f"{best.label} {improved(1 / (1 + best.estimate_ratio) - 1, best.better)}"

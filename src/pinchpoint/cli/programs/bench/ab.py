@@ -31,8 +31,8 @@ class Deciding:
     Parameters
     ----------
     pairs
-        The most pairs of runs; looks come after 5, 10 and 20 of them. Default: 20, with --budget
-        40.
+        The most pairs of runs; looks come after 5, 10, 20, 40 and 80 of them. Default: 20, with
+        --budget 160.
     budget
         Time for the runs, such as 5m or 90s: no look is waited for that comes later.
     threshold
