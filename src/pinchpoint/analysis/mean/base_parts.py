@@ -8,10 +8,14 @@ import numpy as np
 
 from pinchpoint.analysis.mean.exceptional_steps import exceptional_steps
 from pinchpoint.analysis.mean.growth import grown_ns
-from pinchpoint.analysis.mean.mean_step import mean_differs, mean_step, mean_without_profiler_ns
+from pinchpoint.analysis.mean.mean_step import (
+    mean_differs,
+    mean_step,
+    mean_without_profiler_ns,
+    usual_step_ns,
+)
 from pinchpoint.analysis.mean.on_cpu import slower_outside
 from pinchpoint.analysis.mean.rare_steps import rare_causes
-from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.replay.unprofiled import take, without_cost
 from pinchpoint.analysis.statistics import share_out
@@ -38,7 +42,7 @@ def base_parts(trace: Trace) -> BaseParts | None:
     typical = breakdown(trace).ns_per_step
     if not len(typical):
         return None
-    usual = corrected_step_ns(trace) if _is_corrected(trace) else None
+    usual = usual_step_ns(trace) if _is_corrected(trace) else None
     if usual is None:
         ns = _steady(trace) if mean_differs(trace) else typical
         return BaseParts(np.append(ns, 0), np.append(ns, 0))

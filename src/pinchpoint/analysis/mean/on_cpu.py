@@ -7,7 +7,8 @@ it takes away of the time of that thread: the accounting is the replay.
 from collections.abc import Iterable
 
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
-from pinchpoint.analysis.replay.predict import Prediction, comes_in_bursts, corrected_step_ns
+from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import Trace
 from pinchpoint.trace import intervals as iv

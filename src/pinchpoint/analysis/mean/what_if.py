@@ -20,7 +20,9 @@ from pinchpoint.analysis.mean.mean_step import (
     mean_step,
     mean_without_profiler_ns,
     timed_steps_ns,
+    usual_step_ns,
 )
+from pinchpoint.analysis.mean.rare_steps import recurring_ns
 from pinchpoint.analysis.replay.changes import (
     Change,
     DropDeviceOps,
@@ -31,13 +33,13 @@ from pinchpoint.analysis.replay.changes import (
     ScaleHostSpans,
 )
 from pinchpoint.analysis.replay.predict import (
-    Prediction,
     after_saving,
     corrected_range_ns,
     corrected_step_ns,
     replayable,
     what_if,
 )
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Doubtful, most_doubtful
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import Trace, once_per_trace
@@ -90,7 +92,12 @@ def what_if_mean(
         return replayed
     if mean_without_profiler_ns(trace) is None or (replays_all and not timed):
         return _counted_from(replayed, base)
-    beyond_ns = 0 if timed else taken_ns(trace, changes, again)
+    if replayed.base_ns > base:  # the run's mean is shorter than the steps that replay goes by
+        usual = base if replays_all else usual_step_ns(trace)
+        replayed = replayed.counted_from(min(usual or base, base))
+    beyond_ns = taken_ns(trace, changes, again)
+    if timed:
+        beyond_ns = 0 if replays_all else _of_far_steps(trace, beyond_ns, again)
     # Without its exceptions the mean step is a typical one, and no shorter than that.
     least = replayed.step_ns if base > replayed.base_ns else 0
     step_ns = max(base - replayed.saving_ns - beyond_ns, least)
@@ -186,6 +193,13 @@ def taken_ns(trace: Trace, changes: Sequence[Change], exceptions: Sequence[Excep
         )
         total += min(covered, one.part_ns)
     return round(total / max(len(steps(trace).durations_ns), 1))
+
+
+def _of_far_steps(trace: Trace, taken: int, recorded: Sequence[ExceptionalStep]) -> int:
+    """Of what far steps of the whole run add to its mean, as much as is taken of recorded ones."""
+    excess_ns = sum(one.excess_ns for one in recorded)
+    count = max(len(steps(trace).durations_ns), 1)
+    return round(recurring_ns(trace) * min(taken * count / max(excess_ns, 1), 1.0))
 
 
 def covered_ratio(trace: Trace, changes: Sequence[Change], of: Sequence[Change]) -> float:
