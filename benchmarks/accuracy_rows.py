@@ -13,7 +13,7 @@ from typing import Any
 import pinchpoint as pp
 from pinchpoint.analysis.mean.mean_step import made_with_exceptions
 from pinchpoint.analysis.mean.what_if import step_base_ns, step_range_ns, why_not_closer
-from pinchpoint.analysis.replay.predict import Prediction
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.replay.ranges import Made
 from pinchpoint.diagnosis.engine import diagnose, parents
 from pinchpoint.diagnosis.ladder import in_order

@@ -65,18 +65,32 @@ class MeasurementInvalid(PinchpointError):
     exit_code = 5
 
 
+class OutOfThreads(OutOfMemory):
+    """No thread or process can be started: memory is one reason, limits of containers another."""
+
+    def __init__(self, what: object = "") -> None:
+        super().__init__(what, hint="raise that limit, or end other programs")
+        self.message = self.message.removesuffix("not enough memory") + (
+            "no thread can be started: a limit on processes (ulimit -u, a container's), or memory"
+        )
+
+
 # How Python, the dynamic linker and zlib say that memory ran out, where it is no MemoryError.
-_OF_MEMORY = ("can't start new thread", "failed to map segment", "allocate memory", "out of memory")
+_OF_MEMORY = ("failed to map segment", "allocate memory", "out of memory")
+# How Python and DuckDB do of threads; the system does not tell them why.
+_OF_THREADS = ("can't start new thread", "thread constructor failed")
 
 
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory ran out, as the error or what led to it says."""
+def out_of_memory(error: BaseException | None, what: object = "") -> OutOfMemory | None:
+    """What to raise where memory or threads ran out, as the error or what led to it says."""
     while error is not None:
         text = str(error).lower()
+        if any(words in text for words in _OF_THREADS):
+            return OutOfThreads(what)
         if isinstance(error, MemoryError) or any(words in text for words in _OF_MEMORY):
-            return True
+            return OutOfMemory(what)
         error = error.__cause__ or error.__context__
-    return False
+    return None
 
 
 def install_hint(extra: str, *packages: str) -> str:

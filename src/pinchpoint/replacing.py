@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -215,7 +215,7 @@ def in_turn(folder: Path) -> Iterator[None]:
         os.close(number)
 
 
-@cache
+@lru_cache(maxsize=1 << 6)  # of a server, every answer has a folder of its own
 def _sweep(folder: Path, pattern: str) -> None:
     """Remove what a process that was killed left, once for each folder. Nothing that is in use."""
     for left in left_behind(folder, pattern):

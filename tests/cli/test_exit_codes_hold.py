@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinchpoint.cli.dispatch import main
+from pinchpoint.errors import UnreadableFile, out_of_memory
 from pinchpoint.importers import open as opening
 
 SAMPLE = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
@@ -77,3 +78,13 @@ def test_a_name_of_two_lines_is_said_on_one(tmp_path, capsys):
     (tmp_path / "a\nerror: b").write_text("x")
     assert main(["diagnose", str(tmp_path / "a\nerror: b")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_threads_that_cannot_be_started_are_said_as_that():
+    at_last = UnreadableFile("a.json: read")
+    at_last.__cause__ = RuntimeError("can't start new thread")
+    lack = out_of_memory(at_last, "a.json")
+    assert lack.message.startswith("a.json: no thread can be started: a limit on processes")
+    assert lack.exit_code == 2
+    assert out_of_memory(MemoryError()).message == "not enough memory"
+    assert out_of_memory(ValueError("other")) is None

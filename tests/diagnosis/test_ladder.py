@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinchpoint.analysis.replay.predict import Prediction
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.ladder import Effort, effort_of, in_order, ladder

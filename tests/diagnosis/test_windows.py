@@ -9,7 +9,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.replay.changes import RemoveHostTime
-from pinchpoint.analysis.replay.predict import Prediction
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.evidence.python_kept import kept_ratio

@@ -28,7 +28,7 @@ DATA = Path(__file__).parents[1] / "data"
 FORMATS = ("chrome", "speedscope", "collapsed", "csv", "sarif", "tensorboard", "otlp", "parquet")
 QUERY = "SELECT count(*), sum(duration_ns) FROM device_ops"
 # Caches fill in the first calls of each command on each format.
-WARM_RATIO = 0.25
+WARM_RATIO = 0.4
 # Of what each command may leave in the caches of Python and NumPy. One that kept its smallest
 # recording would leave ten times as much.
 MOST_GROWTH_BYTES = 4000

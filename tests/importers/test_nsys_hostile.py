@@ -138,6 +138,7 @@ def test_another_program_holds_a_lock(tmp_path):
         (("cookies",), "of cookies, but no export of Nsight Systems"),
         (("StringTable", "CUPTI_ACTIVITY_KIND_DEVICE"), "a database of nvprof"),
         (("op_nodes", "kernel_iteration_stats"), "a database of DLProf"),
+        (("ZISSUE", "Z_METADATA"), "Apple's Instruments"),
     ],
 )
 def test_another_kind_of_database(tmp_path, tables, what):

@@ -48,6 +48,36 @@ def test_traces_become_operations_and_calls(tmp_path):
     assert (trace.threads[0].process, trace.threads[0].thread) == ("77", "78")
 
 
+PRINTED = """Generating SQLite file run.sqlite from run.nsys-rep
+Processing [run.sqlite] with [cuda_gpu_kern_sum.py]...
+
+ ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):
+
+ Time (%)  Total Time (ns)  Instances  Avg (ns)               Name
+ --------  ---------------  ---------  --------  ------------------------------
+     75.0            1,300          3     433.3  void gemm<float, 4>(float *, i
+     25.0              100          1     100.0  other
+
+Processing [run.sqlite] with [cuda_gpu_trace.py]...
+
+ Start (ns)  Duration (ns)  CorrId  GrdX  GrdY  GrdZ  Device           Strm  Name
+ ----------  -------------  ------  ----  ----  ----  ---------------  ----  ------
+      1,000            250      12     4     2     1  NVIDIA A10 (1)      7  gemm
+      2,000            100      13                    NVIDIA A10 (1)      7  [CUDA memset]
+"""
+
+
+def test_printed_tables_read_as_csv_does(tmp_path):
+    trace = read(tmp_path, PRINTED)
+    (summary,) = trace.summaries
+    assert summary.columns == ("Time (%)", "Total Time (ns)", "Instances", "Avg (ns)", "Name")
+    assert summary.rows[0] == ("75.0", "1,300", "3", "433.3", "void gemm<float, 4>(float *, i")
+    ops = trace.device_ops
+    assert (ops["start_ns"].tolist(), ops["duration_ns"].tolist()) == ([0, 1000], [250, 100])
+    assert ops["kind"].tolist() == [DeviceKind.KERNEL, DeviceKind.MEMSET]
+    assert trace.devices[0].name == "NVIDIA A10"
+
+
 def test_other_units_of_time(tmp_path):
     trace = read(tmp_path, "Start (ms),Duration (us),CorrId,Strm,Name\n1.5,2.5,3,7,gemm\n")
     assert trace.device_ops["duration_ns"].tolist() == [2_500]

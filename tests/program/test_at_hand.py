@@ -7,7 +7,7 @@ import pytest
 
 from pinchpoint.diagnosis.finding import Evidence, Finding, Location
 from pinchpoint.program.at_hand import with_code
-from pinchpoint.program.files import _parsed, source_of
+from pinchpoint.program.files import source_of
 from pinchpoint.report.pages.report import code_lines
 from pinchpoint.trace import RunFacts, RunSamples, Source, Trace
 from pinchpoint.trace.run_samples import SampledThread
@@ -108,7 +108,6 @@ def test_a_number_of_threads_is_changed_where_the_program_sets_it(here):
     (here / "train.py").write_text("import torch\n\n" + PROGRAM)
     assert with_code((one,), trace) == (one,)  # no line of it is to be changed: none is shown
     (here / "train.py").write_text("import torch\ntorch.set_num_threads(1)\n" + PROGRAM)
-    _parsed.cache_clear()
     (found,) = with_code((one,), trace)
     assert str(found.location) == "train.py:2"
     assert found.code.edited[1] == "torch.set_num_threads(4)"

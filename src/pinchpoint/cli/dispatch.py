@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pinchpoint.cli.help import commands, module_name, overview, start
-from pinchpoint.errors import OutOfMemory, PinchpointError, UsageError, is_out_of_memory
+from pinchpoint.errors import PinchpointError, UsageError, out_of_memory
 
 if TYPE_CHECKING:
     from cyclopts import App, CycloptsError
@@ -74,6 +74,17 @@ def _stand_in_for_closed_streams() -> None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
+def _hear_of_children() -> None:
+    import signal
+
+    ignored = hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+    if ignored:
+        from pinchpoint.inside.ending import hear_of_children
+
+        with suppress(ValueError):  # a thread of a program that calls us may not
+            hear_of_children()
+
+
 def _until_ctrl_c(words: list[str]) -> int:
     from pinchpoint.cli.interruption import noted
 
@@ -110,6 +121,7 @@ def _nearest(name: str) -> str:
 def _call(name: str, words: list[str]) -> int:
     from pinchpoint.cli.parameter import files_alone
 
+    _hear_of_children()
     own, module = words, _module(name)
     if hasattr(module, "separate"):
         words = module.separate(words)
@@ -214,8 +226,8 @@ def _report_error(error: PinchpointError) -> int:
 
 
 def _unforeseen(error: Exception) -> int:
-    if is_out_of_memory(error):
-        return _report_error(OutOfMemory())
+    if (lack := out_of_memory(error)) is not None:
+        return _report_error(lack)
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):
         # What Python before 3.13 raises where any path is resolved.
         where = str(error).removeprefix("Symlink loop from ")

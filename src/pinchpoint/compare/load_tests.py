@@ -6,7 +6,7 @@ on a line. A count of requests that came by chance has a spread of its root.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from math import sqrt
 
 import numpy as np
@@ -35,7 +35,7 @@ class _Estimate:
     how: str
 
 
-@cache
+@lru_cache(maxsize=1 << 12)  # of one file at a time
 def _measure(name: str, unit: str, better: Better, label: str) -> Measure:
     return MEASURES.get(name) or Measure(name, unit, better, label, lambda _: None)
 

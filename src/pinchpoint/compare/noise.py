@@ -5,7 +5,7 @@ them between which the true shift lies with 95 % (the Mann-Whitney test, inverte
 second among steps of 8 ms moves a mean and its error, and neither of these.
 """
 
-from functools import cache
+from functools import lru_cache
 from math import comb, floor, sqrt
 
 import numpy as np
@@ -80,7 +80,7 @@ def _thinned(values: Ints) -> Ints:
     return chosen
 
 
-@cache
+@lru_cache(maxsize=1 << 10)
 def rank_from_below(n: int, m: int) -> int:
     """How many of the ``n m`` differences lie below the interval, and one more; 0: there is none.
 
@@ -105,7 +105,7 @@ def chance(a: Floats, b: Floats) -> float:
     return min(2 * sum(ways[: extreme + 1]) / comb(len(a) + len(b), len(a)), 1.0)
 
 
-@cache
+@lru_cache(maxsize=1 << 10)
 def _ways(n: int, m: int) -> list[int]:
     """In how many orders of n and m values U takes each value: Gauss's binomial, coefficients."""
     ways = [1] + [0] * (n * m)

@@ -11,7 +11,7 @@ import msgspec
 
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.mean.whole_run import only_samples
-from pinchpoint.analysis.replay.predict import Prediction
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.compare.contrasts import Contrast, contrasts

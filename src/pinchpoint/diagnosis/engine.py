@@ -8,7 +8,7 @@ from msgspec import structs
 
 from pinchpoint.analysis.mean.what_if import between, covered_ratio, saved_mean, what_if_mean
 from pinchpoint.analysis.replay import Change
-from pinchpoint.analysis.replay.predict import Prediction
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.registry import ask, is_about, rules

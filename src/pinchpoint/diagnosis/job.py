@@ -14,7 +14,7 @@ import numpy as np
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.late_causes import MORE_WORK
 from pinchpoint.analysis.ranks.what_if import JobReplay, Own, as_recorded
-from pinchpoint.analysis.replay.predict import Prediction
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.registry import answer, rules

@@ -113,13 +113,27 @@ def _timed(of: DiagnosedKind) -> Iterator[_InKind]:
 def _of_the_mean(trace: Trace, cause: list[_InKind]) -> Ranked | None:
     """What a cause gives in all kinds that have it together, if that is material."""
     base_ns = step_base_ns(trace)
-    low, high = (sum(one.saving_ns[end] for one in cause) for end in (0, 1))
-    if base_ns is None or low < MATERIAL_STEP_RATIO * base_ns:
+    if base_ns is None:
+        return None
+    share = _of_the_run(trace, base_ns)
+    low, high = (round(share * sum(one.saving_ns[end] for one in cause)) for end in (0, 1))
+    if low < MATERIAL_STEP_RATIO * base_ns:
         return None
     after = saved_mean(trace, (low, high), round(base_ns - high))
     if after is None:
         return None
     return Ranked(cause[0].id, _told_of(cause, (low, high)), after, after.saving_ns)
+
+
+def _of_the_run(trace: Trace, base_ns: int) -> float:
+    """What a gain in the recorded kinds of steps is of one in the step that gains count from: less
+    where that is shorter, for then the long kind came more often while it was recorded."""
+    recorded = diagnosed_kinds(trace)
+    if any(one.base_ns is None for one in recorded):
+        return 1.0
+    together = sum(one.ratio for one in recorded)
+    mean_ns = sum(one.ratio * (one.base_ns or 0) for one in recorded) / max(together, 1e-9)
+    return min(base_ns / max(mean_ns, 1.0), 1.0)
 
 
 def _told_of(cause: list[_InKind], saving_ns: tuple[int, int]) -> Found:

@@ -152,6 +152,8 @@ def ask(known: Known, trace: Trace) -> Outcome:
     if lacking is not None:
         return _not_checked(known, lacking, framework)
     said = answer(known, lambda: known.check(trace), framework)
+    if not said.findings:  # as of nearly all rules
+        return said
     advised = tuple(in_program(framework, known.rule, found) for found in said.findings)
     return replace(said, findings=advised)
 

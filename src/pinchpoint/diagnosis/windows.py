@@ -27,7 +27,8 @@ from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.binding import bound
-from pinchpoint.analysis.replay.predict import Prediction, corrected_step_ns
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.engine import (
     SPECIFIC_RATIO,
@@ -248,7 +249,7 @@ def _scaled(named: Ranked, ratio: float, base_ns: int | None) -> Ranked:
 
 
 SLOWED_RATIO = 0.8  # of the step with stacks: below it, times there mislead beside the bare step
-_OF_A_STEP = regex(r"\d (µs|ms|s) (a|of each|of the) step")
+_OF_A_STEP = regex(r"\d (µs|ms|s) (a|of each|of the)( mean)?( recorded)? step")
 
 
 def _longer_ns(named: Trace, base_ns: int | None) -> int | None:
@@ -270,11 +271,7 @@ def _prediction(named: Prediction | None, base_ns: int | None) -> Prediction | N
     """The same gain as a share of the bare window's step."""
     if named is None or base_ns is None or not named.base_ns:
         return None
-    ratio = base_ns / named.base_ns
-    low, high = named.range_ns
-    return Prediction(
-        round(named.step_ns * ratio), (round(low * ratio), round(high * ratio)), base_ns
-    )
+    return named.counted_from(base_ns)
 
 
 def predicted_by_names(trace: Trace, ids: Collection[str]) -> Prediction | None:

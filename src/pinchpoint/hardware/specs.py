@@ -8,7 +8,7 @@ has them, ``*_matrix`` the matrix units in that type.
 
 from collections.abc import Mapping
 from dataclasses import field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -64,7 +64,7 @@ def all_specs() -> tuple[DeviceSpec, ...]:
     return tuple(_spec(entry, page) for page in _pages() for entry in page["device"])
 
 
-@cache
+@lru_cache(maxsize=1 << 8)  # recordings say it, in any words
 def find_spec(reported: str | None) -> DeviceSpec | None:
     """The data sheet of a device by the name that the driver or framework reports, or None."""
     found = None if reported is None else _by_name().get(_normal(reported))
@@ -78,7 +78,7 @@ ALIKE_RATIO = 1.75
 MEMORY_RATIO = 1.1
 
 
-@cache
+@lru_cache(maxsize=1 << 8)
 def alike_spec(
     multiprocessors: int, architecture: str | None = None, memory_bytes: int | None = None,
     vendor: str | None = None,

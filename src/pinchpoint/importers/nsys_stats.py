@@ -1,4 +1,6 @@
-"""CSV tables of ``nsys stats``: traces become operations and calls, summaries stay summaries.
+"""Tables of ``nsys stats``: traces become operations and calls, summaries stay summaries.
+
+As CSV, or as they are printed: columns below a line of dashes that says how wide each is.
 
 Only ``cuda_gpu_trace`` and ``cuda_api_trace`` tell when something happened. A summary
 (``cuda_gpu_kern_sum`` and its kin) holds totals by name; it is kept in
@@ -26,6 +28,7 @@ from pinchpoint.importers.assembly.soundness import (
     stream_order,
 )
 from pinchpoint.importers.assembly.timeline import Rows
+from pinchpoint.importers.files.columns import printed_cells
 from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import Fact, health_table
@@ -46,7 +49,7 @@ from pinchpoint.trace.intervals import NO_ROW
 from pinchpoint.trace.kinds import api_kind, collective_kind, without_version
 
 FORMAT = "nsys stats CSV"
-FILES = (".csv", "nsys stats --format csv")
+FILES = (".csv .txt", "nsys stats, nsys profile --stats=true")
 READS: tuple[str, ...] = ("calls", "device", "sums")
 NOT_READ = ""
 
@@ -71,13 +74,16 @@ _ROWS_AT_ONCE = 5_000  # few enough to take no memory that counts
 _MOST_WHOLE = 2**31  # sizes, devices and numbers of calls fit; others are looked at one by one
 _Columns = list[tuple[str, ...]]
 
+_LOOK_BYTES = 1 << 16  # a program may have printed before its tables
 _IN_BRACKETS = regex(r"\((\d{1,9})\)$")
 
 
 def claims(path: Path, head: bytes) -> bool:
     """A line among the first that is the header of a report of ``nsys stats``."""
-    text = head.decode("utf-8", "replace")
-    return any(_is_header(line.split(",")) for line in text.splitlines())
+    lines = head.decode("utf-8", "replace").splitlines()
+    return any(_is_header(line.split(",")) for line in lines) or any(
+        map(_is_header, printed_cells(lines))
+    )
 
 
 def read(path: Path) -> Trace:
@@ -129,12 +135,15 @@ def _read(path: Path, plain: Path) -> _Found:
     """Every report's rows, as they come; other lines are noise."""
     csv.field_size_limit(_CSV_FIELD_BYTES)
     found = _Found()
+    with plain.open("rb") as file:
+        first = file.read(_LOOK_BYTES).decode("utf-8-sig", "replace").splitlines()
+    is_csv = any(_is_header(line.split(",")) for line in first)
     add: Callable[[list[list[str]]], None] | None = None
     width = 0
     waiting: list[list[str]] = []
     try:
         with io.TextIOWrapper(plain.open("rb"), "utf-8-sig", "replace", newline="") as file:
-            for cells in csv.reader(file):
+            for cells in csv.reader(file) if is_csv else printed_cells(file):
                 if len(cells) > 3 and _is_header(cells):
                     if add is not None:
                         add(waiting)

@@ -32,6 +32,7 @@ _SIGN = regex(
     rb'|session_initialization|model_run|SequentialExecutor::Execute|[^"]+_(kernel_time|fence_\w+))"'
 )
 _WORK = "_kernel_time"
+_EXECUTOR = "Executor::Execute"  # SequentialExecutor's or ParallelExecutor's
 _ON_THE_HOST = ("CPUExecutionProvider", "XnnpackExecutionProvider", "DnnlExecutionProvider")
 
 
@@ -104,5 +105,7 @@ def _add(timeline: Timeline, event: dict[str, Any], elsewhere: set[str]) -> None
             elsewhere.add(provider)
         operator = said.get("op_name") or name.removesuffix(_WORK)
         timeline.on_host(f"onnx::{operator}", start, lasts, thread, HostKind.OPERATOR)
+    elif name.endswith(_EXECUTOR):  # its own time is that between nodes: no Python runs there
+        timeline.on_host(f"onnxruntime::{name}", start, lasts, thread, HostKind.OPERATOR)
     elif category != "Node":  # what remains of nodes are fences, around the work
         timeline.on_host(name, start, lasts, thread, HostKind.ANNOTATION)

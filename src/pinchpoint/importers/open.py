@@ -18,10 +18,9 @@ import pinchpoint.importers as home
 from pinchpoint.errors import (
     HostileFile,
     MissingExtra,
-    OutOfMemory,
     PinchpointError,
     UnreadableFile,
-    is_out_of_memory,
+    out_of_memory,
 )
 from pinchpoint.importers import telemetry
 from pinchpoint.importers.files.archives import folder_of, must_be_unpacked, plain_file
@@ -283,8 +282,8 @@ def guarded(path: Path, format: str) -> Iterator[None]:
         what = "a number that fits no time, size or device"
         raise UnreadableFile(f"{path}: {what}", hint=_AGAIN) from error
     except Exception as error:
-        if is_out_of_memory(error):
-            raise OutOfMemory(path) from None
+        if (lack := out_of_memory(error, path)) is not None:
+            raise lack from None
         what = f"damaged, or no {format} as its recorder writes it"
         raise UnreadableFile(f"{path}: {what} ({type(error).__name__})", hint=_AGAIN) from error
 

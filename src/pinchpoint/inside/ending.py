@@ -10,6 +10,16 @@ from typing import Any, Callable
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
+_IGNORED: list[int] = []  # SIGCHLD, if this process was started so
+
+
+def hear_of_children() -> None:
+    """Undo that SIGCHLD is ignored, as processes inherit it: the system then keeps no exit code of
+    a child, and Python takes each for 0. Programs get it back."""
+    _IGNORED.append(signal.SIGCHLD)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 def ends_with_us() -> Callable[[], None]:
     """For ``preexec_fn``: on Linux the program gets SIGTERM if this process is killed.
 
@@ -20,6 +30,8 @@ def ends_with_us() -> Callable[[], None]:
 
     def prepare() -> None:
         _end_with(prctl, ours)
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
 
     return prepare
 

@@ -7,7 +7,7 @@ function is still at that line.
 
 import ast
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path, PurePath
 
 from pinchpoint.frozen import dataclass
@@ -59,7 +59,7 @@ class Source:
 def source_of(file: str, line: int, function: str | None, roots: Sequence[Path]) -> Source | None:
     """The file, if it is at hand and still has this function at this line."""
     for path in _candidates(file, roots):
-        found = _parsed(path)
+        found = _parsed(path, _changed(path))
         if found is not None and _still_there(found, line, function):
             return found
     return None
@@ -100,10 +100,19 @@ def _candidates(file: str, roots: Sequence[Path]) -> Iterator[Path]:
                 break
 
 
-@cache
-def _parsed(path: Path) -> Source | None:
+def _changed(path: Path) -> tuple[int, int]:
+    """What tells a file from itself after an edit, which a notebook or a server lives to see."""
     try:
-        if path.stat().st_size > LARGEST_BYTES:
+        facts = path.stat()
+    except OSError:
+        return 0, 0
+    return facts.st_mtime_ns, facts.st_size
+
+
+@lru_cache(maxsize=1 << 8)  # a report names some ten files, and each takes as many times its text
+def _parsed(path: Path, changed: tuple[int, int]) -> Source | None:
+    try:
+        if changed[1] > LARGEST_BYTES:
             return None
         text = path.read_text("utf-8")
         return Source(path, text, ast.parse(text))

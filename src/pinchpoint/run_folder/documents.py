@@ -215,12 +215,19 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def files(self) -> tuple[RecordingNote, ...]:
         """The recordings that came to be, those for names alone left out."""
-        return tuple(r for r in self.recordings if r.file and r.window not in ("names", "rare"))
+        beside = ("names", "rare", "late")
+        return tuple(r for r in self.recordings if r.file and r.window not in beside)
 
     @property
     def rare(self) -> RecordingNote | None:
         """The newest recording of a step far from typical that was foreseen."""
         found = [r for r in self.recordings if r.file and r.window == "rare"]
+        return found[-1] if found else None
+
+    @property
+    def late(self) -> RecordingNote | None:
+        """The newest recording of steps that had become longer in the course of the run."""
+        found = [r for r in self.recordings if r.file and r.window == "late"]
         return found[-1] if found else None
 
     @property

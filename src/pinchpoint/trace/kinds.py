@@ -2,7 +2,7 @@
 
 import re
 from enum import IntEnum
-from functools import cache
+from functools import lru_cache
 
 from pinchpoint.regex import regex
 
@@ -123,7 +123,7 @@ def without_version(name: str) -> str:
     return _VERSION.sub("", name)
 
 
-@cache
+@lru_cache(maxsize=1 << 14)  # names are few beside events
 def api_kind(name: str) -> ApiKind:
     """What a call of this name does."""
     bare = _PREFIX.sub("", without_version(name))
@@ -168,7 +168,7 @@ _LIBRARY = regex(
 )
 
 
-@cache
+@lru_cache(maxsize=1 << 14)  # names are few beside events
 def collective_kind(kernel: str) -> str | None:
     """Which collective a device kernel carries out (``allreduce``, …), or None if it is none.
 
@@ -180,7 +180,7 @@ def collective_kind(kernel: str) -> str | None:
     return collective_verb(kernel)
 
 
-@cache
+@lru_cache(maxsize=1 << 14)  # names are few beside events
 def collective_verb(name: str) -> str:
     """``allreduce``, … in the name of a collective or its kernel, else ``"other"``."""
     bare = name.lower().replace("_", "").replace("-", "")

@@ -97,6 +97,7 @@ class RunFacts:
     devices: int | None = None  # of the machine
     processes: int | None = None  # of the program, that recorded or timed steps
     named: "Trace | None" = None  # the window with stacks, shapes and modules, beside a bare one
+    late: "Trace | None" = None  # such a window of steps that had become longer than those by then
     course: RunCourse | None = None
     samples: RunSamples | None = None  # of the same process over the whole run
     values: RunValues | None = None  # of one step's batches and attention masks

@@ -1,9 +1,27 @@
 """What a gain counts from: the step that is said."""
 
-import pytest
+from dataclasses import replace
 
-from pinchpoint.analysis.mean.what_if import _counted_from, _of_the_step_said
-from pinchpoint.analysis.replay.predict import Prediction
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders import TraceBuilder
+from exceptional_programs import now_and_then
+from pinchpoint.analysis.mean.base_parts import base_parts
+from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns
+from pinchpoint.analysis.mean.on_cpu import slower_outside
+from pinchpoint.analysis.mean.what_if import _counted_from, _of_the_step_said, what_if_mean
+from pinchpoint.analysis.replay import RemoveHostTime
+from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns
+from pinchpoint.analysis.replay.prediction import Prediction
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.trace import RunFacts
+from sampled_runs import EVALUATING, sampled, samples
+
+MS = 1_000_000
+ANY = st.integers(-(10**9), 10**10)
 
 
 @pytest.mark.parametrize(
@@ -27,3 +45,70 @@ def test_a_gain_on_a_cpu_counts_from_the_step_that_is_said(said_ns, after_ns):
     assert (found.step_ns, found.base_ns) == (after_ns, said_ns)
     low, high = found.range_ns
     assert found.bound_ns <= low < after_ns < high < said_ns
+
+
+def test_a_gain_counts_in_proportion_where_others_made_all_steps_slower_than_the_recorded_ones():
+    """A tenth of 1500 at best, and at least what the recorded steps would win."""
+    typical = Prediction(900, (850, 950), 1000, 900, 800)
+    found = _of_the_step_said(typical, 1500, 1.5)
+    assert (found.step_ns, found.range_ns) == (1350, (1275, 1450))
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "timed_ms", "ratio"),
+    [(("busy",), 15, 1.5), ((), 15, 1.0), (("busy",), 8, 1.0)],
+    ids=["others had the cores", "nobody else", "recording made steps longer"],
+)
+def test_how_many_times_as_long_steps_took_outside_of_the_recording(disturbed, timed_ms, ratio):
+    b = TraceBuilder()
+    for number in range(6):
+        b.step(number, number * 10_000_000, 10_000_000)
+        b.op("aten::mm", number * 10_000_000 + 1000, 8_000_000)
+    trace = b.trace(api_calls=None, device_ops=None)
+    timed = (timed_ms * 1_000_000,) * 9
+    trace = replace(trace, devices=(), run=RunFacts(unprofiled_step_ns=timed, disturbed=disturbed))
+    assert slower_outside(trace) == pytest.approx(ratio)
+    parts = base_parts(trace)
+    if ratio > 1:  # nothing of it is outside of the recorded steps
+        assert parts.ns[-1] == 0
+        assert parts.ns.sum() == timed_ms * 1_000_000
+
+
+@given(ANY, ANY, ANY, st.integers(1, 10**10), st.none() | ANY, st.integers(1, 10**10))
+def test_no_prediction_is_out_of_its_range_or_below_its_bound(step, low, high, base, bound, other):
+    found = Prediction(step, (low, high), base, None, bound)
+    for one in (found, found.counted_from(other), replace(found, step_ns=step - base)):
+        least, most = one.range_ns
+        assert 0 <= (one.bound_ns or 0) <= one.base_ns
+        assert 0 <= least <= one.step_ns <= most
+        assert least >= (one.bound_ns or 0)
+
+
+def in_bursts():
+    """Steps of 27 ms, every fifth takes 300 in the run; the steps timed have more of these."""
+    trace = sampled(samples(EVALUATING, far_ms=127), now_and_then("python", (4,)))
+    timed = (10 * MS,) * 7 + (110 * MS,) * 3
+    return replace(trace, run=replace(trace.run, unprofiled_step_ns=timed))
+
+
+@pytest.mark.parametrize("every_step", [False, True])
+def test_what_replay_goes_by_may_be_longer_than_the_mean_of_the_run(every_step):
+    trace = in_bursts()
+    mean_ns, found = mean_without_profiler_ns(trace), steps(trace)
+    assert comes_in_bursts(trace)
+    assert mean_ns < corrected_step_ns(trace)
+    for part in (0.1, 0.5, 1.0):
+        end = found.host_start_ns + ((found.host_end_ns - found.host_start_ns) * part).astype(int)
+        after = what_if_mean(
+            trace, [RemoveHostTime(found.host_start_ns, end)], every_step=every_step
+        )
+        assert after.base_ns == mean_ns
+        assert 0 < after.bound_ns <= after.range_ns[0] <= after.step_ns <= after.range_ns[1]
+        assert after.range_ns[1] <= mean_ns
+
+
+def test_no_part_of_the_mean_step_is_negative():
+    trace = in_bursts()
+    parts = base_parts(trace).ns
+    assert np.all(parts >= 0)
+    assert parts.sum() == mean_without_profiler_ns(trace)

@@ -193,6 +193,27 @@ def test_launches_into_a_full_queue_wait_for_the_device_and_get_faster_with_it(k
     )
 
 
+def test_a_collective_waits_for_what_it_sends_also_where_the_one_before_it_took_longer():
+    """Three parts of a backward pass of 1 ms, each followed by a collective of 3 ms."""
+    b, at, computed, sent = TraceBuilder(), 0, 0, 0
+    for step in range(STEPS):
+        begin, computed = at, sent
+        for _ in range(3):
+            b.launch(at, 4 * US, "work", computed + 2 * US, 1_000 * US)
+            computed += 1_002 * US
+            sent = max(sent, computed + 3 * US) + 2 * US
+            b.launch(at + 5 * US, 4 * US, "nccl", sent, 3_000 * US, stream=17,
+                     kind=DeviceKind.COLLECTIVE)  # fmt: skip
+            sent += 3_000 * US
+            at += 10 * US
+        b.step(step, begin, at - begin)
+    trace = b.trace()
+    sends = np.flatnonzero(trace.device_ops["kind"] == DeviceKind.COLLECTIVE)
+    assert replayable(trace).identity_error == pytest.approx(0, abs=0.001)
+    # All but the last hide behind what follows them.
+    assert step_ns(trace, ScaleDeviceOps(sends, 0.1)) == pytest.approx(3 * 1_000 + 300, rel=0.02)
+
+
 @pytest.mark.parametrize("late", [True, False], ids=["before it asked", "after it asked"])
 def test_a_launch_whose_thread_lost_its_core_waits_for_nothing(late):
     """The host is 100 µs ahead of kernels of 40 µs when a launch of 4 µs takes 4 ms."""

@@ -192,3 +192,22 @@ def test_a_signal_that_was_ignored_stays_ignored(started):
 
 def gone(pid):
     return not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("words", [["run", "-o", "run", "--"], ["bench", "run", "-o", "b", "--"]])
+def test_codes_are_kept_where_whoever_started_us_ignores_the_end_of_children(tmp_path, words):
+    (tmp_path / "p.py").write_text(
+        "import signal, sys\nprint(signal.getsignal(signal.SIGCHLD).name)\nsys.exit(7)\n"
+    )
+    program = [sys.executable, "p.py"] if words[0] == "bench" else ["p.py"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pinchpoint", *words, *program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    )
+    if words[0] == "bench":
+        assert "the command ended with exit code 7" in run.stderr
+    else:
+        assert (run.returncode, run.stdout) == (7, "SIG_IGN\n")

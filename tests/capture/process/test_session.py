@@ -255,23 +255,27 @@ def test_cycles_record_exactly_the_steps_that_were_asked_for(tmp_path, clock, wa
 class Foreseen:
     most_steps, keeps = None, True
 
+    def __init__(self, kind):
+        self.kind = kind
+
     def due(self, clock):
-        return len(clock.interval_ns) == 80
+        return self.kind if len(clock.interval_ns) == 80 else None
 
     def caught(self, clock, recorded):
         return False
 
 
-def test_a_rare_step_that_is_foreseen_is_recorded_with_names(tmp_path, clock):
+@pytest.mark.parametrize("kind", ["rare", "late"])
+def test_a_step_that_is_foreseen_is_recorded_with_names(tmp_path, clock, kind):
     (tmp_path / "processes").mkdir()
     session = make(tmp_path, clock, names=True)
     asked = []
     session._make_window = lambda kind: asked.append(kind) or CountingWindow(kind)
     run(session, clock, *[10] * 70)
-    session.foresight = Foreseen()
+    session.foresight = Foreseen(kind)
     run(session, clock, *[10] * 30)
-    assert asked == ["early", "times", "names", "rare"]
-    assert [(r.window, r.steps) for r in session.recordings][-1] == ("rare", 3)
+    assert asked == ["early", "times", "names", kind]
+    assert [(r.window, r.steps) for r in session.recordings][-1] == (kind, 3)
     assert session.clock.disturbed >= {80, 81, 82, 83}  # one warms up, three are recorded
     assert session.stage is Stage.DONE
 

@@ -163,6 +163,19 @@ def test_a_step_of_a_rhythm_is_foreseen_two_steps_before_it(steps):
     assert due == [46, 56]
 
 
+def test_steps_that_have_become_longer_are_recorded_again_and_at_most_twice(steps):
+    foresight, due = Foresight(steps.far), []
+    for number in range(400):
+        steps.step(10 + number // 10)
+        if (kind := foresight.due(steps.clock)) is not None:
+            due.append((number, kind))
+    assert [kind for _, kind in due] == ["late", "late"]
+    first, second = (number for number, _ in due)
+    # The middle of the last 33 steps is 10 ms at first, then more than 12.5, and more than 25.
+    assert 30 < first < 60
+    assert 160 < second < 190
+
+
 def stalls(steps, far, recorded_ms):
     """Opens and ends of windows among 10 ms steps; recorded ones take ``recorded_ms``."""
     foresight, opened, ended, inside = Foresight(steps.far), [], [], -2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pinchpoint.analysis.replay import ScaleDeviceOps, ScaleHostSpans
-from pinchpoint.analysis.replay.predict import Prediction
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.diagnosis.engine import Ranked
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.report.assemble.findings import finding_item

@@ -29,10 +29,10 @@ from pinchpoint.analysis.causal.spent import Spent, spent
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
-from pinchpoint.analysis.replay.least_durations import best_ns
+from pinchpoint.analysis.replay.least_durations import best_ns, sustained_ns
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
 from pinchpoint.analysis.replay.simulate import OF_A_BATCH, OF_THE_DEVICE, Times
-from pinchpoint.analysis.replay.streams import stream_ids
+from pinchpoint.analysis.replay.streams import device_ids, stream_ids
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.loader_waits import taking_name
@@ -328,13 +328,17 @@ class _Replay:
         return max(self.base_ns - (usual - after), 0.0)
 
     def _stays_ns(self, variant: Times) -> float:
-        """Device work a step that a variant leaves, in the stream that has most of it."""
-        graph = self.window.graph
+        """Device work a step that a variant leaves, in the stream that has most of it; and what the
+        products that it leaves as they are take at the power limit, on the device with most."""
+        graph, ops, counted = self.window.graph, self.trace.device_ops, self.window.counted
+        assert ops is not None
         least = np.minimum(variant.duration_ns, best_ns(self.trace)[graph.op_rows])
-        apart = self.window.counted[graph.node_step[graph.op_node]]
-        stream = stream_ids(self.trace.device_ops)[graph.op_rows]  # type: ignore[arg-type]
-        work = np.bincount(stream[apart], least[apart], 1)
-        return float(work.max()) / max(int(self.window.counted.sum()), 1)
+        apart = counted[graph.node_step[graph.op_node]]
+        work = np.bincount(stream_ids(ops)[graph.op_rows][apart], least[apart], 1)
+        same = apart & ~variant.dropped & (variant.duration_ns == graph.op_duration_ns)
+        rows = graph.op_rows[same]
+        warm = np.bincount(device_ids(ops)[rows], sustained_ns(self.trace)[rows], 1)
+        return float(max(work.max(), warm.max())) / max(int(counted.sum()), 1)
 
     def _piece(self, cut: Cut, one: _Chosen, after: list[int]) -> Piece:
         free, limit, host = after

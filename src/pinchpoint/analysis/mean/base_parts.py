@@ -8,9 +8,14 @@ import numpy as np
 
 from pinchpoint.analysis.mean.exceptional_steps import exceptional_steps
 from pinchpoint.analysis.mean.growth import grown_ns
-from pinchpoint.analysis.mean.mean_step import mean_differs, mean_step, mean_without_profiler_ns
+from pinchpoint.analysis.mean.mean_step import (
+    mean_differs,
+    mean_step,
+    mean_without_profiler_ns,
+    usual_step_ns,
+)
+from pinchpoint.analysis.mean.on_cpu import slower_outside
 from pinchpoint.analysis.mean.rare_steps import rare_causes
-from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.replay.unprofiled import take, without_cost
 from pinchpoint.analysis.statistics import share_out
@@ -37,7 +42,7 @@ def base_parts(trace: Trace) -> BaseParts | None:
     typical = breakdown(trace).ns_per_step
     if not len(typical):
         return None
-    usual = corrected_step_ns(trace) if _is_corrected(trace) else None
+    usual = usual_step_ns(trace) if _is_corrected(trace) else None
     if usual is None:
         ns = _steady(trace) if mean_differs(trace) else typical
         return BaseParts(np.append(ns, 0), np.append(ns, 0))
@@ -79,9 +84,13 @@ def _without_profiler(trace: Trace, recorded: Ints, ns: int, more_ns: int) -> In
     """Recorded parts as those of a step of ``ns`` without the profiler, and what is added to it.
 
     What recording cost comes out of idle and host time; where these do not hold it, the rest out of
-    all parts alike. A step that was recorded quicker than it is has more outside the recording.
+    all parts alike. A step that was recorded quicker than it is has more outside the recording, but
+    where others made it slower, which made all parts so.
     """
     cost_ns = int(recorded.sum()) - ns
+    if cost_ns < 0 and slower_outside(trace) > 1:
+        ends = np.round(np.cumsum(recorded) * (ns / recorded.sum())).astype(np.int64)
+        return np.append(np.diff(ends, prepend=0), more_ns)
     if cost_ns > 0:
         recorded, rest_ns = without_cost(breakdown(trace).parts, recorded, cost_ns)
         take(recorded, np.ones(len(recorded), np.bool_), rest_ns)

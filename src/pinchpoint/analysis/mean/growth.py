@@ -185,7 +185,7 @@ def _explain(places: Sequence[GrowingPlace], times: Sequence[int]) -> bool:
     """Whether the growth lies at these places, while the rest of the step stays as it was."""
     rest = [time - sum(at) for time, at in zip(times[:: len(times) - 1], _of(places), strict=True)]
     explained = sum(place.more_ns for place in places)
-    return explained >= EXPLAINED_RATIO * (times[-1] - times[0]) and not _same_pace(rest, times)
+    return explained >= EXPLAINED_RATIO * (times[-1] - times[0]) and not same_pace(rest, times)
 
 
 def _device_keeps_more(parts: Sequence[RunPart], times: Sequence[int]) -> bool:
@@ -221,7 +221,7 @@ def _of(places: Sequence[GrowingPlace]) -> tuple[list[int], list[int]]:
     return [p.early_ns for p in places], [p.late_ns for p in places]
 
 
-def _same_pace(rest: Sequence[int], times: Sequence[int]) -> bool:
+def same_pace(rest: Sequence[int], times: Sequence[int]) -> bool:
     """Whether the rest of the step became longer, too, or there is none to compare with."""
     if rest[0] < LEAST_REST_RATIO * times[0]:
         return True

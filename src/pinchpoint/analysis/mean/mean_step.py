@@ -134,9 +134,8 @@ def mean_without_profiler_ns(trace: Trace) -> int | None:
     if usual is None:
         return None
     if rare_causes(trace) or grown_ns(trace):
+        usual = usual_step_ns(trace) or usual
         more = recurring_ns(trace) + grown_ns(trace)
-        if comes_in_bursts(trace):  # far steps are among those that the run timed
-            usual = min(usual, int(np.median(timed_steps_ns(trace))))
         return usual + more if more > DIFFERENT_RATIO * usual else None
     timed = timed_steps_ns(trace)
     if len(timed):
@@ -147,6 +146,20 @@ def mean_without_profiler_ns(trace: Trace) -> int | None:
     mean = mean_step(trace)
     assert mean is not None
     return max(mean.steady_ns - _recording_ns(trace), 1)
+
+
+@once_per_trace
+def usual_step_ns(trace: Trace) -> int | None:
+    """The step without the profiler that far steps of the run are counted beyond.
+
+    Where they are among those that the run timed, not the mean of these.
+    """
+    usual = corrected_step_ns(trace)
+    if usual is None or not comes_in_bursts(trace):
+        return usual
+    if not (rare_causes(trace) or grown_ns(trace)):
+        return usual
+    return min(usual, int(np.median(timed_steps_ns(trace))))
 
 
 def _recording_ns(trace: Trace) -> int:

@@ -7,7 +7,8 @@ it takes away of the time of that thread: the accounting is the replay.
 from collections.abc import Iterable
 
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
-from pinchpoint.analysis.replay.predict import Prediction
+from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import Trace
 from pinchpoint.trace import intervals as iv
@@ -41,6 +42,17 @@ def what_if_on_cpu(
     low, middle, high = (round(base - saving + by) for by in (-off, 0.0, off))
     middle = max(middle, bound)
     return Prediction(middle, (max(low, bound), min(high, base)), base, middle, bound)
+
+
+def slower_outside(trace: Trace) -> float:
+    """How many times as long the run's steps took as those recorded of it, on a machine whose cores
+    other programs had: recording makes steps longer, so nothing else makes them shorter. At least
+    1, and 1 where steps come in bursts, of which none may have been recorded."""
+    timed, recorded = corrected_step_ns(trace), steps(trace).typical_ns
+    disturbed = trace.run is not None and trace.run.disturbed and trace.run.unprofiled_step_ns
+    if not (disturbed and timed and recorded and computes_on_cpu(trace)) or comes_in_bursts(trace):
+        return 1.0
+    return max(timed / recorded, 1.0)
 
 
 def _inside(stretches: iv.Intervals, start: Ints, end: Ints) -> float:

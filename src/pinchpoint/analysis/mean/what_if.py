@@ -20,7 +20,9 @@ from pinchpoint.analysis.mean.mean_step import (
     mean_step,
     mean_without_profiler_ns,
     timed_steps_ns,
+    usual_step_ns,
 )
+from pinchpoint.analysis.mean.rare_steps import recurring_ns
 from pinchpoint.analysis.replay.changes import (
     Change,
     DropDeviceOps,
@@ -31,13 +33,13 @@ from pinchpoint.analysis.replay.changes import (
     ScaleHostSpans,
 )
 from pinchpoint.analysis.replay.predict import (
-    Prediction,
     after_saving,
     corrected_range_ns,
     corrected_step_ns,
     replayable,
     what_if,
 )
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Doubtful, most_doubtful
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import Trace, once_per_trace
@@ -75,10 +77,12 @@ def what_if_mean(
 ) -> Prediction | None:
     """As ``replay.what_if``, counted from the mean step where that is not the typical one."""
     if computes_on_cpu(trace):
-        from pinchpoint.analysis.mean.on_cpu import what_if_on_cpu
+        from pinchpoint.analysis.mean.on_cpu import slower_outside, what_if_on_cpu
 
         return _of_the_step_said(
-            what_if_on_cpu(trace, _touched(trace, changes)), step_base_ns(trace)
+            what_if_on_cpu(trace, _touched(trace, changes)),
+            step_base_ns(trace),
+            slower_outside(trace),
         )
     base, again = step_base_ns(trace), _recurring(trace)
     timed = len(timed_steps_ns(trace)) > 0  # then replay goes by what is usual in the run
@@ -88,7 +92,12 @@ def what_if_mean(
         return replayed
     if mean_without_profiler_ns(trace) is None or (replays_all and not timed):
         return _counted_from(replayed, base)
-    beyond_ns = 0 if timed else taken_ns(trace, changes, again)
+    if replayed.base_ns > base:  # the run's mean is shorter than the steps that replay goes by
+        usual = base if replays_all else usual_step_ns(trace)
+        replayed = replayed.counted_from(min(usual or base, base))
+    beyond_ns = taken_ns(trace, changes, again)
+    if timed:
+        beyond_ns = 0 if replays_all else _of_far_steps(trace, beyond_ns, again)
     # Without its exceptions the mean step is a typical one, and no shorter than that.
     least = replayed.step_ns if base > replayed.base_ns else 0
     step_ns = max(base - replayed.saving_ns - beyond_ns, least)
@@ -138,14 +147,18 @@ def _counted_from(replayed: Prediction, base_ns: int) -> Prediction:
     )
 
 
-def _of_the_step_said(typical: Prediction | None, base_ns: int | None) -> Prediction | None:
+def _of_the_step_said(
+    typical: Prediction | None, base_ns: int | None, slower: float = 1.0
+) -> Prediction | None:
     """What a typical recorded step would win, counted from the step that is said: less where that
-    is shorter, for recording costs time everywhere; no more where it is longer."""
+    is shorter, for recording costs time everywhere; no more where it is longer, unless others made
+    everything ``slower`` than in the recorded steps."""
     if typical is None or base_ns is None or base_ns == typical.base_ns:
         return typical
-    share = min(base_ns / max(typical.base_ns, 1), 1.0)
+    ratio = base_ns / max(typical.base_ns, 1)
+    share = min(ratio, slower)
 
-    def left_ns(step_ns: int) -> int:
+    def left_ns(step_ns: int, share: float = share) -> int:
         return base_ns - round((typical.base_ns - step_ns) * share)
 
     low, high = typical.range_ns
@@ -153,7 +166,7 @@ def _of_the_step_said(typical: Prediction | None, base_ns: int | None) -> Predic
     return replace(
         typical,
         step_ns=left_ns(typical.step_ns),
-        range_ns=(left_ns(low), left_ns(high)),
+        range_ns=(left_ns(low), left_ns(high, min(share, 1.0))),
         base_ns=base_ns,
         raw_ns=None if raw_ns is None else left_ns(raw_ns),
         bound_ns=None if bound_ns is None else min(left_ns(bound_ns), bound_ns),
@@ -180,6 +193,13 @@ def taken_ns(trace: Trace, changes: Sequence[Change], exceptions: Sequence[Excep
         )
         total += min(covered, one.part_ns)
     return round(total / max(len(steps(trace).durations_ns), 1))
+
+
+def _of_far_steps(trace: Trace, taken: int, recorded: Sequence[ExceptionalStep]) -> int:
+    """Of what far steps of the whole run add to its mean, as much as is taken of recorded ones."""
+    excess_ns = sum(one.excess_ns for one in recorded)
+    count = max(len(steps(trace).durations_ns), 1)
+    return round(recurring_ns(trace) * min(taken * count / max(excess_ns, 1), 1.0))
 
 
 def covered_ratio(trace: Trace, changes: Sequence[Change], of: Sequence[Change]) -> float:

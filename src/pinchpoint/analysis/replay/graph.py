@@ -20,7 +20,12 @@ from pinchpoint.analysis.replay.blocking import (
     lanes_of,
     queued_ahead,
 )
-from pinchpoint.analysis.replay.streams import constraints, free_from, typical_launch_latency_ns
+from pinchpoint.analysis.replay.streams import (
+    Issued,
+    constraints,
+    free_from,
+    typical_launch_latency_ns,
+)
 from pinchpoint.analysis.time.loader_waits import loader_waits
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
@@ -163,8 +168,9 @@ class _Assembly:
         ahead = queued_ahead(self.calls, self.ops, nodes.start_ns)
         waits = Blocking(nodes, self.ops, op_rows, first_op, latency, ahead).waits()
         waits_for, tail, own = waits
-        asked, returned = nodes.start_ns[op_node], nodes.end_ns[op_node]
-        held = constraints(self.ops, op_rows, asked, returned, latency)
+        thread = self.calls["thread"][nodes.api_rows[op_node]].astype(np.intp)
+        calls = Issued(nodes.start_ns[op_node], nodes.end_ns[op_node], thread)
+        held = constraints(self.ops, op_rows, calls, latency)
         return Graph(
             api_rows=nodes.api_rows,
             lane=nodes.lane,

@@ -52,7 +52,7 @@ from pinchpoint.analysis.replay.least_durations import (
 )
 from pinchpoint.analysis.replay.merging import merged_ratio
 from pinchpoint.analysis.replay.ranges import AS_IT_IS
-from pinchpoint.analysis.replay.streams import OTHER_STREAM_WAIT_NS, stream_ids
+from pinchpoint.analysis.replay.streams import OTHER_STREAM_WAIT_NS, device_ids, stream_ids
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
@@ -278,8 +278,7 @@ def at_power_limit_ns(
                 left_ns[rows] *= flops
             case DropDeviceOps(device_ops=rows) | LimitDeviceOps(device_ops=rows):
                 left_ns[rows] = 0.0
-    device = np.unique(ops["device"], return_inverse=True)[1]
-    return float(np.bincount(device, left_ns).max()) / steps_of.count
+    return float(np.bincount(device_ids(ops), left_ns).max()) / steps_of.count
 
 
 @once_per_trace

@@ -20,6 +20,7 @@ from pinchpoint.analysis.replay.least_step import (
     queued_ns,
     sure_ns,
 )
+from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Made, made_of, range_ns
 from pinchpoint.analysis.replay.simulate import all_passes, simulate
 from pinchpoint.analysis.steps.steps import Steps, steps
@@ -34,23 +35,6 @@ OTHER_WORK_RATIO = (
 )
 BURST_PERCENTILE = 95  # a round of 16 workers makes one step in 16 wait for all of them
 BURST_RATIO = 3.0  # of the median; steps that vary by themselves stay below it
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A step as it would be, beside the step it is compared with; nanoseconds."""
-
-    step_ns: int
-    range_ns: tuple[int, int]
-    base_ns: int  # the step without the changes and without recording cost
-    raw_ns: int | None = None  # as replayed, before it was held against what remains
-    bound_ns: int | None = None  # the least that it can be; see :mod:`bound`
-    made: Made | None = None  # what the range was made from; None where it comes from elsewhere
-
-    @property
-    def saving_ns(self) -> int:
-        """What the changes win."""
-        return self.base_ns - self.step_ns
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,11 +5,14 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import Table, Trace, once_per_table
+from pinchpoint.trace import DeviceKind, Table, Trace, once_per_table
 from pinchpoint.trace.arrays import Ints, Rows
 
 LONGEST_LAUNCH_LATENCY_NS = 10_000  # 3 to 8 µs on H100 and A100, recorded, with an empty stream
 LATE_IN_CALL_NS = 200_000  # no launch takes that long to reach a free stream: see above
+EVENT_WAIT_NS = (
+    6_000  # from the last kernel to a collective that waited for it: 5.3 to 6.3 on H100s
+)
 OTHER_STREAM_WAIT_NS = 5_000  # a longer bubble is looked up for a cause on another stream
 
 
@@ -18,6 +21,12 @@ def stream_ids(ops: Table) -> Rows:
     """A number for each pair of device and stream, by row."""
     keys = ops["device"].astype(np.int64) * (1 << 40) + ops.filled("stream", 0)
     return np.unique(keys, return_inverse=True)[1].astype(np.intp)
+
+
+@once_per_table
+def device_ids(ops: Table) -> Rows:
+    """A number for each device, by row."""
+    return np.unique(ops["device"], return_inverse=True)[1].astype(np.intp)
 
 
 def typical_launch_latency_ns(trace: Trace) -> int:
@@ -49,11 +58,18 @@ class Constraints:
     after_ns: Ints  # and how long after its end this one started
 
 
-def constraints(
-    ops: Table, op_rows: Rows, issued_ns: Ints, returned_ns: Ints, launch_latency_ns: int
-) -> Constraints:
-    """Stream, launch latency, bubble and cross-stream dependency of each operation; the calls began
-    and returned at these times."""
+@dataclass(frozen=True, eq=False)
+class Issued:
+    """The call of each operation."""
+
+    start_ns: Ints
+    end_ns: Ints
+    thread: Rows
+
+
+def constraints(ops: Table, op_rows: Rows, calls: Issued, launch_latency_ns: int) -> Constraints:
+    """Stream, launch latency, bubble and cross-stream dependency of each operation."""
+    issued_ns, returned_ns = calls.start_ns, calls.end_ns
     start = ops["start_ns"][op_rows].astype(np.int64)
     end = ops.end_ns[op_rows]
     stream = stream_ids(ops)[op_rows]
@@ -73,8 +89,40 @@ def constraints(
     bubble = np.where(queued, idle, np.minimum(idle, max(usual, 0)))
     bubble = np.where(has_previous, bubble, 0)
     after, after_ns = _other_streams(start, end, stream, queued, idle)
-    bubble = np.where(after != NO_DEPENDENCY, np.minimum(bubble, usual), bubble)
+    shared = ops["kind"][op_rows] == DeviceKind.COLLECTIVE
+    sends, made = _made_before(start, end, stream, calls.thread, shared)
+    since = start[sends] - end[made]
+    at_once = since < LONGEST_LAUNCH_LATENCY_NS  # else it waited for yet another thing as well
+    explained = after != NO_DEPENDENCY
+    told = at_once | ~explained[sends]
+    explained[sends] |= at_once
+    sends, made, since = sends[told], made[told], since[told]
+    after[sends], after_ns[sends] = made, np.minimum(since, EVENT_WAIT_NS)
+    bubble = np.where(explained, np.minimum(bubble, usual), bubble)
     return Constraints(stream, latency, bubble, after, after_ns)
+
+
+def _made_before(
+    start: Ints, end: Ints, stream: Rows, thread: Rows, shared: NDArray[np.bool_]
+) -> tuple[Rows, Rows]:
+    """Collectives, and of each what its thread had issued last on another stream: what it sends.
+
+    Frameworks let a collective wait for that, which the recording hides where the one before it
+    took longer. A stream on which a single one began earlier waits for something else.
+    """
+    sends, made = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
+    for one in np.unique(thread[shared]).tolist():
+        mine = np.flatnonzero(shared & (thread == one))
+        others = np.flatnonzero(~shared & (thread == one))
+        at = np.searchsorted(others, mine) - 1
+        mine, last = mine[at >= 0], others[at[at >= 0]]
+        apart = stream[last] != stream[mine]
+        mine, last = mine[apart], last[apart]
+        early = np.unique(stream[mine[end[last] > start[mine]]])
+        waits = ~np.isin(stream[mine], early)
+        sends.append(mine[waits])
+        made.append(last[waits])
+    return np.concatenate(sends), np.concatenate(made)
 
 
 def _other_streams(

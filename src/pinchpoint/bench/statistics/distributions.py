@@ -5,7 +5,7 @@ The incomplete beta function is evaluated by its continued fraction (Abramowitz 
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from math import erf, exp, expm1, lgamma, log, log1p, sqrt
 from statistics import NormalDist
 
@@ -71,7 +71,7 @@ def t_upper_tail(t: float, df: float) -> float:
     return tail if t > 0 else 1.0 - tail
 
 
-@cache
+@lru_cache(maxsize=1 << 12)
 def t_quantile(p: float, df: float) -> float:
     """t with P(T <= t) = p; 0 < p < 1."""
     if p < 0.5:
@@ -164,7 +164,7 @@ def smallest_visible(
     return expm1(_visible_sds(pairs, alpha, power) * sd_log)
 
 
-@cache
+@lru_cache(maxsize=1 << 12)
 def _visible_sds(pairs: int, alpha: float, power: float) -> float:
     """The same in units of the standard deviation of a pair."""
     low, high = 0.0, 1.0

@@ -76,7 +76,7 @@ class Budget:
         0: not one. A window for times has one unless the trial took most of the budget and has to
         do; one for names goes without stacks where these would cost too much.
         """
-        if not self.bounded or self._bare_ns is None or kind in ("trial", "rare"):
+        if not self.bounded or self._bare_ns is None or kind in ("trial", "rare", "late"):
             return wanted, kind
         if kind == "times":
             one = not self.half_spent and self._bare_ns <= TOTAL_NS

@@ -178,7 +178,7 @@ class Program:
         if kind == "shapes":
             settings = replace(settings, stacks=self.settings.stacks)
         part = self.folder / (NAMES if kind in BESIDE else TRACES)
-        stem = self.session.identity.stem + (".rare" if kind == "rare" else "")
+        stem = self.session.identity.stem + (f".{kind}" if kind in ("rare", "late") else "")
         return new_window(settings, part, stem)
 
     def _save(self, session: CaptureSession) -> None:

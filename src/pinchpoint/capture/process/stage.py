@@ -340,8 +340,8 @@ class Stages:
             # stacks follows another one at once.
             self._open()
             self._record_step()
-        elif self._kind in ("trial", "early", "rare"):
-            self.stage = Stage.DONE if self._kind == "rare" else Stage.WAITING
+        elif self._kind in ("trial", "early", "rare", "late"):
+            self.stage = Stage.DONE if self._kind in ("rare", "late") else Stage.WAITING
         elif self._kind == "times" and whole and self._begin_names():
             self._open()
         else:
@@ -383,7 +383,8 @@ class Stages:
         """A far step is foreseen or waited for, or somebody asks for one more recording."""
         alone = self.settings.names and self.identity.world_size == 1
         foresight = self.foresight if alone and self.recordings else None
-        if foresight is not None and foresight.due(self.clock) and self._begin("rare"):
+        kind = None if foresight is None else foresight.due(self.clock)
+        if kind is not None and self._begin(kind):
             self._open()
         else:
             self._maybe_answer_request(intervals)

@@ -1,18 +1,23 @@
-"""Which far step comes next, so that it can be recorded.
+"""Which far step comes next, so that it can be recorded; and when steps have become longer.
 
 A stall is over before a window can open; the samples are its witness. One that comes every so many
 steps can be waited for: the window opens two steps before it, one to warm up and an ordinary one to
 compare with. For those without a rhythm a window is opened that ends with the next one; where none
 comes within twice the usual distance it is given up, and nothing is kept.
+
+The windows of a run are made at its beginning. Where each step is longer than the one before, what
+grows shows only late: a window of its own is opened once they are so much longer.
 """
 
 from collections.abc import Callable
 from itertools import pairwise
+from math import inf
 from statistics import median
 
-from pinchpoint.capture.process.budget import TOTAL_NS
+from pinchpoint.capture.process.budget import NAMED_STEPS, TOTAL_NS
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.samples.far_steps import FarSteps
+from pinchpoint.capture.settings import Kind
 
 LOOKED_AT = 8  # last far steps; of more, an old rhythm would count
 FEWEST = 3  # equal distances: two are an accident in a run that has many far steps
@@ -26,6 +31,9 @@ WORTH_RATIO = (
 )
 PATIENCE = 2.0  # usual distances: 6 in 7 stalls that come at random come within
 MOST_STEPS = 64  # of a window: more of them, with stacks, fill memory
+# To the steps around the first windows: two runs of one program differ by less; and to have what
+# grows stand out where it goes on.
+GROWN_RATIOS = (1.25, 2.5)
 MOST_TRIES = 4  # windows for stalls without a rhythm, one in seven of which catches none
 
 
@@ -34,14 +42,36 @@ class Foresight:
 
     def __init__(self, far: FarSteps) -> None:
         self._far, self._known, self.every = far, 0, 0
-        self._made = self._tries = 0
+        self._made = self._tries = self._grown = 0
+        self._recorded_ns = 0  # a typical step when all was recorded
         self._least_ns = 0  # of the steps in the open window: an ordinary one, recorded
         self.step_cost_ns: Callable[[], float] = lambda: 0.0  # of one recorded step, with names
         self.most_steps: int | None = None  # of a window for a stall without a rhythm
         self.keeps = True  # whether what the window holds is worth keeping
 
-    def due(self, clock: StepClock) -> bool:
-        """Whether a recording should open at this edge."""
+    def due(self, clock: StepClock) -> Kind | None:
+        """The kind of recording that should open at this edge."""
+        if self._has_grown(clock):
+            return "late"
+        return "rare" if self._foreseen(clock) else None
+
+    def _has_grown(self, clock: StepClock) -> bool:
+        """Whether steps are longer than they were recorded, and a few more may be."""
+        typical_ns = self._far.typical_ns
+        if not self._recorded_ns:
+            self._recorded_ns = typical_ns
+        ratio = next(iter(GROWN_RATIOS[self._grown :]), inf)
+        if not typical_ns or typical_ns <= ratio * self._recorded_ns:
+            return False
+        cost_ns = NAMED_STEPS * max(typical_ns, self.step_cost_ns())
+        if 1.5 * self._far.disturbed_ns + cost_ns > _allowed_ns(clock):
+            return False
+        self._grown += 1
+        self.most_steps = None
+        return True
+
+    def _foreseen(self, clock: StepClock) -> bool:
+        """Whether a far step comes next, or is to be waited for."""
         far = self._far
         if far.far != self._known:
             self._known, self.every = far.far, self._distance()
@@ -98,5 +128,8 @@ class Foresight:
         longest_ns = far.typical_ns + median(far.excess[-LOOKED_AT:])
         cost_ns = max(far.typical_ns, self.step_cost_ns())
         cost_ns *= steps - 1 + longest_ns / max(far.typical_ns, 1)
-        allowed_ns = max(COST_RATIO * clock.elapsed_ns, LEAST_COST_NS)
-        return 1.5 * far.disturbed_ns + cost_ns <= allowed_ns
+        return 1.5 * far.disturbed_ns + cost_ns <= _allowed_ns(clock)
+
+
+def _allowed_ns(clock: StepClock) -> float:
+    return max(COST_RATIO * clock.elapsed_ns, LEAST_COST_NS)

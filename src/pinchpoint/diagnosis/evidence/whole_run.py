@@ -244,6 +244,25 @@ def waits_at(trace: Trace, place: Location | None) -> Location | None:
     return msgspec.structs.replace(place, line=lines.most_common(1)[0][0])
 
 
+def line_of_call(trace: Trace, place: Location | None, call: str) -> Location | None:
+    """The same function with the line of most time by looks, of those at this call if there are
+    any: a recording has the line at which a function begins, or was when recording began."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None or place is None:
+        return place
+    at_call, lines = Counter[int](), Counter[int]()
+    for one in (one for thread in samples.threads for one in thread.spent):
+        own = own_frame(one.frames)
+        if own is not None and (own.file, own.function) == (place.file, place.function):
+            lines[own.line] += one.us
+            if one.doing.removesuffix("()").rpartition(".")[2] == call:
+                at_call[own.line] += one.us
+    known = at_call or lines
+    if not known:
+        return place
+    return msgspec.structs.replace(place, line=known.most_common(1)[0][0])
+
+
 def _main(samples: RunSamples) -> Seen:
     main = next((t for t in samples.threads if t.main), None)
     return [] if main is None else [(samples.spelt(stack), n) for stack, n in main.stacks]

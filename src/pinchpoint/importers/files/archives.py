@@ -13,10 +13,9 @@ from typing import IO, TYPE_CHECKING, cast
 
 from pinchpoint.errors import (
     HostileFile,
-    OutOfMemory,
     PinchpointError,
     UnreadableFile,
-    is_out_of_memory,
+    out_of_memory,
 )
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.files.packed import Budget, Head, head_of, unpack
@@ -235,8 +234,8 @@ def _damage_said(path: Path) -> Iterator[None]:
             ) from None
         raise _damaged(path, error) from error
     except Exception as error:
-        if is_out_of_memory(error):
-            raise OutOfMemory(path) from None
+        if (lack := out_of_memory(error, path)) is not None:
+            raise lack from None
         if type(error) is RuntimeError:  # what zipfile raises of an encrypted member
             raise UnreadableFile(
                 f"{path}: the zip wants a password", hint="unpack it, and give the recording in it"

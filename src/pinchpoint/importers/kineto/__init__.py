@@ -78,7 +78,7 @@ def claims(path: Path, head: bytes) -> bool:
         return False
     if (
         _ROCPROF.match(start)
-        or _ONNX.match(start)
+        or (start[:1] == b"[" and _ONNX.match(start))
         or (b'"traceEvents"' not in start and _OTHERS.search(start))
     ):
         return False

@@ -23,6 +23,11 @@ _OTHERS = (
         "a database of DLProf, made from a recording of Nsight Systems",
         "give the export it was made from, nsys_profile.sqlite beside it",
     ),
+    (
+        ("ZISSUE", "Z_METADATA"),
+        "a part of a recording of Apple's Instruments",
+        "Pinchpoint reads none of it; record the program with: pinchpoint run python train.py",
+    ),
     (("StepTraceTime",), _SUMS_OF_ASCEND, _DATABASE_OF_ASCEND),
     (("CommAnalyzerTime",), _SUMS_OF_ASCEND, _DATABASE_OF_ASCEND),
 )
@@ -42,7 +47,8 @@ def must_be_an_export(database: Database) -> None:
         of = f" of {shown}" if shown else ""
         raise UnreadableFile(
             f"{database.path}: a SQLite database{of}, but no export of Nsight Systems{views}",
-            hint="export a report with: nsys export --type sqlite REPORT.nsys-rep",
+            hint="give what nsys export --type sqlite REPORT.nsys-rep writes, or another recording:"
+            " pinchpoint formats",
         )
 
 

@@ -141,6 +141,7 @@ def read(path: Path) -> Trace:
             facts,
             documents=_for_display(found, process),
             named=None if own.named is None else _named(path, own.named, facts),
+            late=None if own.late is None else _named(path, own.late, facts),
             memory=None if trace.snapshot is not None else _memory(_snapshot(path, own)),
         ),
     )

@@ -26,7 +26,7 @@ def ladder_info(trace: Trace, said: Diagnosis, *, host: bool = True) -> LadderIn
         for rung in found.heaviest
         if abs(named.get(rung.id, found.base_ns) - rung.step_ns) >= ALIKE_RATIO * found.base_ns
     ]
-    if said.together is not None:
+    if said.together is not None and len(rungs) > 1:  # of one alone they are the same
         rungs.append(_together(said, found, recorded_ns))
     return LadderInfo(
         base_ns=found.base_ns,

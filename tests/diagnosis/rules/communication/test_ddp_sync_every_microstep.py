@@ -4,6 +4,7 @@ from pinchpoint.trace import HostKind
 from program import Program
 
 MICRO_STEPS, BUCKETS_US = 4, (300, 500)
+ADDS = "torch::autograd::AccumulateGrad"
 
 
 def accumulating(reduced=(True,) * MICRO_STEPS, *, forward="DistributedDataParallel.forward"):
@@ -29,6 +30,24 @@ def test_the_step_keeps_one_reduction(predicted):
     after_ns = (MICRO_STEPS * 1_000 + sum(BUCKETS_US)) * 1e3
     said = predicted(accumulating(), "ddp-sync-every-microstep")
     assert said == pytest.approx(after_ns, rel=0.05)
+
+
+def test_the_hooks_that_make_gradients_ready_run_once_as_well(predicted):
+    p = Program()
+    for _ in p.steps(6):
+        for _ in range(MICRO_STEPS):
+            p.host("DistributedDataParallel.forward", 50, kind=HostKind.ANNOTATION)
+            p.kernel("forward_backward", 1_000)
+            with p.row(f"autograd::engine::evaluate_function: {ADDS}"):
+                with p.row(ADDS), p.row("aten::add_"):
+                    p.kernel("add", 100)
+                with p.row("aten::div_"):
+                    p.kernel("div", 200)
+                args = {"In msg nelems": 1 << 22, "dtype": "Float", "Group size": 2}
+                with p.row("record_param_comms"):
+                    p.collective(300, args)
+    after_ns = (MICRO_STEPS * (1_000 + 100) + 200 + 300) * 1e3
+    assert predicted(p.trace(), "ddp-sync-every-microstep") == pytest.approx(after_ns, rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pinchpoint.analysis.mean.growth import grown_ns
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.trace import RunFacts
 from pinchpoint.trace.run_samples import RunPart
+from program import Program
 from sampled_runs import samples
 
 MS = 1_000_000
@@ -112,7 +113,7 @@ def test_what_comes_to_an_end_and_a_neighbour_would_explain_is_undecided(outcome
     trace = among_others(run(levelling), lambda part: 20 + levelling(part))
     said = outcome("growing-steps", trace)
     assert (said.answer, said.fits) == ("not checked", True)
-    assert "on a core, yet their growth levels off" in said.why
+    assert "on a core, most of it in add (train.py:33), yet their growth levels off" in said.why
 
 
 @pytest.mark.parametrize(
@@ -142,6 +143,30 @@ def test_where_the_host_waits_for_the_device_what_is_kept_there_has_to_grow_as_m
         said = outcome("growing-steps", replace(slower, run=replace(slower.run, samples=seen)))
         assert said.answer == answer
     assert grown_ns(replace(slower, run=replace(slower.run, samples=seen))) > 0
+
+
+def sorting(sort_us):
+    """Steps of 8 ms of the device in products, and one sort."""
+    p = Program()
+    for _ in p.steps(4):
+        with p.row("aten::mm"):
+            p.kernel("gemm", 8_000)
+        with p.frame("auc.py(96): compute"), p.row("aten::sort"):
+            p.kernel("radix_sort", sort_us)
+        p.sync()
+    return p.trace()
+
+
+@pytest.mark.parametrize(("late_us", "answer"), [(3_000, "found"), (220, "not checked")])
+def test_a_window_late_in_the_run_tells_what_grows_on_the_device(outcome, late_us, answer):
+    slower = run(lambda part: 4.0 * (1 + 0.1 * part), slower=0.1)
+    facts = replace(slower.run, named=sorting(200), late=sorting(late_us))
+    said = outcome("growing-steps", replace(slower, run=facts))
+    assert said.answer == answer
+    for found in said.findings:
+        assert (found.location.file, found.location.function) == ("auc.py", "compute")
+        assert "aten::sort" in found.summary
+        assert "200 µs of the device and then 3.00 ms a step" in found.summary
 
 
 def test_steps_that_stay_as_they_are_are_quiet(outcome):

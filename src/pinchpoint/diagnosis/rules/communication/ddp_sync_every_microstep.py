@@ -23,6 +23,7 @@ from dataclasses import fields
 import numpy as np
 
 from pinchpoint.analysis.device.collectives import Collectives, collectives, slowed_by
+from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.diagnosis.evidence.device_work import device_work
@@ -30,8 +31,9 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
-from pinchpoint.trace import Trace
+from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.names import rows_named
 
 RULE = Rule(
     needs=("device_ops", "api_calls", "host_ops"),
@@ -42,6 +44,11 @@ RULE = Rule(
 )
 
 _FORWARD = "DistributedDataParallel.forward"
+# The node of autograd that adds a gradient up, and what is run for it, hooks included.
+_ADDS = "torch::autograd::AccumulateGrad"
+_RUNS = f"autograd::engine::evaluate_function: {_ADDS}"
+# What the reducer does to a gradient in its hook: to a mean, and into a bucket.
+_INTO_BUCKETS = ("aten::div_", "aten::div", "aten::mul", "aten::copy_")
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -84,11 +91,33 @@ def _without(trace: Trace, needless: np.ndarray) -> Iterator[Change]:
     host, ops = trace.host_ops, trace.device_ops
     assert host is not None
     assert ops is not None
-    yield DropDeviceOps(needless)
-    around = np.unique(ops.filled("host_op", len(host))[needless]).astype(np.intp)
+    hooks = _in_hooks(trace, needless)
+    launched_by = ops.filled("host_op", len(host)).astype(np.intp)
+    yield DropDeviceOps(np.concatenate((needless, np.flatnonzero(np.isin(launched_by, hooks)))))
+    around = np.unique(np.concatenate((launched_by[needless], hooks)))
     yield ScaleHostSpans(around[around < len(host)], 0.0)
     for kernels in slowed_by(trace, needless):
         yield ScaleDeviceOps(kernels.rows, kernels.alone_ratio)
+
+
+def _in_hooks(trace: Trace, needless: np.ndarray) -> np.ndarray:
+    """Operators that make gradients ready for these collectives: without them, ``no_sync()`` runs
+    none of the reducer's hooks."""
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    assert ops is not None
+    above = parents(host)
+    inside = within(above, named(trace, lambda name: name == _RUNS))[:-1]
+    inside &= ~within(above, named(trace, lambda name: name == _ADDS))[:-1]
+    rows = np.flatnonzero(inside & rows_named(trace, host, _INTO_BUCKETS.__contains__))
+    sends = np.flatnonzero(ops["kind"] == DeviceKind.COLLECTIVE)
+    sends = sends[ops.known("host_op")[sends]]
+    begun = host["start_ns"][ops["host_op"][sends].astype(np.intp)]
+    order = np.argsort(begun, kind="stable")
+    following = np.searchsorted(begun[order], host["start_ns"][rows])
+    waste = np.append(np.isin(sends[order], needless), False)
+    needless_rows: np.ndarray = rows[waste[following]]
+    return needless_rows
 
 
 def _reductions(found: Collectives) -> Collectives:

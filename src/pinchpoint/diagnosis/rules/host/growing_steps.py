@@ -6,8 +6,9 @@ rise without an end: by the test of Mann and Kendall, with the slope of Theil an
 interval, in every quarter of the run and not levelling off. The growth has to lie at a few places
 of the program while the rest of the step stays as it was, and with it what the program keeps, or
 the work of its own thread: a machine that becomes slower, or fuller, shows neither. Where the host
-waits for the device no place of it tells; then what is held of the device has to grow at least as
-much as the step, and the operator is not known. Without a
+waits for the device no place of it tells. Then a window that was recorded late, once steps were a
+quarter longer, tells which operators take longer; without one, what is held of the device has to
+grow at least as much as the step, and the operator is not known. Without a
 device, and where others use the machine so that the times of steps have no trend, what the thread
 of the steps spends on a core has to grow in the same way; where it more than doubles at such a
 place, it may also have come at once, or level off.
@@ -23,13 +24,21 @@ instead of concatenating, register hooks and callbacks once, bound what is kept.
 Where steps are meant to grow, as with sequences that become longer, up to a length that is known.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
-from pinchpoint.analysis.mean.growth import FEWEST_PARTS, Growth, growth
+import numpy as np
+
+from pinchpoint.analysis.host.attribution import launching_operators
+from pinchpoint.analysis.mean.growth import EXPLAINED_RATIO, FEWEST_PARTS, Growth, growth, same_pace
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, per_step
+from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.durations import duration
 
 _LONGER = Record("a longer run: pinchpoint run python train.py, beside nothing else")
@@ -47,11 +56,12 @@ def check(trace: Trace) -> Iterator[Found]:
     found = growth(trace)
     if found is None:
         return
-    if found.why_not:
+    work = _grown_work(trace)
+    if found.why_not and (work is None or found.ends):
         core = " on a core" if found.on_core else ""
         raise NotChecked(
             f"steps became longer, from {duration(found.early_ns)} to {duration(found.late_ns)}"
-            f"{core}, yet {found.why_not}",
+            f"{core}{_most_of_it(found)}, yet {found.why_not}",
             fits=True,
         )
     # A thread that shares its core takes as much longer by the clock for all that it does.
@@ -59,15 +69,20 @@ def check(trace: Trace) -> Iterator[Found]:
     # A line began before the first quarter's middle: as much shorter may each step be.
     before_ns = 0 if found.ends else max(found.trend.slope_ns, 0.0) * found.first
     first_ns = round(min(before_ns, found.early_ns) * found.clock_ratio)
+    on_device = work if found.why_not or not found.places else None
     yield Found(
-        summary=_sentence(found),
+        summary=_sentence(found, on_device),
         evidence=tuple(_evidence(found)),
         cost_ns_per_step=most_ns,
         saving_ns_per_step=(round(LEAST_RATIO * most_ns), most_ns + first_ns),
-        location=_location(found),
-        fix=_AT_ITS_END if found.ends else _GROWS if found.places else _fix_on_device(found),
+        location=_location(found) if on_device is None else on_device.location,
+        fix=_AT_ITS_END
+        if found.ends
+        else _GROWS
+        if found.places or work
+        else _fix_on_device(found),
         hint=None if found.ends else _RUNNING_SUM,
-        confidence="high" if len(found.signs) > 1 and found.places else "medium",
+        confidence="high" if on_device or (len(found.signs) > 1 and found.places) else "medium",
     )
 
 
@@ -98,7 +113,73 @@ def check_run(trace: Trace) -> Iterator[Found]:
         yield in_the_run(trace, one, (one.cost_ns_per_step or 0) * found.steps)
 
 
-def _sentence(found: Growth) -> str:
+@dataclass(frozen=True)
+class _GrownWork:
+    """Operators whose work on the device grew from one window to another, late in the run."""
+
+    operator: str  # with most growth
+    location: Location | None
+    early_ns: int  # of one step, of that operator
+    late_ns: int
+
+
+def _grown_work(trace: Trace) -> _GrownWork | None:
+    """None without two such windows, or where no few operators grew so that the rest stayed."""
+    late, early = trace.run.late if trace.run else None, trace.with_names
+    if late is None or not (before := _by_operator(early)) or not (after := _by_operator(late)):
+        return None
+    more = Counter({name: ns - before.get(name, 0) for name, ns in after.items()})
+    most = {name: ns for name, ns in more.most_common(MOST_OPERATORS) if ns > 0}
+    whole = [sum(before.values()), sum(after.values())]
+    rest = [sum(ns for name, ns in of.items() if name not in most) for of in (before, after)]
+    little = sum(most.values()) < EXPLAINED_RATIO * (whole[1] - whole[0])
+    if whole[1] < (1 + LEAST_RISE_RATIO) * whole[0] or little or same_pace(rest, whole):
+        return None
+    first = next(iter(most))
+    place = _place_of(late, set(most))
+    return _GrownWork(first, place, before.get(first, 0), after[first])
+
+
+LEAST_RISE_RATIO = 0.1  # as of the steps: the window is made once they are a quarter longer
+MOST_OPERATORS = 5  # a sort is one of them, and copies, gathers and sums around it
+
+
+def _by_operator(trace: Trace) -> dict[str, int]:
+    """Nanoseconds of the device a step, by the operator that launched it."""
+    operators, ns = _launched(trace)
+    host = trace.host_ops
+    if host is None or not len(operators):
+        return {}
+    codes, which = np.unique(host["name"][operators], return_inverse=True)
+    sums = np.bincount(which, weights=ns)
+    return {
+        trace.names[code]: round(per_step(trace, int(took)))
+        for code, took in zip(codes, sums, strict=True)
+    }
+
+
+def _place_of(trace: Trace, names: set[str]) -> Location | None:
+    """Where most of the time of these operators is launched."""
+    operators, ns = _launched(trace)
+    host = trace.host_ops
+    if host is None or not len(operators):
+        return None
+    mine = np.array([trace.names[code] in names for code in host["name"][operators]], np.bool_)
+    return busiest_place(trace, operators[mine], ns[mine])[0]
+
+
+def _launched(trace: Trace) -> tuple[Rows, Ints]:
+    """Of device operations of the judged steps: the operators that launched them, and how long."""
+    ops, host = trace.device_ops, trace.host_ops
+    if ops is None or host is None or not len(judged_steps(trace)):
+        return np.zeros(0, np.intp), np.zeros(0, np.int64)
+    rows = np.flatnonzero(device_ops_in_steps(trace))
+    operators = launching_operators(trace)[rows]
+    known = operators < len(host)
+    return operators[known], ops["duration_ns"][rows[known]].astype(np.int64)
+
+
+def _sentence(found: Growth, work: _GrownWork | None) -> str:
     if found.ends:
         which = f"Late steps {_longer(found)} than early ones"
     else:
@@ -107,6 +188,12 @@ def _sentence(found: Growth) -> str:
         f"{which}: {duration(found.early_ns)} at step"
         f" {found.first:,}, {duration(found.late_ns)} at step {found.last:,}"
     )
+    if work is not None:
+        where = f" in {work.location}" if work.location else ""
+        return (
+            f"{said}, mostly because of {work.operator}{where}: {duration(work.early_ns)} of the"
+            f" device and then {duration(work.late_ns)} a step"
+        )
     if not found.places:
         return f"{said}, as more and more is kept on the device ({'; '.join(found.signs)})"
     first = found.places[0]
@@ -144,3 +231,11 @@ def _evidence(found: Growth) -> Iterator[Evidence]:
         at = f"{place.at.function} ({place.at.file}:{place.at.line})"
         yield Evidence(f"more at {at}, late in the run", place.more_ns, "ns")
     yield Evidence("grew with them", "; ".join(found.signs), "")
+
+
+def _most_of_it(found: Growth) -> str:
+    """The place with most growth, where it has more than half."""
+    place = next(iter(found.places), None)
+    if place is None or 2 * place.more_ns < found.late_ns - found.early_ns:
+        return ""
+    return f", most of it in {Location(place.at.file, place.at.line, place.at.function)}"

@@ -48,7 +48,12 @@ from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.operators import known
-from pinchpoint.diagnosis.evidence.whole_run import LEAST_GAIN_RATIO, LEAST_NS, seen_computing
+from pinchpoint.diagnosis.evidence.whole_run import (
+    LEAST_GAIN_RATIO,
+    LEAST_NS,
+    line_of_call,
+    seen_computing,
+)
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
@@ -192,15 +197,16 @@ def _location(trace: Trace, row: int) -> Location | None:
 
 
 def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
-    where = f" in {spot.location}" if spot.location else ""
+    at, alone = line_of_call(trace, spot.location, _call(spot)), computes_on_cpu(trace)
+    where = f" in {at}" if at else ""
     entry = known(spot.name, "") if spot.on_cpu else None
     mine = found.took_ns[spot.what]
     longest = int(spot.what[np.argmax(mine)])
     uploads, waits = _sent_after(trace, found.row[spot.what])
     return Found(
         summary=(
-            f"The host {_work(spot).verb} for {duration(spot.ns_per_step)} a step{where} while it"
-            f" launches nothing: {_what(spot)}"
+            f"The host {_work(spot).verb} for {duration(spot.ns_per_step)} a step{where}"
+            f"{_said(spot, at, alone=alone)}"
             + (", and the result is copied to the device" if len(uploads) else "")
         ),
         evidence=(
@@ -216,10 +222,19 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
             RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what]),
             *_made_on_the_device(trace, uploads, waits),
         ),
-        location=spot.location,
-        fix=_without_tracer(trace) + _fix(spot) + (f". {entry.instead}" if entry else ""),
+        location=at,
+        fix=_without_tracer(trace)
+        + _fix(spot, alone=alone)
+        + (f". {entry.instead}" if entry else ""),
         confidence="medium",
     )
+
+
+def _said(spot: _Spot, at: Location | None, *, alone: bool) -> str:
+    """What it does there; of a program without a device nothing where its place says it."""
+    if not alone:
+        return f" while it launches nothing: {_what(spot)}"
+    return "" if at is not None and at.function == _call(spot) else f", {_what(spot)}"
 
 
 def _sent_after(trace: Trace, rows: Ints) -> tuple[Rows, Rows]:
@@ -289,15 +304,21 @@ def _what(spot: _Spot) -> str:
         return f"{spot.name} and what is around it work on tensors on the CPU"
     if spot.in_driver:
         return f"mostly {spot.name}"
+    return f"mostly {'' if spot.does in _NAMED else 'Python in '}{_call(spot)}"
+
+
+def _call(spot: _Spot) -> str:
+    """The name of the function that has most of it."""
     frame, builtin = frame_of(spot.name), _BUILTIN.match(spot.name)
-    name = frame.function if frame else builtin[1] if builtin else spot.name
-    return f"mostly {'' if spot.does in _NAMED else 'Python in '}{name}"
+    return frame.function if frame else builtin[1] if builtin else spot.name
 
 
-def _fix(spot: _Spot) -> str:
+def _fix(spot: _Spot, *, alone: bool) -> str:
     named = _work(spot).fix
     if named:
         return named
     if spot.on_cpu:
         return "Keep the tensor on the device and compute there"
+    if alone:
+        return "Do it once if what it reads stays, on whole arrays, or in another process"
     return "Do it with operators on whole tensors, once before the loop, or in another process"
