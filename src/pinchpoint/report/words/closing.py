@@ -328,8 +328,8 @@ def _in_longer_steps(report: Report) -> str | None:
         return None
     return (
         f"{duration(round(outside_ns))} of it are in longer steps of the run, none of which was"
-        f" recorded.{_heaviest(report)} More steps would show the longer ones: pinchpoint run"
-        " --steps 60"
+        f" recorded.{_heaviest(report)} More steps would show the longer ones (pinchpoint run"
+        " --steps 60)."
     )
 
 
