@@ -22,7 +22,7 @@ from pinchpoint.cli import main as pinchpoint
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(<!-- begin: (pinchpoint .*?) -->\n)(.*?)(<!-- end -->\n)", re.S)
-NOT_CHECKED = re.compile(r"^Not checked: .*?\.$", re.M | re.S)
+NOT_CHECKED = re.compile(r"^Not checked: .*?(?:\.$|(?=\n```))", re.M | re.S)
 
 
 def pages() -> list[Path]:

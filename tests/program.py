@@ -115,7 +115,7 @@ class Program:
 
     def copy(
         self,
-        size: int,
+        size: int | None,
         us: float,
         source: MemoryKind,
         target: MemoryKind,

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows import all_threads, threads
 from pinchpoint.capture.windows.all_threads import let_the_device_catch_up
 from pinchpoint.capture.windows.threads import watch_captures
@@ -62,3 +63,26 @@ def test_an_error_of_the_device_is_not_the_programs(waited, monkeypatch):
     monkeypatch.setattr(all_threads, "CATCH_UP_S", 0.05)
     monkeypatch.setattr(sys.modules["torch"].cuda, "synchronize", fails)
     assert not let_the_device_catch_up()
+
+
+def test_nobody_is_told_of_a_recording_that_has_not_begun_or_ends(tmp_path, monkeypatch):
+    """torch 2.11 failed in the program's torch.compile where a range began between the two."""
+    profiler = pytest.importorskip("torch").autograd.profiler
+    told = []
+    for name in ("_enable_profiler", "_disable_profiler"):
+        real = getattr(profiler, name)
+        monkeypatch.setattr(
+            profiler,
+            name,
+            lambda *given, real=real, name=name: (
+                told.append((name, profiler._is_profiler_enabled)),
+                real(*given),
+            )[1],
+        )
+    window = all_threads.GlobalWindow(Settings(folder=str(tmp_path)), tmp_path, "here")
+    window.prime()
+    window.open()
+    window.step()
+    assert profiler._is_profiler_enabled
+    assert window.close().problem is None
+    assert told == [("_enable_profiler", False), ("_disable_profiler", False)]

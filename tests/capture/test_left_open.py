@@ -13,7 +13,13 @@ import pytest
 
 from pinchpoint.capture.samples.caches import Caches
 from pinchpoint.capture.windows import left_open
-from pinchpoint.capture.windows.left_open import all_moved_on, let_ranges_go, places
+from pinchpoint.capture.windows.left_open import (
+    all_compiled,
+    all_moved_on,
+    compiling,
+    let_ranges_go,
+    places,
+)
 
 TWO_RECORDINGS = """
 import sys, tempfile, gc
@@ -158,3 +164,25 @@ def test_caches_are_found_while_other_threads_make_tuples(monkeypatch):
         thread.join()
     assert not failed
     assert any(note["function"].endswith("cached") for note in caches.document())
+
+
+def test_a_thread_that_compiles_is_waited_for(tmp_path):
+    """Its ranges began in the recording that has ended; torch.compile is known by its file."""
+    file = tmp_path / "torch" / "_dynamo" / "convert_frame.py"
+    calls = {}
+    exec(compile("def convert(inner):\n    inner()\n", str(file), "exec"), calls)
+    at_work, free = threading.Event(), threading.Event()
+
+    def inner():
+        at_work.set()
+        free.wait()
+
+    thread = threading.Thread(target=calls["convert"], args=(inner,))
+    thread.start()
+    at_work.wait()
+    assert compiling() == {thread.ident}
+    assert not all_compiled({thread.ident}, 0.05)
+    assert all_compiled({thread.ident + 1}, 0.0)
+    free.set()
+    thread.join()
+    assert all_compiled({thread.ident})

@@ -111,7 +111,9 @@ def test_a_module_with_loader_workers_is_timed_recorded_and_left_alone(ran):
     assert metrics["loader_workers"]["processes"] == 4  # two workers, started anew each epoch
     assert metrics["steps"]["unprofiled_ms"]["median"] > 0
     trace = pp.load(run.folder)
-    assert trace.run.unprofiled_step_ns == tuple(steps["before_ns"] + steps["after_ns"])
+    before, after = tuple(steps["before_ns"]), tuple(steps["after_ns"])
+    # One side alone where other programs had the cores while the other one was timed.
+    assert trace.run.unprofiled_step_ns in (before + after, before, after)
     assert len(trace.run.loader_workers) == 4
     assert trace.run.documents["software"]["python"]
     assert len(trace.steps) == 6

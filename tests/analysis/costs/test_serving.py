@@ -13,6 +13,13 @@ CACHE = (4_000, 16, 8, 64)
     [
         ("_C::rms_norm", ((8, 64), (8, 64), (64,)), (BF16,) * 3, None, 2 * (2 * 512 + 64)),
         ("_C::fused_add_rms_norm", ((8, 64), (8, 64), (64,)), (BF16,) * 3, None, 4 * (1024 + 64)),
+        (
+            "_C::rotary_embedding",  # positions, queries, keys; of the table few rows
+            ((8,), (8, 64), (8, 32), (), (1024, 16), ()),
+            ("long int", BF16, BF16, "Scalar", BF16, "Scalar"),
+            None,
+            2 * (8 * 8 + 2 * 8 * 64 + 2 * 8 * 32),
+        ),
         ("_C::static_scaled_fp8_quant", ((8, 64), (8, 64)), (FP8, BF16), None, 512 + 1024),
         (
             "_C_cache_ops::reshape_and_cache_flash",

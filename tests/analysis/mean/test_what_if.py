@@ -47,6 +47,33 @@ def test_a_gain_on_a_cpu_counts_from_the_step_that_is_said(said_ns, after_ns):
     assert found.bound_ns <= low < after_ns < high < said_ns
 
 
+def test_a_gain_counts_in_proportion_where_others_made_all_steps_slower_than_the_recorded_ones():
+    """A tenth of 1500 at best, and at least what the recorded steps would win."""
+    typical = Prediction(900, (850, 950), 1000, 900, 800)
+    found = _of_the_step_said(typical, 1500, 1.5)
+    assert (found.step_ns, found.range_ns) == (1350, (1275, 1450))
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "timed_ms", "ratio"),
+    [(("busy",), 15, 1.5), ((), 15, 1.0), (("busy",), 8, 1.0)],
+    ids=["others had the cores", "nobody else", "recording made steps longer"],
+)
+def test_how_many_times_as_long_steps_took_outside_of_the_recording(disturbed, timed_ms, ratio):
+    b = TraceBuilder()
+    for number in range(6):
+        b.step(number, number * 10_000_000, 10_000_000)
+        b.op("aten::mm", number * 10_000_000 + 1000, 8_000_000)
+    trace = b.trace(api_calls=None, device_ops=None)
+    timed = (timed_ms * 1_000_000,) * 9
+    trace = replace(trace, devices=(), run=RunFacts(unprofiled_step_ns=timed, disturbed=disturbed))
+    assert slower_outside(trace) == pytest.approx(ratio)
+    parts = base_parts(trace)
+    if ratio > 1:  # nothing of it is outside of the recorded steps
+        assert parts.ns[-1] == 0
+        assert parts.ns.sum() == timed_ms * 1_000_000
+
+
 @given(ANY, ANY, ANY, st.integers(1, 10**10), st.none() | ANY, st.integers(1, 10**10))
 def test_no_prediction_is_out_of_its_range_or_below_its_bound(step, low, high, base, bound, other):
     found = Prediction(step, (low, high), base, None, bound)
@@ -85,30 +112,3 @@ def test_no_part_of_the_mean_step_is_negative():
     parts = base_parts(trace).ns
     assert np.all(parts >= 0)
     assert parts.sum() == mean_without_profiler_ns(trace)
-
-
-def test_a_gain_counts_in_proportion_where_others_made_all_steps_slower_than_the_recorded_ones():
-    """A tenth of 1500 at best, and at least what the recorded steps would win."""
-    typical = Prediction(900, (850, 950), 1000, 900, 800)
-    found = _of_the_step_said(typical, 1500, 1.5)
-    assert (found.step_ns, found.range_ns) == (1350, (1275, 1450))
-
-
-@pytest.mark.parametrize(
-    ("disturbed", "timed_ms", "ratio"),
-    [(("busy",), 15, 1.5), ((), 15, 1.0), (("busy",), 8, 1.0)],
-    ids=["others had the cores", "nobody else", "recording made steps longer"],
-)
-def test_how_many_times_as_long_steps_took_outside_of_the_recording(disturbed, timed_ms, ratio):
-    b = TraceBuilder()
-    for number in range(6):
-        b.step(number, number * 10_000_000, 10_000_000)
-        b.op("aten::mm", number * 10_000_000 + 1000, 8_000_000)
-    trace = b.trace(api_calls=None, device_ops=None)
-    timed = (timed_ms * 1_000_000,) * 9
-    trace = replace(trace, devices=(), run=RunFacts(unprofiled_step_ns=timed, disturbed=disturbed))
-    assert slower_outside(trace) == pytest.approx(ratio)
-    parts = base_parts(trace)
-    if ratio > 1:  # nothing of it is outside of the recorded steps
-        assert parts.ns[-1] == 0
-        assert parts.ns.sum() == timed_ms * 1_000_000

@@ -1,6 +1,7 @@
 """Signals of ``pinchpoint run``: each reaches the program, once, and both end together."""
 
 import contextlib
+import json
 import os
 import pty
 import select
@@ -211,3 +212,27 @@ def test_codes_are_kept_where_whoever_started_us_ignores_the_end_of_children(tmp
         assert "the command ended with exit code 7" in run.stderr
     else:
         assert (run.returncode, run.stdout) == (7, "SIG_IGN\n")
+
+
+SLOWLY = """
+import sys, time
+from pinchpoint.capture.launch import collect
+from pinchpoint.cli import main
+finish = collect.finish
+def slowly(*words):
+    print("finishing", flush=True)
+    time.sleep(1)
+    return finish(*words)
+collect.finish = slowly
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_folder_is_made_whole_before_a_signal_ends_us(tmp_path, number):
+    command = [sys.executable, "-c", SLOWLY, "run", "-o", str(tmp_path / "run"), "--", "true"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"finishing\n"
+        process.send_signal(number)
+    assert process.returncode == -number
+    assert json.loads((tmp_path / "run/run.json").read_text())["status"] == "ended"

@@ -1,5 +1,7 @@
 """What rules say because the whole run was sampled."""
 
+from dataclasses import replace
+
 import pytest
 
 from loader_steps import loading
@@ -165,3 +167,10 @@ def test_workers_that_were_seen_at_other_work_are_cleared(outcome):
     trace = sampled(samples(every=0, workers=(worker(*AUGMENT),)), trace)
     assert outcome("decode-bound", trace).answer == "clear"
     assert outcome("small-file-io", trace).answer == "clear"
+
+
+def test_looks_that_had_no_core_themselves_tell_of_no_lock(outcome):
+    """They came as late as they waited for a core, as any thread does on a full machine."""
+    found = samples(every=0, beside=COUNTING, late_ns=HELD)
+    queued = replace(found, looker_queued_ns=HELD * found.looks)
+    assert outcome("gil-contention", sampled(queued, stalled())).answer == "clear"

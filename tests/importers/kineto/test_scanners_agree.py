@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -75,6 +76,22 @@ def test_where_the_text_is_cut_makes_no_difference(tmp_path, block_bytes):
     path = written(tmp_path, DOCUMENT)
     whole = read_with(path, "plain")
     assert differences(read_both(path, block_bytes), whole) == []
+
+
+@needs_native
+@pytest.mark.parametrize("where", ["middle", "end", "after"])
+def test_a_hole_of_zeros_costs_no_memory_and_only_what_it_replaced(tmp_path, where):
+    middle = DOCUMENT.rindex("{", 0, DOCUMENT.index("gemm"))
+    at = {"middle": middle, "end": DOCUMENT.rindex("]")}
+    cut = at.get(where, len(DOCUMENT))
+    hole = "\0" * (32 << 20)  # as long as the longest event; blocks have 2 MB
+    path = written(tmp_path, DOCUMENT[:cut] + hole + DOCUMENT[cut:])
+    tracemalloc.start()
+    trace = read_both(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(trace.device_ops) == 3
+    assert most < len(hole)
 
 
 @needs_native

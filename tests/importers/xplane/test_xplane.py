@@ -11,7 +11,8 @@ import pytest
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.importers.xplane import claims
-from pinchpoint.trace import ApiKind, DeviceKind, HostKind
+from pinchpoint.importers.xplane.space import Event, device_row
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind
 from xplane_messages import event, message, meta
 
 DATA = Path(__file__).parents[2] / "data/xplane"
@@ -198,3 +199,13 @@ def test_frames_end_where_the_recording_was_asked_to_end(written):
         for n, s, d in zip(rows["name"], rows["start_ns"], rows["duration_ns"], strict=True)
     ]
     assert found == [("a.py(7): step", 0, 400), ("op", 600, 100)]
+
+
+def test_copies_by_the_drivers_kernels_are_copies_within_the_device():
+    """In graphs: ``memcpy32_post`` with a launch and without sizes."""
+    details = {"kernel_details": "regs:32 static_shared:0 dynamic_shared:0 grid:8,1,1 block:64,1,1"}
+    row = device_row(Event("memcpy32_post", 0, 5, details), 0, 5, 0, 7)
+    assert (row["kind"], row["bytes"]) == (DeviceKind.COPY, None)
+    assert row["from_memory"] == row["to_memory"] == MemoryKind.DEVICE
+    unknown = device_row(Event("MemcpyP2P", 0, 5, {}), 0, 5, 0, 7)
+    assert unknown["from_memory"] is None

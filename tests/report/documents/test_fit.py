@@ -1,10 +1,12 @@
 """A document of a size: still a document, and the findings go last."""
 
+import msgspec
 import pytest
 
 from pinchpoint.errors import UsageError
 from pinchpoint.report import decode
 from pinchpoint.report.documents.fit import fitted
+from pinchpoint.report.documents.run import RunInfo, RunPlaceInfo
 from report_sample import full_report, hostile_report
 
 WHOLE = len(fitted(full_report(), 10**9))
@@ -43,3 +45,30 @@ def test_too_small_says_how_much_it_takes():
 
 def test_names_of_a_million_characters_fit():
     assert len(fitted(hostile_report(), 20_000)) <= 20_000
+
+
+def test_places_of_the_whole_run_go_before_findings():
+    """A run folder has some thousand characters of them, which no budget left out before."""
+    places = tuple(RunPlaceInfo(ns=9, range_ns=(8, 10), looks=3, inside="f" * 90) for _ in range(9))
+    run = RunInfo(total_ns=99, looks=30, every_ns=3, places=places, crew_places=places)
+    whole = msgspec.structs.replace(full_report(), run=run)
+    least = _least(whole)
+    assert least < _least(full_report()) + 600
+    report = decode(fitted(whole, least).encode())
+    assert report.run is not None
+    assert report.left_out["places_of_the_run"] == 18 - len(report.run.places)
+    assert len(report.findings) == len(whole.findings)
+
+
+def test_small_parts_of_the_step_go_last():
+    large = full_report().breakdown[0]
+    small = msgspec.structs.replace(large, ns_per_step=1)
+    whole = msgspec.structs.replace(full_report(), breakdown=(large, *[small] * 7))
+    report = decode(fitted(whole, _least(whole)).encode())
+    assert (report.breakdown, report.left_out["breakdown"]) == ((large,), 7)
+
+
+def _least(report):
+    with pytest.raises(UsageError) as caught:
+        fitted(report, 100)
+    return int(caught.value.hint.removeprefix("--max-chars "))

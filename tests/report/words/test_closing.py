@@ -292,3 +292,16 @@ def test_what_is_true_of_a_part_of_an_operators_calls_is_said_of_that_part():
         "longest in aten::mm: 61 % of the step in 75 calls (88 % of that in step (muon.py:25) and"
         " 50 % of that of [[512,512]])."
     )
+
+
+@pytest.mark.parametrize("outside", [60, 5])
+def test_beside_findings_growth_that_is_not_decided_is_said_where_most_is_in_longer_steps(outside):
+    grew = Unanswered(id="growing-steps", why="steps became longer, yet they level off", fits=True)
+    found = msgspec.structs.replace(full_report().findings[0], predicted_step_ns=90 * MS)
+    report = with_parts(
+        part("host-python", "host runs Python", "host", 100 - outside),
+        part("not-recorded", "longer steps of the run, not recorded", "outside", outside),
+        findings=(found,), not_checked=(grew,),
+    )  # fmt: skip
+    said = "Undecided is growing-steps: steps became longer, yet they level off."
+    assert closing_sentence(report).endswith(said) == (outside == 60)

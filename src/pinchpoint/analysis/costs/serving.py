@@ -29,10 +29,9 @@ def streaming(call: OperatorCall) -> Cost | None:
     """Norms, activations, rotations, quantisation, permutations: each tensor moves once."""
     if not call.name.startswith(_LIBRARIES):
         return None
-    routing = call.name.endswith(_ROUTING)
-    if not routing and any(word in call.name for word in _NOT_BY_SIZE):
+    routing, rotary = call.name.endswith(_ROUTING), "rotary_embedding" in call.name
+    if not (routing or rotary) and any(word in call.name for word in _NOT_BY_SIZE):
         return None
-    rotary = "rotary_embedding" in call.name
     moved = sum(call.bytes(i) for i in call.tensors() if not (rotary and i == _TABLE))
     updated = "fused_add" in call.name or rotary  # in place: read and written
     return Cost(None, moved * (2 if updated else 1)) if moved else None

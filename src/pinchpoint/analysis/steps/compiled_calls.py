@@ -10,10 +10,12 @@ here.
 
 import numpy as np
 
+from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.steps.module_nesting import outermost
 from pinchpoint.analysis.steps.repetition import Spans
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.names import rows_named
 
 _CALL = regex(r"PjitFunction\((.+)\)$")
@@ -44,3 +46,24 @@ def steps_by_calls(trace: Trace) -> Spans | None:
     start, end = mine["start_ns"], np.append(mine["start_ns"][1:], mine.end_ns[-1])
     basis = f"no markers; the calls of the compiled {found[1]!r}, {len(mine)} times"
     return Spans(start, end, np.arange(len(mine)), basis, CONFIDENCE)
+
+
+def called_function(trace: Trace, device_ops: Rows) -> str | None:
+    """The compiled function that most of these device operations' time is of; None where most is
+    of none, or none is recorded."""
+    host, ops = trace.host_ops, trace.device_ops
+    if host is None or ops is None or not len(device_ops):
+        return None
+    calls = np.zeros(len(host), np.bool_)
+    calls[rows_named(trace, host, lambda name: _CALL.match(name) is not None)] = True
+    if not calls.any():
+        return None
+    around = np.append(nearest(parents(host), calls), len(host))
+    call = around[ops.filled("host_op", len(host))[device_ops]]
+    took = ops["duration_ns"][device_ops]
+    known = call < len(host)
+    by_name = np.bincount(host["name"][call[known]], took[known], 1)
+    if 2 * by_name.max() < took.sum():
+        return None
+    found = _CALL.match(trace.names[int(by_name.argmax())])
+    return found[1] if found else None

@@ -5,10 +5,11 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from pinchpoint.capture.launch.early import EarlyWord, Say
-from pinchpoint.capture.launch.passing_on import held_back, run_to_its_end, start
+from pinchpoint.capture.launch.passing_on import held_back, put_off, run_to_its_end, start
 from pinchpoint.capture.settings import Settings
 from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
@@ -57,10 +58,16 @@ class Ended:
     said: tuple[str, ...] = ()  # problems that were said while it ran
 
 
-def launch(command: Sequence[str], settings: Settings, say: Say | None = None) -> Ended:
+def launch(
+    command: Sequence[str],
+    settings: Settings,
+    say: Say | None = None,
+    until_whole: ExitStack | None = None,
+) -> Ended:
     """Run ``command`` to its end. Its output, input and exit code are its own.
 
-    ``say`` is told early what stands in the way of a recording. Raises NotStarted.
+    ``say`` is told early what stands in the way of a recording. Once the program has ended,
+    signals that would end this process wait for ``until_whole``. Raises NotStarted.
     """
     early = EarlyWord(Path(settings.folder), say or _nowhere)
     with held_back():
@@ -73,6 +80,8 @@ def launch(command: Sequence[str], settings: Settings, say: Say | None = None) -
         finally:
             early.end()
             sampled = telemetry.stop()
+        if until_whole is not None:
+            until_whole.enter_context(put_off())
     return Ended(code, began.unix_ns, began.now_unix_ns(), sampled, tuple(early.said))
 
 

@@ -22,6 +22,7 @@ _OWN = (
     *("SIGKILL", "SIGSTOP", "SIGCHLD", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"),
     *("SIGSYS", "SIGPIPE", "SIGTTIN", "SIGTTOU", "SIGXCPU", "SIGXFSZ"),
 )
+_ENDING = ("SIGTERM", "SIGHUP")  # what batch systems, containers and closed terminals send
 _BY_NAME = {each.name: each for each in signal.Signals}
 PASSED_ON = frozenset(signal.valid_signals()) - {_BY_NAME[n] for n in _OWN if n in _BY_NAME}
 _SI_KERNEL = 0x80  # asm-generic/siginfo.h: sent by the kernel, as a terminal does
@@ -40,6 +41,28 @@ def held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def put_off() -> Iterator[None]:
+    """In this block, what would end this process without a word waits, but for Ctrl-C.
+
+    By handlers, which the programs that are started meanwhile do not inherit.
+    """
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    usual = [_BY_NAME[name] for name in _ENDING if name in _BY_NAME]
+    before = {n: signal.signal(n, note) for n in usual if signal.getsignal(n) is signal.SIG_DFL}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for each in came[:1]:
+            os.kill(os.getpid(), each)
 
 
 def start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:

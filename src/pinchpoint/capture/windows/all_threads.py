@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pinchpoint.capture.settings import Settings
-from pinchpoint.capture.windows.left_open import Places, all_moved_on, let_ranges_go, places
+from pinchpoint.capture.windows.left_open import (
+    Places,
+    all_compiled,
+    all_moved_on,
+    compiling,
+    let_ranges_go,
+    places,
+)
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording
 from pinchpoint.capture.windows.threads import begin_with_stacks, captures_under_way
 from pinchpoint.capture.windows.torch import OWN, USED, write_trace
@@ -31,6 +38,7 @@ class GlobalWindow:
 
     # Where the threads were when the last one ended: operators that began in it may be under way.
     left_at: ClassVar[Places] = {}
+    compiled_then: ClassVar[set[int]] = set()  # threads
 
     def __init__(self, settings: Settings, folder: Path, stem: str) -> None:
         self._settings, self._folder, self._stem = settings, folder, stem
@@ -68,7 +76,9 @@ class GlobalWindow:
     def open(self) -> None:
         """Warm up."""
         USED.set()
-        self._may_begin = all_moved_on(GlobalWindow.left_at)
+        self._may_begin = all_moved_on(GlobalWindow.left_at) and all_compiled(
+            GlobalWindow.compiled_then
+        )
         if not self._may_begin:
             return
         with _without_expected_messages():
@@ -78,7 +88,7 @@ class GlobalWindow:
         """Begin; without stacks where other threads are never outside of modules."""
         if not self._may_begin:
             return
-        start = self._profiler._start_trace
+        start = self._start
         if not (self._settings.stacks and begin_with_stacks(start)):
             self._settings = replace(self._settings, stacks=False)
             self._profiler.with_stack = False
@@ -90,6 +100,19 @@ class GlobalWindow:
             if getattr(self._settings, name):
                 add_metadata(_METADATA[name], "1")
 
+    def _start(self) -> None:
+        """Begin first, and then say so: as torch says it first, a range of its compiler that begins
+        between the two would begin in no recording and end in one, which torch 2.11
+        refuses with an error in the program."""
+        profiler = sys.modules["torch"].autograd.profiler
+        say = profiler._run_on_profiler_start
+        profiler._run_on_profiler_start = _not_yet
+        try:
+            self._profiler._start_trace()
+        finally:
+            profiler._run_on_profiler_start = say
+        say()
+
     def close(self, *, step_ended: bool = False) -> Recording:
         """End and write the file; what went wrong is in the answer, nothing is raised."""
         end_ns = time.time_ns()
@@ -99,16 +122,20 @@ class GlobalWindow:
         file, problem = None, None
         try:
             let_the_device_catch_up()  # else kernels that have not run yet are missing at the end
+            torch.autograd.profiler._run_on_profiler_stop()  # before the end, see ``_start``
             with _without_expected_messages():
                 result = torch.autograd.profiler._disable_profiler()
-            GlobalWindow.left_at = places()
+            GlobalWindow.left_at, GlobalWindow.compiled_then = places(), compiling()
             let_ranges_go()
-            torch.autograd.profiler._run_on_profiler_stop()
             file = write_trace(result.save, self._folder, self._stem)
         except (AttributeError, BrokenTrace, OSError, RuntimeError) as error:
             problem = str(error).splitlines()[0]
         stacks = self._settings.stacks
         return Recording(file, problem, self._start_unix_ns, end_ns, 0, stacks=stacks)
+
+
+def _not_yet() -> None:
+    pass
 
 
 _METADATA = {

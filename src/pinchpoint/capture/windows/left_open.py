@@ -80,6 +80,32 @@ def all_moved_on(since: Places, within_s: float = MOVES_ON_WITHIN_S) -> bool:
         time.sleep(LOOK_AGAIN_S)
 
 
+def compiling() -> set[int]:
+    """Threads in torch.compile, whose ranges nobody can let go; the one that asks left out."""
+    frames: Any = sys._current_frames()
+    frames.pop(threading.get_ident(), None)
+    return {thread for thread, frame in frames.items() if _any_of(frame, _COMPILES)}
+
+
+def all_compiled(since: Collection[int], within_s: float = MOVES_ON_WITHIN_S) -> bool:
+    """Wait until none of these threads compiles; one that does so again is taken to do so still."""
+    until = time.monotonic() + within_s
+    while not compiling().isdisjoint(since):
+        if time.monotonic() > until:
+            return False
+        time.sleep(LOOK_AGAIN_S)
+    return True
+
+
+_COMPILES = str(Path("torch", "_dynamo", "convert_frame.py"))
+
+
+def _any_of(frame: Any, file: str) -> bool:
+    while frame is not None and not frame.f_code.co_filename.endswith(file):
+        frame = frame.f_back
+    return frame is not None
+
+
 def _on_core_ns(threads: Collection[int]) -> dict[int, int]:
     """Time on a core of these threads so far; without those of which the kernel does not tell."""
     found = {}

@@ -1,9 +1,11 @@
 """What a person reads on standard error once a recorded program has ended."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pinchpoint.capture.launch.launcher import TEARDOWN
 from pinchpoint.cli.output import aside, look, note
 from pinchpoint.errors import PinchpointError
 
@@ -34,6 +36,7 @@ def say(folder: Path, problems: Sequence[str]) -> None:
         note(
             f"pinchpoint: recording took {cost_s:.2g} s of the {run_s:.4g} s"
             f" ({_percent(cost_s / run_s)}){_samples_cost(metrics)}{_of_ten_minutes(metrics)}"
+            f"{_not_counted(metrics)}"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
 
@@ -46,6 +49,13 @@ def _of_ten_minutes(metrics: "MetricsDocument") -> str:
     if ratio is None or (metrics.duration_s or 0.0) >= TEN_MINUTES_S:
         return ""
     return f"; of a run of ten minutes, in which most of it comes once, {_percent(ratio)} in all"
+
+
+def _not_counted(metrics: "MetricsDocument") -> str:
+    """What no clock of ours sees, since the profiler begins before any ordinary step."""
+    if not metrics.memory.torch_peak_allocated_bytes or os.environ.get(TEARDOWN) == "1":
+        return ""
+    return f"; not in that: CUPTI stays loaded, and may slow launches ({TEARDOWN}=1 unloads it)"
 
 
 def _samples_cost(metrics: "MetricsDocument") -> str:

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -263,10 +264,16 @@ def _run(
             ) from None
         except KeyboardInterrupt:
             raise NotStarted from None
-        ended = launch(
-            _wrapped(words, settings, folder), settings, lambda text: note(f"pinchpoint: {text}")
-        )
-        _answer(folder, words, settings, ended, diagnose=diagnose, ncu=ncu)
+        with ExitStack() as until_whole:
+            ended = launch(
+                _wrapped(words, settings, folder),
+                settings,
+                lambda text: note(f"pinchpoint: {text}"),
+                until_whole,
+            )
+            problems = _finished(folder, words, settings, ended)
+        if problems is not None:
+            _answer(folder, settings, problems, diagnose=diagnose, ncu=ncu)
     except NotStarted:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -276,16 +283,13 @@ def _run(
     return ended.exit_code
 
 
-def _answer(
-    folder: Path,
-    words: Sequence[str],
-    settings: "Settings",
-    ended: "Ended",
-    *,
-    diagnose: bool,
-    ncu: bool,
-) -> None:
-    """What came of a program that has ended; whatever becomes of it, the exit code is its own."""
+# What came of a program that has ended; whatever becomes of it, the exit code is its own.
+
+
+def _finished(
+    folder: Path, words: Sequence[str], settings: "Settings", ended: "Ended"
+) -> Sequence[str] | None:
+    """The problems of a run whose folder is whole now; None where it cannot be."""
     from pinchpoint.capture.launch import collect
 
     try:
@@ -293,7 +297,18 @@ def _answer(
         say(folder, [problem for problem in problems if problem not in ended.said])
     except Exception as error:
         note(f"pinchpoint: {folder} is incomplete: {error}")
-        return
+        return None
+    return problems
+
+
+def _answer(
+    folder: Path,
+    settings: "Settings",
+    problems: Sequence[str],
+    *,
+    diagnose: bool,
+    ncu: bool,
+) -> None:
     try:
         if diagnose and settings.tool != "none":
             say_diagnosis(folder, problems)

@@ -16,7 +16,7 @@ from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.mean.ways import asleep_us, waits_for_work
 from pinchpoint.analysis.mean.whole_run import HELD_RATIO, NS_PER_US
 from pinchpoint.analysis.run import run_facts
-from pinchpoint.diagnosis.evidence.rivals import FEWEST_LOOKS, LATE_NS
+from pinchpoint.diagnosis.evidence.rivals import FEWEST_LOOKS, LATE_NS, late_by_the_lock_ns
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
@@ -135,7 +135,7 @@ def awaited(trace: Trace) -> Turns | Sends | None:
 
 def _turns(trace: Trace, samples: RunSamples, others: list[SampledThread]) -> Turns | None:
     cores = cores_free(trace)
-    if cores is None or cores < SEVERAL_AT_ONCE or (samples.late_median_ns or 0) >= LATE_NS:
+    if cores is None or cores < SEVERAL_AT_ONCE or late_by_the_lock_ns(samples) >= LATE_NS:
         return None
     lines, on_core_ns = _by_function(samples, others)
     if not lines:

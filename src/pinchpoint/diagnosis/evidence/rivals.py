@@ -45,10 +45,15 @@ def sampled_rivals(trace: Trace) -> tuple[Rival, ...]:
     samples = trace.run.samples if trace.run else None
     if samples is None:
         return ()
-    late = (samples.late_median_ns or 0) >= LATE_NS
+    late = late_by_the_lock_ns(samples) >= LATE_NS
     competes = _runs_python if late else _rebuilds_tensors
     busy = [t for t in samples.threads if not t.main and competes(samples, t)]
     return tuple(_rival(samples, t) for t in sorted(busy, key=lambda t: -(t.cpu_ns or 0)))
+
+
+def late_by_the_lock_ns(samples: RunSamples) -> float:
+    """By how much a look came late beyond what the looking thread itself had no core for."""
+    return (samples.late_median_ns or 0) - (samples.looker_queued_ns or 0) / max(samples.looks, 1)
 
 
 def _runs_python(samples: RunSamples, thread: SampledThread) -> bool:
@@ -116,7 +121,7 @@ def _rival(samples: RunSamples, thread: SampledThread) -> Rival:
         (
             Evidence("that thread on a core", round((thread.cpu_ns or 0) / 1e9, 1), "s"),
             Evidence("of the seconds looked at", round(samples.seconds, 1), "s"),
-            Evidence("a look waited for the lock", samples.late_median_ns or 0, "ns"),
+            Evidence("a look waited for the lock", round(late_by_the_lock_ns(samples)), "ns"),
         ),
         Location(at.file, at.line, at.function) if at else None,
         unpickles and at is None,

@@ -215,6 +215,9 @@ def _signed(number: int) -> int:
 
 _PAIRS = regex(r"(\w+):(\S+)")  # regs:32 grid:8192,1,1, and kind_src:device size:4
 _COPY = regex(r"Memcpy(?P<from>[HD])2(?P<to>[HD])", re.IGNORECASE)
+# The driver's own kernels, by which a graph copies within the device: ``memcpy32_post``. How much
+# they copy is not recorded.
+_BY_A_KERNEL = regex(r"memcpy\d+(_\w+)?$")
 _MEMORY = {
     "device": MemoryKind.DEVICE,
     "pinned": MemoryKind.PINNED,
@@ -280,8 +283,10 @@ def _copy(event: Event) -> dict[str, Any]:
     pairs = dict(_PAIRS.findall(str(event.stats.get("memcpy_details", ""))))
     named = _COPY.match(event.name)
     ends = (named["from"], named["to"]) if named else ("", "")
+    if not pairs and _BY_A_KERNEL.match(event.name):
+        ends = ("D", "D")
     source, target = str(pairs.get("kind_src", ends[0])), str(pairs.get("kind_dst", ends[1]))
-    return {
+    return _launch(str(event.stats.get("kernel_details", ""))) | {
         "kind": DeviceKind.COPY,
         "bytes": _decimal(pairs.get("size") or pairs.get("num_bytes"), 1 << 62),
         "from_memory": _MEMORY.get(source.lower()),

@@ -2,9 +2,10 @@
 
 What goes first is what can be asked for again: roofline points, the critical path, rows of tables,
 then what to record for causes that were not checked, rules that found nothing, causes that were not
-checked, and evidence. Findings with their fixes and how to confirm them, verdict and
-breakdown stay. What was cut from a table is counted in its ``rows_left_out``, all else in
-``left_out``; ``pinchpoint show FILE FINDING`` gives a finding whole.
+checked, places of the whole run, evidence, and parts of the step below one percent. Findings with
+their fixes and how to confirm them, verdict and the other parts stay. What was cut from a table is
+counted in its ``rows_left_out``, all else in ``left_out``; ``pinchpoint show FILE FINDING`` gives a
+finding whole.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,22 +44,51 @@ def _ever_smaller(report: Report) -> Iterator[Report]:
         report = msgspec.structs.replace(report, tables=tables)
         yield report
     cuts: tuple[Callable[[Report], Report], ...] = (
-        *(_no_tables, _short_answers, _no_clear, _no_reasons, _no_answers, _no_evidence),
+        *(_no_tables, _short_answers, _no_clear, _fewer_places, _no_reasons, _no_answers),
+        *(_no_places, _no_evidence, _no_crumbs),
     )
     for cut in cuts:
         report = cut(report)
         yield report
 
 
-_COUNTED = ("not_checked", "not_shown", "clear", "not_applicable", "tables", "ladder")
+_COUNTED = ("not_checked", "not_shown", "clear", "not_applicable", "tables", "ladder", "breakdown")
 
 
 def _left_out(whole: Report, smaller: Report) -> dict[str, int]:
     """Entries of each field that were cut; of findings, pieces of evidence."""
     found = {name: len(getattr(whole, name)) - len(getattr(smaller, name)) for name in _COUNTED} | {
-        "evidence": _pieces_of_evidence(whole) - _pieces_of_evidence(smaller)
+        "evidence": _pieces_of_evidence(whole) - _pieces_of_evidence(smaller),
+        "places_of_the_run": _places(whole) - _places(smaller),
     }
     return {name: count for name, count in found.items() if count}
+
+
+def _places(report: Report) -> int:
+    run = report.run
+    if run is None:
+        return 0
+    return len(run.places) + len(run.crew_places) + sum(len(p.places) for p in run.phases)
+
+
+def _fewer_places(report: Report) -> Report:
+    return _with_places(report, 1)
+
+
+def _no_places(report: Report) -> Report:
+    return _with_places(report, 0)
+
+
+def _with_places(report: Report, most: int) -> Report:
+    """With so many of each list of places in the whole run."""
+    run = report.run
+    if run is None:
+        return report
+    phases = tuple(msgspec.structs.replace(p, places=p.places[:most]) for p in run.phases)
+    shorter = msgspec.structs.replace(
+        run, places=run.places[:most], crew_places=run.crew_places[:most], phases=phases
+    )
+    return msgspec.structs.replace(report, run=shorter)
 
 
 def _pieces_of_evidence(report: Report) -> int:
@@ -96,6 +126,15 @@ def _no_evidence(report: Report) -> Report:
         msgspec.structs.replace(f, evidence=(), rows=(), code=None) for f in report.findings
     )
     return msgspec.structs.replace(report, findings=findings)
+
+
+CRUMB_RATIO = 0.01  # of the step: no cause is worth telling there
+
+
+def _no_crumbs(report: Report) -> Report:
+    whole_ns = sum(part.ns_per_step for part in report.breakdown)
+    kept = tuple(p for p in report.breakdown if p.ns_per_step >= CRUMB_RATIO * whole_ns)
+    return msgspec.structs.replace(report, breakdown=kept)
 
 
 def _no_answers(report: Report) -> Report:

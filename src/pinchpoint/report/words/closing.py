@@ -128,7 +128,20 @@ def _what_is_left(report: Report) -> str:
     alone = (f.predicted_step_ns for f in report.findings if f.predicted_step_ns is not None)
     left_ns = report.together_ns or min(alone, default=None)
     much = left_ns is not None and left_ns < (1 - LITTLE_WON_RATIO) * step_ns
-    return _not_judged(report) or ("" if much else _heaviest(report))
+    return _grew(report) or _not_judged(report) or ("" if much else _heaviest(report))
+
+
+GROWS = "growing-steps"
+
+
+def _grew(report: Report) -> str:
+    """What is known of steps that grew, where most of what the step takes is in no recorded one."""
+    step_ns = sum(part_ns(part) for part in report.breakdown)
+    outside_ns = sum(part_ns(part) for part in report.breakdown if part.part == OUTSIDE.id)
+    open_ = next((item for item in report.not_checked if item.id == GROWS and item.fits), None)
+    if open_ is None or not outside_ns or outside_ns < HELD_UP_RATIO * step_ns:
+        return ""
+    return f" Undecided is {GROWS}: {open_.why}."
 
 
 def _heaviest(report: Report) -> str:
@@ -315,8 +328,8 @@ def _in_longer_steps(report: Report) -> str | None:
         return None
     return (
         f"{duration(round(outside_ns))} of it are in longer steps of the run, none of which was"
-        f" recorded.{_heaviest(report)} More steps would show the longer ones: pinchpoint run"
-        " --steps 60"
+        f" recorded.{_heaviest(report)} More steps would show the longer ones (pinchpoint run"
+        " --steps 60)."
     )
 
 

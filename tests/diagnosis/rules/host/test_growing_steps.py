@@ -113,7 +113,7 @@ def test_what_comes_to_an_end_and_a_neighbour_would_explain_is_undecided(outcome
     trace = among_others(run(levelling), lambda part: 20 + levelling(part))
     said = outcome("growing-steps", trace)
     assert (said.answer, said.fits) == ("not checked", True)
-    assert "on a core, yet their growth levels off" in said.why
+    assert "on a core, most of it in add (train.py:33), yet their growth levels off" in said.why
 
 
 @pytest.mark.parametrize(

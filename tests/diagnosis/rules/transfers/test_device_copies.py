@@ -1,7 +1,7 @@
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.trace import MemoryKind
+from pinchpoint.trace import HostKind, MemoryKind
 from program import Program
 
 CACHE_BYTES, COPY_US, WORK_US, CACHES = 64 << 20, 60, 400, 4
@@ -49,3 +49,26 @@ def test_other_copies_are_healthy(outcome, trace):
 
 def test_has_nothing_to_judge(outcome):
     assert outcome("device-copies", TraceBuilder().trace()).answer == "not checked"
+
+
+def storing(*, us=700, function="store"):
+    """A compiled function copies a buffer whose size is not recorded, and writes a few rows."""
+    p = Program()
+    for _ in p.steps(6):
+        with p.frame("agent.py(9): step"):
+            with p.row(f"PjitFunction({function})", kind=HostKind.ANNOTATION):
+                p.copy(None, us, MemoryKind.DEVICE, MemoryKind.DEVICE)
+                p.kernel("loop_dynamic_update_slice_fusion", 20)
+            with p.row("PjitFunction(learn)", kind=HostKind.ANNOTATION):
+                p.kernel("gemm", WORK_US)
+        p.sync()
+    return p.trace()
+
+
+def test_a_compiled_function_is_to_be_given_what_it_changes(outcome, predicted):
+    (finding,) = outcome("device-copies", storing()).findings
+    assert "for the compiled function store" in finding.summary
+    assert finding.fix.startswith("Donate the arrays that store takes")
+    assert finding.location.function == "step"
+    assert predicted(storing(), "device-copies") == pytest.approx((WORK_US + 20) * 1_000, rel=0.1)
+    assert outcome("device-copies", storing(us=5)).answer == "clear"

@@ -45,6 +45,17 @@ def test_functions_on_arrays_outside_of_jit_are_told_and_those_being_traced_are_
     assert outcome("unjitted-operations", tracing).answer == "clear"
 
 
+def test_lists_of_which_arrays_are_made_are_another_advice(outcome):
+    called = (
+        "jax/_src/dtypes.py(1080): lattice_result_type",
+        "jax/_src/numpy/array_constructors.py(309): array",
+        "feed.py(19): batch",
+    )
+    (finding,) = outcome("unjitted-operations", recorded(spent(called, 6), RESULT)).findings
+    assert finding.summary.startswith("Lists are made into arrays, each number by itself, 75 %")
+    assert finding.fix.startswith("Keep the numbers in NumPy arrays")
+
+
 @pytest.mark.parametrize(
     "seen",
     [

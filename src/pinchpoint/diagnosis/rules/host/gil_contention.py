@@ -12,7 +12,8 @@ not where operators compute on the CPU, which take that long by themselves. The 
 `pinchpoint run` takes of all threads name it: one in the program's own code that runs on a core,
 while the looks themselves wait for the lock; or a loader's, which takes batches of many small
 tensors apart, also where looks find the lock free between two of them. Where they found it mostly
-at converting and scaling, and steps copy floats to the device, the advice is to send what it reads and to convert there.
+at converting and scaling, and steps copy floats to the device, the advice is to send what it reads
+and to convert there.
 
 ## Why it matters
 Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any

@@ -61,7 +61,7 @@ def check(trace: Trace) -> Iterator[Found]:
         core = " on a core" if found.on_core else ""
         raise NotChecked(
             f"steps became longer, from {duration(found.early_ns)} to {duration(found.late_ns)}"
-            f"{core}, yet {found.why_not}",
+            f"{core}{_most_of_it(found)}, yet {found.why_not}",
             fits=True,
         )
     # A thread that shares its core takes as much longer by the clock for all that it does.
@@ -231,3 +231,11 @@ def _evidence(found: Growth) -> Iterator[Evidence]:
         at = f"{place.at.function} ({place.at.file}:{place.at.line})"
         yield Evidence(f"more at {at}, late in the run", place.more_ns, "ns")
     yield Evidence("grew with them", "; ".join(found.signs), "")
+
+
+def _most_of_it(found: Growth) -> str:
+    """The place with most growth, where it has more than half."""
+    place = next(iter(found.places), None)
+    if place is None or 2 * place.more_ns < found.late_ns - found.early_ns:
+        return ""
+    return f", most of it in {Location(place.at.file, place.at.line, place.at.function)}"

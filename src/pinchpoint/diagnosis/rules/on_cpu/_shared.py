@@ -9,7 +9,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans
 from pinchpoint.diagnosis.rule import NotChecked
-from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace import HostKind, RunFacts, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
 
 # at::internal::GRAIN_SIZE: elements that one thread computes; on fewer, calling an operator takes
@@ -40,6 +40,13 @@ def is_material(trace: Trace, spans: HostSpans) -> bool:
     took = np.zeros(len(windows), np.int64)
     np.add.at(took, step, host["duration_ns"][spans.rows])
     return float(np.median(took)) >= LEAST_RATIO * (steps(trace).typical_ns or 0)
+
+
+def free_cores(facts: RunFacts, cores: float) -> float:
+    """Cores that the process may use (``cores``) and others left to it."""
+    if facts.cores_of_others is None or facts.cores_there is None:
+        return cores
+    return min(cores, facts.cores_there - facts.cores_of_others)
 
 
 def inside(trace: Trace, *prefixes: str) -> Mask:

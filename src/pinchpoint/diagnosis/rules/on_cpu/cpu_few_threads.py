@@ -32,10 +32,11 @@ from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import (
     GRAIN_ELEMENTS,
     first_elements,
+    free_cores,
     is_material,
     judged,
 )
-from pinchpoint.trace import RunFacts, Trace
+from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, knobs=("omp_threads",), advice=NO_HINT)
@@ -58,7 +59,7 @@ def check(trace: Trace) -> Iterator[Found]:
     spans = host_spans(trace, shared, "operators on large tensors")
     if spans is None or not is_material(trace, spans):
         return
-    free = _free(facts, cores)
+    free = free_cores(facts, cores)
     if threads > FEW_RATIO * free:
         raise NotChecked(
             f"{threads} thread{'s' if threads > 1 else ''} on {cores:g} cores compute what could be"
@@ -86,13 +87,6 @@ def check(trace: Trace) -> Iterator[Found]:
         confirm=f"pinchpoint try --knob omp_threads={max(int(cores), 1)} -- python train.py",
         confidence="medium",
     )
-
-
-def _free(facts: RunFacts, cores: float) -> float:
-    """Cores that the process may use and others left to it."""
-    if facts.cores_of_others is None or facts.cores_there is None:
-        return cores
-    return min(cores, facts.cores_there - facts.cores_of_others)
 
 
 # What the libraries below NumPy and SciPy share out among threads by themselves.

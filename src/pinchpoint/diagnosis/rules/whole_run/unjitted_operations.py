@@ -12,7 +12,8 @@ become one program, and an array that is given away (`donate_argnums`) is change
 
 ## How to fix it
 Put the function under `jax.jit`, with `donate_argnums` for arrays that it returns changed; or keep
-in NumPy what is changed a little at a time.
+in NumPy what is changed a little at a time. Where most of it is `jnp.array` of lists, each number
+of which is looked at for its type, keep the numbers in NumPy arrays.
 
 ## When to ignore it
 Where it runs once, in a short trial of a program that otherwise runs for hours.
@@ -69,9 +70,15 @@ def check(trace: Trace) -> Iterator[Found]:
     from pinchpoint.diagnosis.evidence.run_places import account_of, at_most, share_evidence
 
     total_ns = max(account_of(trace).total_ns, whole_ns)
+    converts = 2 * sum(one.us for one in alone if _takes_a_list(one)) > us
+    what = (
+        "Lists are made into arrays, each number by itself,"
+        if converts
+        else "JAX operations are called one by one, outside of jit,"
+    )
     yield Found(
         summary=(
-            f"JAX operations are called one by one, outside of jit, {100 * took.ratio:.0f} % of the"
+            f"{what} {100 * took.ratio:.0f} % of the"
             " time without imports and compiling" + (f", most of it in {where}" if where else "")
         ),
         evidence=(
@@ -80,13 +87,29 @@ def check(trace: Trace) -> Iterator[Found]:
             *((Evidence(f"in {where}", NS_PER_US * most.total(), "ns"),) if where else ()),
         ),
         location=where,
-        fix="Put the function under jit, giving away the arrays that it changes, or keep in NumPy"
-        " what is changed a little at a time",
-        hint="@functools.partial(jax.jit, donate_argnums=0)",
+        fix=_FIX_LISTS if converts else _FIX,
+        hint=_HINT_LISTS if converts else _HINT,
         confirm=ANY_PROGRAM,
         consequence=at_most(took, total_ns),
         run_ratio=took.ns / max(total_ns, 1),
     )
+
+
+_FIX = (
+    "Put the function under jit, giving away the arrays that it changes, or keep in NumPy what is"
+    " changed a little at a time"
+)
+_HINT = "@functools.partial(jax.jit, donate_argnums=0)"
+_FIX_LISTS = "Keep the numbers in NumPy arrays, and make one array of JAX from one of these"
+_HINT_LISTS = "x = jnp.asarray(rows[at])  # rows: a NumPy array"
+_CONVERTS = "jax/_src/numpy/array_constructors.py"
+_OF_EACH = regex(r"(^|/)jax/_src/(dtypes|tree_util|numpy/array_constructors)\.py\(")
+
+
+def _takes_a_list(one: Spent) -> bool:
+    """Whether ``jnp.array`` looks at each element of a list for its type."""
+    inner = next((name for name in one.frames if "jax/" in name), "")
+    return _OF_EACH.search(inner) is not None and any(_CONVERTS in name for name in one.frames)
 
 
 def _is_alone(one: Spent) -> bool:

@@ -22,6 +22,8 @@ from pinchpoint.importers.kineto.reading.lenient import (
 from pinchpoint.importers.kineto.reading.text import Text
 
 FRAME_BYTES = 64 << 20  # far more than any recorder writes outside the list of events
+_PAGE_BYTES = 4096
+_TRAILER_BYTES = 1 << 20  # what recorders write after it is some kilobytes
 MOST_MEMBERS = 10_000  # outside the events; recorders write some twenty, and a fact for each device
 EVENT_BYTES = 32 << 20  # a longer event is taken for broken text
 EVENTS = b"traceEvents"
@@ -150,27 +152,34 @@ def close_events(text: Text, rest: bytes, frame: DocumentFrame) -> None:
     """Read what follows the events; ``rest`` begins after their closing bracket."""
     if frame.bare_list:
         return
-    buffer = rest + _read_at_least(text, FRAME_BYTES)
-    before = frame.members
-    after = DocumentFrame()
-    _read_trailer(buffer, after)
-    _refuse_crowd(text, after)
+    before, buffer, wanted = frame.members, rest, _TRAILER_BYTES
+    while True:
+        more = _read_at_least(text, wanted)
+        buffer += more
+        after = DocumentFrame()
+        whole = _read_trailer(buffer, after)
+        _refuse_crowd(text, after)
+        if whole or not more or len(buffer) >= FRAME_BYTES:
+            break
+        wanted = min(3 * len(buffer), FRAME_BYTES - len(buffer))
     frame.duplicates += [*after.duplicates, *(name for name in after.members if name in before)]
     frame.members |= after.members
 
 
-def _read_trailer(buffer: bytes, frame: DocumentFrame) -> None:
+def _read_trailer(buffer: bytes, frame: DocumentFrame) -> bool:
+    """Whether the document ends here: a file may go on with anything, such as blocks of zeros that
+    a disk left after a crash."""
     at = 0
     while True:
         at, again = _read_members(buffer, at, frame)
         if not again:
-            return
+            return buffer[at : at + 1] == b"}"
         # a second list of events: its text is skipped, the first one counts
         frame.duplicates.append(EVENTS.decode())
         try:
             at = skip_value(buffer, at - 1, len(buffer), bounded=True)
         except Incomplete:
-            return
+            return False
 
 
 def value_of(token: bytes) -> Any:
@@ -244,10 +253,16 @@ class Blocks:
             at = _last_boundary(buffer, filled)
             if at:
                 return Block(buffer, at, filled, BlockEnd.BOUNDARY)
-            if filled >= EVENT_BYTES:
+            if filled >= EVENT_BYTES or _is_hole(buffer, filled):
                 return Block(buffer, filled, filled, BlockEnd.ANYWHERE)
             if filled == len(buffer):  # a long event: twice the room each time is linear time
                 buffer = buffer + bytearray(len(buffer))
+
+
+def _is_hole(buffer: bytearray, filled: int) -> bool:
+    """Whether it ends in zero bytes, which no JSON has: a disk leaves pages of them after a crash,
+    up to gigabytes where a file was to grow. What comes before them is no long event."""
+    return buffer.count(0, max(0, filled - _PAGE_BYTES), filled) == _PAGE_BYTES
 
 
 def _last_boundary(buffer: bytearray, filled: int) -> int:

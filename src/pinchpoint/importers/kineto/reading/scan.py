@@ -11,7 +11,6 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.importers.kineto.reading.document import EVENT_BYTES, Block, BlockEnd, Blocks
 from pinchpoint.importers.kineto.reading.fields import Lane
 from pinchpoint.importers.kineto.reading.lenient import BOUNDARY, BOUNDARY_BYTES, Status
-from pinchpoint.importers.kineto.reading.marks import part_of_step
 from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.trace.arrays import Array, of_rows
 from pinchpoint.trace.window import Part
@@ -266,6 +265,8 @@ class Sieve:
         if scanned.rows < MANY_ROWS:
             return
         if self.part is not None and self.part.step is not None:
+            from pinchpoint.importers.kineto.reading.marks import part_of_step
+
             self.part = part_of_step(self._text.path, self.part.step)
         if self.part is not None and self.first_ns < self.latest_ns:
             scanned.left_out = self
