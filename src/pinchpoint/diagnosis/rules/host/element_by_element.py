@@ -46,7 +46,8 @@ _RESULT = ("aten::to", "aten::lift_fresh", "aten::detach_")  # what they do with
 # each tensor in one, 0.3 where one array is copied, 0.2 more where arrays are put together first. A
 # machine may be ten times faster; none copies slower than 4 GB/s, a byte at a time twice.
 LEAST_NS_PER_ELEMENT = 10.0
-LEFT_NS_PER_ELEMENT = 2.0  # two copies of eight bytes at 8 GB/s
+# What remains: an element is copied twice, eight bytes at 8 GB/s each time.
+LEFT_NS_PER_ELEMENT = 2.0
 
 
 def check(trace: Trace) -> Iterator[Found]:
