@@ -164,7 +164,7 @@ def promises_stay_above_what_remains(trace):
             if all(isinstance(change, OF_HOST) for change in changes):
                 least_ns = min(busy_in_a_stream_ns(trace), found.base_ns)
                 assert found.step_ns >= least_ns - 1, name
-                assert found.range_ns[0] >= (1 - AS_IT_IS.device) * least_ns - 1, name
+                assert found.range_ns[0] >= (1 - 2 * AS_IT_IS.device) * least_ns - 1, name
     said = (diagnosis, *(of.diagnosis for of in diagnosed_kinds(trace)))
     predictions = [r.predicted for d in said for r in d.found if r.predicted is not None]
     for found in predictions + ([diagnosis.together] if diagnosis.together else []):

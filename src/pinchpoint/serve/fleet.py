@@ -283,7 +283,8 @@ def _causes(jobs: Sequence[Job]) -> tuple[FleetCause, ...]:
         )
         for id_, same in found.items()
     ]
-    return tuple(sorted(causes, key=lambda c: (-c.saves_rank_hours, -c.runs, c.id)))
+    # Equal ones stay in the order in which their runs have them, the first to mend first.
+    return tuple(sorted(causes, key=lambda c: (-c.saves_rank_hours, -c.runs)))
 
 
 # ------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.causal.kernel_bytes import CHUNK, bytes_by_grid
-from pinchpoint.analysis.causal.limits import MEMORY_REACHED, needed_limits
+from pinchpoint.analysis.causal.limits import MEMORY_REACHED, RANDOM_ROWS_REACHED, needed_limits
 from pinchpoint.analysis.causal.transfers import BUS_REACHED, LINK_REACHED
 from pinchpoint.analysis.costs import OperatorCall, cost_of
 from pinchpoint.hardware import find_spec
@@ -44,6 +44,19 @@ def test_bytes_by_grid(name, grid, block, expected):
     found, by_index = bytes_by_grid(b.trace(), np.ones(1, np.bool_))
     assert np.isnan(found[0]) if expected is None else found[0] == expected
     assert by_index[0] == (name is TAKE)
+
+
+def test_each_launch_of_a_lookup_needs_its_own_rows():
+    """``F.embedding`` of many rows launches one kernel for each few millions of them."""
+    b = TraceBuilder()
+    b.op("aten::gather", 0, 500)
+    for at in range(4):
+        b.launch(
+            10 + 100 * at, 5, TAKE, 1_000 + at * 10**7, 10**7, grid="[50000,1,1]", block="[256,1,1]"
+        )
+    rate = H100.memory_bytes_per_s * RANDOM_ROWS_REACHED
+    needs = 2 * 16 * 256 * 50_000 / rate * 1e9
+    assert needed_limits(b.trace()).limit_ns.tolist() == pytest.approx([needs] * 4)
 
 
 def test_copies_and_fills_at_the_rate_of_their_path():

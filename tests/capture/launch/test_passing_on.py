@@ -33,8 +33,10 @@ for number in {numbers}:
 EXITS = "signal.signal({number}, lambda *_: sys.exit(42))"
 
 
+# The signals as a terminal has them: who starts the tests in the background ignores some.
 ON_A_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, "-m", "pinchpoint", *sys.argv[1:]])
@@ -231,7 +233,9 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_run_folder_is_made_whole_before_a_signal_ends_us(tmp_path, number):
     command = [sys.executable, "-c", SLOWLY, "run", "-o", str(tmp_path / "run"), "--", "true"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)
+    ) as process:
         assert process.stdout.readline() == b"finishing\n"
         process.send_signal(number)
     assert process.returncode == -number

@@ -97,7 +97,7 @@ def needed_limits(trace: Trace) -> Limits:
     rate = np.where(by_index, _bytes_per_s(known, RANDOM_ROWS_REACHED), _bytes_per_s(known))
     limit = np.maximum(np.where(by_grid, by_name / rate * 1e9, limit), KERNEL_START_NS)
     # Of a kernel that its own grid tells the bytes of, they are its own and not its operator's.
-    share = np.where(by_grid & ~by_index, 1.0, share)
+    share = np.where(by_grid, 1.0, share)
     limit, size = limit * share, np.where(by_grid, by_name, size) * share
     limit[calls.where(lambda of: takes_narrow_rows(of.call))] = np.nan
     limit, size = _of_twins(ops, took, limit, size)

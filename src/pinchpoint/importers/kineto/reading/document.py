@@ -22,7 +22,7 @@ from pinchpoint.importers.kineto.reading.lenient import (
 from pinchpoint.importers.kineto.reading.text import Text
 
 FRAME_BYTES = 64 << 20  # far more than any recorder writes outside the list of events
-_PAGE_BYTES = 4096
+_PAGE_BYTES = 4096  # the least page of file systems, of which a crash leaves whole ones empty
 _TRAILER_BYTES = 1 << 20  # what recorders write after it is some kilobytes
 MOST_MEMBERS = 10_000  # outside the events; recorders write some twenty, and a fact for each device
 EVENT_BYTES = 32 << 20  # a longer event is taken for broken text
