@@ -281,6 +281,9 @@ def acts_for_values(trace: Trace, host_ops: Rows) -> Rows:
     np.maximum.at(last_launch, launcher, calls["start_ns"][ops["api_call"][kernels]])
     mine = read[(read < none) & (count >= FEWEST_READS)]
     mine = mine[(host["kind"][mine] == HostKind.PYTHON) & (last_launch[mine] >= 0)]
+    # What is built in is an operator, whose result is on the device: it reads for its own ends.
+    frames = [frame_of(trace.names[name]) is not None for name in host["name"][mine].tolist()]
+    mine = mine[np.array(frames, np.bool_)]
     found: Rows = mine[last_launch[mine] < last_read[mine]].astype(np.intp)
     return found
 

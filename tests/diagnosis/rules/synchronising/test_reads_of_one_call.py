@@ -45,8 +45,9 @@ def test_all_that_the_call_does_goes_with_its_reads(outcome, ranked):
         (formatting(reads=1), True),
         (formatting(launches_after=1), True),
         (formatting(caller="train.py(9): report"), False),
+        (formatting(caller="<built-in function linalg_eigh>"), False),
     ],
-    ids=["one value", "work follows", "the program's own function"],
+    ids=["one value", "work follows", "the program's own function", "an operator's own checks"],
 )
 def test_work_that_may_be_for_more_stays(outcome, trace, prints):
     (finding,) = outcome("sync-in-loop", trace).findings
