@@ -13,6 +13,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from pinchpoint.importers.files.wire import BYTES, VARINT, Field, MalformedMessage, fields
+from pinchpoint.importers.xplane.graphs import name_kernels_of_graphs
 from pinchpoint.importers.xplane.operations import LARGEST, said_of
 
 _PROGRAM_MODULE = 1  # field of HloProto
@@ -325,7 +326,8 @@ def with_programs(rows: Sequence[dict[str, Any]], programs: Iterable[memoryview]
 
 def _tell(programs: Sequence[_Program], rows: list[dict[str, Any]]) -> None:
     if len(programs) == 1:
-        _name_those_of_graphs(programs[0], rows)
+        order = [(one.name, one.opcode == "fusion") for one in programs[0].launches]
+        name_kernels_of_graphs(order, programs[0].by_name, rows)
     known: dict[str, _Facts] = {}
     for run in _runs(rows):
         op, took = run[0]["op"], sum(row["duration_ns"] for row in run)
@@ -380,28 +382,6 @@ def _facts(programs: Sequence[_Program], op: str) -> _Facts:
 
 def _sane(amount: int) -> int | None:
     return amount if 0 < amount < LARGEST else None
-
-
-def _name_those_of_graphs(program: _Program, rows: list[dict[str, Any]]) -> None:
-    """The instruction of each kernel of a graph, if all kernels of a run fit the program's order.
-
-    A fusion's kernel is named after it or after an equal one; a library's has a name of its own.
-    """
-    nameless = [row for row in rows if row["op"] not in program.by_name and row.get("kernel")]
-    order, fusions = program.launches, {_spelt(n) for n in program.by_name}
-    if not order or not nameless or len(nameless) % len(order):
-        return
-    nameless.sort(key=lambda row: (row["device"] or 0, row["start_ns"]))
-    for at in range(0, len(nameless), len(order)):
-        pairs = list(zip(nameless[at : at + len(order)], order, strict=True))
-        if all((_spelt(row["kernel"]) in fusions) == (i.opcode == "fusion") for row, i in pairs):
-            for row, one in pairs:
-                row["op"] = one.name
-
-
-def _spelt(name: str) -> str:
-    """Kernels are named after instructions, without dots; on AMD with an ending."""
-    return name.removesuffix(".kd").replace(".", "_").replace("-", "_")
 
 
 def _messages(found: Iterable[Field], number: int) -> Iterator[memoryview]:
