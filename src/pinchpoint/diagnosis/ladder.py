@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from pinchpoint.analysis.causal.limits import needed_limits
-from pinchpoint.analysis.causal.pieces import Cut, pieces
+from pinchpoint.analysis.causal.pieces import Cut, compiled_place, pieces
 from pinchpoint.analysis.causal.profile import Piece, off_path
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
@@ -250,7 +250,9 @@ def _free(piece: Piece) -> Rung:
 
 def _said(name: str) -> str:
     at = frame_of(name)
-    return name if at is None else f"{at.function} ({at.file}:{at.line})"
+    if at is None:
+        return compiled_place(name) or name
+    return f"{at.function} ({at.file}:{at.line})"
 
 
 def _is_explained(trace: Trace, piece: Piece) -> bool:

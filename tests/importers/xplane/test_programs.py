@@ -93,7 +93,14 @@ def test_a_fusion_that_takes_a_row_out_of_a_table_moves_the_row():
     assert costs(fusion, inside=inside, root=33) == (None, 2 * 64 * 4 + 4)
 
 
-def test_lines_of_newer_programs_are_in_an_index_of_frames():
+@pytest.mark.parametrize(
+    ("inner", "expected"),
+    [
+        pytest.param("/code/env.py", "/code/env.py:25", id="the program's own"),
+        pytest.param("/x/site-packages/env/env.py", "/code/main.py:8", id="of a library: its call"),
+    ],
+)
+def test_lines_of_newer_programs_are_in_an_index_of_frames(inner, expected):
     """What XLA made itself comes from the line of the loop that it is in."""
     at = (7, message((2, "jit(step)/while"), (15, 2)))
     loop = instruction("loop", "while", shape(4), 12, (), at, (38, varint(2)))
@@ -102,7 +109,7 @@ def test_lines_of_newer_programs_are_in_an_index_of_frames():
     locations = [message((1, 1), (2, 1), (3, 8)), message((1, 2), (2, 1), (3, 25))]
     frames = [message((1, 1)), message((1, 2), (2, 1))]
     index = message(
-        (1, "/code/main.py"), (1, "/code/env.py"), (2, "layout"),
+        (1, "/code/main.py"), (1, inner), (2, "layout"),
         *((3, one) for one in locations), *((4, one) for one in frames),
     )  # fmt: skip
     program = message((1, message((1, "jit_step"), (6, 1), (3, entry), (3, body), (17, index))))
@@ -111,4 +118,4 @@ def test_lines_of_newer_programs_are_in_an_index_of_frames():
         "source": None, "flops": None, "bytes": None, "kernel": None,
     }  # fmt: skip
     with_programs([row], [memoryview(program)])
-    assert row["source"] == "/code/env.py:25"
+    assert row["source"] == expected

@@ -9,6 +9,7 @@ from enum import Enum
 
 import numpy as np
 
+from pinchpoint.analysis.device.compiled import compiled_rows
 from pinchpoint.analysis.host.ancestry import nearest
 from pinchpoint.analysis.host.attribution import called_by_operators, launching_operators
 from pinchpoint.analysis.host.graph_replays import of_operators
@@ -26,7 +27,9 @@ class Cut(Enum):
 
     OPERATOR = "operator"  # innermost operator of the framework
     KERNEL = "kernel"
-    LINE = "line"  # innermost function of the program, by the line that it was entered at
+    # Innermost function of the program, by the line that it was entered at; of compiled programs
+    # the line itself.
+    LINE = "line"
     FUNCTION = "function"  # innermost Python function, whosever it is
     MODULE = "module"
     PHASE = "phase"  # what the program marks
@@ -129,6 +132,31 @@ def _of_places(column: str) -> Callable[[Trace, Cut], Pieces]:
     return cut_by
 
 
+def _line(trace: Trace, cut: Cut) -> Pieces:
+    """Of what a compiler made of the program, the line that it made it of, not that of the call."""
+    found, compiled = _of_places("frame")(trace, cut), trace.compiled_ops
+    if compiled is None or not len(compiled):
+        return found
+    row = compiled_rows(trace)
+    first: dict[str, int] = {}
+    place = np.full(len(trace.names), NOBODYS, np.int64)
+    for position in np.unique(compiled["source"][compiled.known("source")]).tolist():
+        if match := _COMPILED_PLACE.match(trace.names[position]):
+            place[position] = first.setdefault(match[0], position)
+    told = np.where(compiled.known("source"), place[compiled["source"]], NOBODYS)
+    told = np.append(told, NOBODYS)[row]
+    return Pieces(found.host, np.where(told == NOBODYS, found.device, told))
+
+
+_COMPILED_PLACE = regex(r"(?:[^,\n]*/)?([^/,\n]+\.py:\d+)(?=,|$)")
+
+
+def compiled_place(name: str) -> str | None:
+    """``model.py:41`` of ``/my/model.py:41, jit(step)/dot``; None for the name of another piece."""
+    match = _COMPILED_PLACE.match(name)
+    return match[1] if match else None
+
+
 _DEVICE_KINDS = {
     Cut.KERNEL: DeviceKind.KERNEL,
     Cut.COPY: DeviceKind.COPY,
@@ -165,7 +193,7 @@ def _wait(trace: Trace, cut: Cut) -> Pieces:
 _CUTS: dict[Cut, Callable[[Trace, Cut], Pieces]] = {
     Cut.OPERATOR: _operator,
     Cut.KERNEL: _by_device,
-    Cut.LINE: _of_places("frame"),
+    Cut.LINE: _line,
     Cut.FUNCTION: _function,
     Cut.MODULE: _of_places("module"),
     Cut.PHASE: _of_places("annotation"),

@@ -4,7 +4,7 @@ import numpy as np
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats
+from pinchpoint.trace.arrays import Floats, Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,6 +18,17 @@ class Counted:
     bytes: Floats
 
 
+def compiled_rows(trace: Trace) -> Rows:
+    """For each row of ``device_ops`` that of ``compiled_ops``, or -1: they begin together."""
+    ops, compiled = trace.device_ops, trace.compiled_ops
+    if ops is None or compiled is None or not len(compiled):
+        return np.full(0 if ops is None else len(ops), -1, np.intp)
+    begun = zip(compiled["start_ns"].tolist(), compiled.filled("device", -1).tolist(), strict=True)
+    at = {pair: row for row, pair in enumerate(begun)}
+    pairs = zip(ops["start_ns"].tolist(), ops["device"].tolist(), strict=True)
+    return np.array([at.get(pair, -1) for pair in pairs], np.intp)
+
+
 @once_per_trace
 def counted(trace: Trace) -> Counted:
     """An operation is a row of both tables: they begin together, on one device."""
@@ -25,10 +36,7 @@ def counted(trace: Trace) -> Counted:
     nothing = np.full(0 if ops is None else len(ops), np.nan)
     if ops is None or compiled is None or not len(compiled):
         return Counted(nothing, nothing)
-    begun = zip(compiled["start_ns"].tolist(), compiled.filled("device", -1).tolist(), strict=True)
-    at = {pair: row for row, pair in enumerate(begun)}
-    pairs = zip(ops["start_ns"].tolist(), ops["device"].tolist(), strict=True)
-    row = np.array([at.get(pair, -1) for pair in pairs], np.intp)
+    row = compiled_rows(trace)
 
     def of(column: str) -> Floats:
         known = (row >= 0) & compiled.known(column)[row]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pinchpoint.importers.files.wire import BYTES, VARINT, Field, MalformedMessage, fields
 from pinchpoint.importers.xplane.graphs import name_kernels_of_graphs
 from pinchpoint.importers.xplane.operations import LARGEST, said_of
+from pinchpoint.regex import regex
 
 _PROGRAM_MODULE = 1  # field of HloProto
 # of HloModuleProto
@@ -28,7 +29,7 @@ _ELEMENT_TYPE, _DIMENSIONS, _TUPLE = 2, 3, 4  # of ShapeProto
 _SCOPE, _FILE, _LINE, _FRAME = 2, 3, 4, 15  # of OpMetadata: op_name, source_file, source_line
 _FILES, _LOCATIONS, _FRAMES = 1, 3, 4  # of StackFrameIndexProto, whose entries count from 1
 _AT_FILE, _AT_LINE = 1, 3  # of its FileLocation
-_AT_LOCATION = 1  # of its StackFrame
+_AT_LOCATION, _CALLED_FROM = 1, 2  # of its StackFrame
 _LHS_CONTRACTING = 1  # of DotDimensionNumbers
 _KERNEL_OUTPUT_FEATURE = 4  # of ConvolutionDimensionNumbers
 
@@ -160,19 +161,23 @@ class _Program:
 
     @cached_property
     def _places(self) -> dict[int, str]:
-        """By number of a frame: newer programs have frames in one index."""
+        """By number of a frame: newer programs have frames in one index.
+
+        The line of the program itself, where a library's function that it calls is further in.
+        """
         index = list(fields(self._frames))
         files = [f.text for f in index if (f.number, f.kind) == (_FILES, BYTES)]
         locations = [list(fields(m)) for m in _messages(index, _LOCATIONS)]
         frames = [list(fields(m)) for m in _messages(index, _FRAMES)]
-        found = {}
+        found, callers = {}, {}
         for number, frame in enumerate(frames, 1):
+            callers[number] = next(iter(_integers(frame, _CALLED_FROM)), 0)
             at = next(iter(_integers(frame, _AT_LOCATION)), 0)
             location = locations[at - 1] if 0 < at <= len(locations) else []
             file, line = (next(iter(_integers(location, n)), 0) for n in (_AT_FILE, _AT_LINE))
             if 0 < file <= len(files) and line:
                 found[number] = f"{files[file - 1]}:{line}"
-        return found
+        return {number: _of_the_program(number, found, callers) for number in found}
 
     @cached_property
     def _caller(self) -> dict[int, _Instruction]:
@@ -300,6 +305,20 @@ class _Program:
     def _size(self, one: _Instruction, at: int) -> int:
         operand = self._operand(one, at)
         return 0 if operand is None else operand.result.bytes
+
+
+def _of_the_program(frame: int, places: Mapping[int, str], callers: Mapping[int, int]) -> str:
+    """The innermost place around a frame that no package is installed at; else its own."""
+    seen, at = {0}, frame
+    while at not in seen:
+        seen.add(at)
+        if at in places and not _INSTALLED.search(places[at]):
+            return places[at]
+        at = callers.get(at, 0)
+    return places[frame]
+
+
+_INSTALLED = regex(r"(?:site|dist)-packages/")
 
 
 def with_programs(rows: Sequence[dict[str, Any]], programs: Iterable[memoryview]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from pinchpoint.analysis.causal.pieces import Cut, pieces
+from pinchpoint.analysis.causal.pieces import Cut, compiled_place, pieces
 from pinchpoint.analysis.causal.profile import Piece, profile
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
@@ -229,7 +229,7 @@ def _readable(name: str) -> str:
         return f"{builtin[1]} (built-in)"
     if taken := _TAKEN.search(name):
         return f"batches of {taken[1]}"
-    return name.removeprefix("nn.Module: ")
+    return compiled_place(name) or name.removeprefix("nn.Module: ")
 
 
 def _longest_kernel(trace: Trace, piece: Piece) -> str:
