@@ -65,19 +65,24 @@ def resizing(*, decomposed=True):
     engine = p.builder.thread("autograd")
     for number in p.steps(5):
         inner = "_decomp/decompositions.py(3950): _upsample_linear_vec"
-        with p.frame("model.py(9): resize"), p.frame("torch/nn/functional.py(4614): interpolate"):
-            with p.frame(f"torch/{inner}" if decomposed else "torch/_ops.py(1): __call__"):
-                for i in range(4):
-                    with p.row("aten::_unsafe_index", shapes=[MAPS], sequence=4 * number + i):
-                        p.kernel("index_elementwise_kernel", 200)
-                with p.row("aten::mul", shapes=[LARGER, LARGER]):
-                    p.kernel("mul", 300)
+        with (
+            p.frame("model.py(9): resize"),
+            p.frame("torch/nn/functional.py(4614): interpolate"),
+            p.frame(f"torch/{inner}" if decomposed else "torch/_ops.py(1): __call__"),
+        ):
+            for i in range(4):
+                with p.row("aten::_unsafe_index", shapes=[MAPS], sequence=4 * number + i):
+                    p.kernel("index_elementwise_kernel", 200)
+            with p.row("aten::mul", shapes=[LARGER, LARGER]):
+                p.kernel("mul", 300)
         p.thread = engine
         shapes, types = [MAPS, [], LARGER, [], []], ["float", "", "float", "Scalar", "Scalar"]
         for i in range(4):
-            with p.row("UnsafeIndexBackward0", sequence=4 * number + i):
-                with p.row("aten::_index_put_impl_", shapes=shapes, dtypes=types):
-                    p.kernel(WALK, 5_000)
+            with (
+                p.row("UnsafeIndexBackward0", sequence=4 * number + i),
+                p.row("aten::_index_put_impl_", shapes=shapes, dtypes=types),
+            ):
+                p.kernel(WALK, 5_000)
         p.thread = 0
         with p.row("aten::conv2d"):
             p.kernel("conv", 1_000)

@@ -2,13 +2,45 @@
 
 import pytest
 
-from program import Program
 from pinchpoint.trace import HostKind
+from program import Program
 
 ENGINE = "autograd::engine::evaluate_function: "
 TOKENS, IN, OUT = 4096, 512, 2048
 WEIGHT = [OUT, IN]
 GRADIENT_US, INPUT_US = 400, 300
+
+
+def product(p, left, right, us):
+    with p.row("aten::mm", shapes=[left, right], dtypes=["c10::BFloat16"] * 2):
+        p.kernel("nvjet_gemm", us)
+
+
+def taken(p, shape):
+    with p.row("torch::autograd::AccumulateGrad", shapes=[shape], dtypes=["c10::BFloat16"]):
+        p.host("aten::detach", 1, kind=HostKind.OPERATOR, shapes=[shape])
+
+
+def layer(p, node, after, weight_first):
+    """The backward node of a layer; ``after`` runs in it on the weight's gradient."""
+    with p.row(ENGINE + node), p.row(node, shapes=[[8, TOKENS // 8, OUT]]):
+        if not weight_first:
+            product(p, [TOKENS, OUT], WEIGHT, INPUT_US)
+        p.host("aten::t", 1, kind=HostKind.OPERATOR, shapes=[[TOKENS, OUT]])
+        product(p, [OUT, TOKENS], [TOKENS, IN], GRADIENT_US)
+        if after:
+            p.host(after, 1, kind=HostKind.OPERATOR, shapes=[WEIGHT])
+        if weight_first:
+            product(p, [TOKENS, OUT], WEIGHT, INPUT_US)
+
+
+def optimizer(p, stepped):
+    shapes = [[list(shape) for shape in stepped]] if stepped else []
+    with (
+        p.row("Optimizer.step#AdamW.step", kind=HostKind.ANNOTATION),
+        p.row("aten::_fused_adamw_", shapes=shapes),
+    ):
+        p.kernel("adamw", 20)
 
 
 def training(
@@ -21,45 +53,24 @@ def training(
     own_drops=False,
     weight_first=False,
 ):
-    """Two layers through a function that computes its weight's gradient; ``takes`` of them are
-    stored. ``after`` runs in the node on its result."""
+    """Two layers through a function that computes its weight's gradient, ``takes`` of which are
+    stored, and two adapters of PyTorch's own."""
     p = Program()
     engine = p.builder.thread("autograd")
-
-    def product(left, right, us):
-        with p.row("aten::mm", shapes=[left, right], dtypes=["c10::BFloat16"] * 2):
-            p.kernel("nvjet_gemm", us)
-
-    def taken(shape):
-        with p.row("torch::autograd::AccumulateGrad", shapes=[shape], dtypes=["c10::BFloat16"]):
-            p.host("aten::detach", 1, kind=HostKind.OPERATOR, shapes=[shape])
-
     for _ in p.steps(4):
         p.thread = engine
-        for layer in range(2):
-            with p.row(ENGINE + node), p.row(node, shapes=[[8, TOKENS // 8, OUT]]):
-                if not weight_first:
-                    product([TOKENS, OUT], WEIGHT, INPUT_US)
-                p.host("aten::t", 1, kind=HostKind.OPERATOR, shapes=[[TOKENS, OUT]])
-                product([OUT, TOKENS], [TOKENS, IN], GRADIENT_US)
-                if after:
-                    p.host(after, 1, kind=HostKind.OPERATOR, shapes=[WEIGHT])
-                if weight_first:
-                    product([TOKENS, OUT], WEIGHT, INPUT_US)
-            if layer < takes:
-                taken(WEIGHT)
+        for number in range(2):
+            layer(p, node, after, weight_first)
+            if number < takes:
+                taken(p, WEIGHT)
             with p.row(ENGINE + "MmBackward0"), p.row("MmBackward0", shapes=[[TOKENS, IN]]):
-                product([IN, TOKENS], [TOKENS, 16], 50)
+                product(p, [IN, TOKENS], [TOKENS, 16], 50)
             if not own_drops:
-                taken([IN, 16])
+                taken(p, [IN, 16])
         if stores:
-            taken([7])
+            taken(p, [7])
         p.thread = 0
-        with (
-            p.row("Optimizer.step#AdamW.step", kind=HostKind.ANNOTATION),
-            p.row("aten::_fused_adamw_", shapes=[[list(s) for s in stepped]] if stepped else []),
-        ):
-            p.kernel("adamw", 20)
+        optimizer(p, stepped)
         p.sync()
     return p.trace()
 
