@@ -24,7 +24,8 @@ As the finding says for the operator; the table is `diagnosis/evidence/operators
 Where the operator's work is not what its shapes say: indices that have to be far apart, say.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -83,11 +84,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if found.why_not is not None:
         raise NotChecked(found.why_not)
     told = 0
-    for piece in sorted(found.of(Cut.OPERATOR), key=lambda piece: piece.step_at_limit_ns):
-        mine = _rows(trace, piece)
-        if not mine.any() or _is_between_ranks(trace, mine):
-            continue
-        entry = _known(trace, piece, mine)
+    for piece, mine, entry in _of_one_cause(trace, found.of(Cut.OPERATOR)):
         one = _told(trace, piece, mine, entry)
         if one is not None:
             told += 1
@@ -95,6 +92,55 @@ def check(trace: Trace) -> Iterator[Found]:
         if told == MOST_TOLD:
             break
     yield from _in_a_wide_format(trace, found.base_ns)
+
+
+def _of_one_cause(
+    trace: Trace, pieces: Sequence[Piece]
+) -> Iterator[tuple[Piece, Mask, Known | None]]:
+    """Operators with their device operations, most gain first; those that the table explains by one
+    entry, far from their limits in one function, are one: the three passes of a transform there
+    and back."""
+    alone, together = [], dict[object, list[tuple[Piece, Mask, Known | None]]]()
+    for piece in pieces:
+        mine = _rows(trace, piece)
+        if not mine.any() or _is_between_ranks(trace, mine):
+            continue
+        one = piece, mine, _known(trace, piece, mine)
+        cause = _cause(trace, *one)
+        (together.setdefault(cause, []) if cause else alone).append(one)
+    found = [*alone, *map(_as_one, together.values())]
+    yield from sorted(found, key=lambda one: one[0].step_at_limit_ns)
+
+
+def _cause(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> object:
+    """What tells an operator's cause from another one: its entry and its function, if it is far."""
+    if entry is None or piece.times_limit is None or piece.times_limit < _far_ratio(entry):
+        return None
+    place = _place_beyond(trace, mine)
+    return (entry.why, place.file, place.function) if place else None
+
+
+def _as_one(of: list[tuple[Piece, Mask, Known | None]]) -> tuple[Piece, Mask, Known | None]:
+    """Several operators as if they were one: what each would win alone adds up."""
+    if len(of) == 1:
+        return of[0]
+    of = sorted(of, key=lambda one: one[0].step_at_limit_ns)
+    all_of_it = [piece for piece, _, _ in of]
+    first = all_of_it[0]
+    piece = replace(
+        first,
+        name=f"{', '.join(piece.name for piece in all_of_it[:-1])} and {all_of_it[-1].name}",
+        calls=sum(piece.calls for piece in all_of_it),
+        host_ns=sum(piece.host_ns for piece in all_of_it),
+        device_ns=sum(piece.device_ns for piece in all_of_it),
+        limit_ns=sum(piece.limit_ns or 0 for piece in all_of_it),
+        needed_bytes=None,
+        step_at_limit_ns=max(
+            first.base_ns - sum(piece.base_ns - piece.step_at_limit_ns for piece in all_of_it), 0
+        ),
+        launches_per_call=None,
+    )
+    return piece, np.logical_or.reduce([mine for _, mine, _ in of]), of[0][2]
 
 
 def _told(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Found | None:
@@ -129,11 +175,17 @@ def _pass_ns(trace: Trace, mine: Mask) -> Floats:
     known = roofs(trace)
     if known is None or known.memory is None:
         return np.zeros(int(mine.sum()))
-    size = launched_calls(trace).numbers(
-        lambda of: sum(of.call.bytes(i) or 0 for i in of.call.tensors()) or None
-    )[mine]
+    size = launched_calls(trace).numbers(_read_bytes)[mine]
     at = size / (known.memory.per_s * MEMORY_REACHED) * 1e9
     return np.where(np.isnan(size), 0.0, np.maximum(at, KERNEL_START_NS))
+
+
+def _read_bytes(of: LaunchedCall) -> float | None:
+    """What a call reads; None of sparse tensors, whose shape is no size: they have no strides."""
+    tensors = of.call.tensors()
+    if of.strides and any(of.stride(i) is None for i in tensors):
+        return None
+    return sum(of.call.bytes(i) for i in tensors) or None
 
 
 def _one_after_another(trace: Trace, mine: Mask) -> tuple[Change, ...]:
@@ -250,14 +302,20 @@ def _longest_kernel(trace: Trace, mine: Mask) -> str:
 def _is_far(piece: Piece, entry: Known | None) -> bool:
     if piece.times_limit is None:
         return False
-    far, least = FAR_RATIO, LEAST_GAIN_RATIO
+    far, least = _far_ratio(entry), LEAST_GAIN_RATIO
     if entry is not None and entry.across_layouts:
-        far, least = FAR_ACROSS_LAYOUTS_RATIO, LEAST_GAIN_ACROSS_LAYOUTS_RATIO
+        least = LEAST_GAIN_ACROSS_LAYOUTS_RATIO
     elif entry is not None and entry.avoidable:
-        far, least = FAR_WHERE_AVOIDABLE_RATIO, LEAST_GAIN_WHERE_AVOIDABLE_RATIO
+        least = LEAST_GAIN_WHERE_AVOIDABLE_RATIO
     gain = (piece.base_ns - piece.step_at_limit_ns) / piece.base_ns
     longest = piece.times_limit >= FAR_RATIO and gain >= LEAST_GAIN_RATIO
     return longest or (piece.times_limit >= far and gain >= least)
+
+
+def _far_ratio(entry: Known | None) -> float:
+    if entry is not None and entry.across_layouts:
+        return FAR_ACROSS_LAYOUTS_RATIO
+    return FAR_WHERE_AVOIDABLE_RATIO if entry is not None and entry.avoidable else FAR_RATIO
 
 
 _ANOTHER_WAY = "Look for another way to the same result, or compile it"
@@ -300,7 +358,7 @@ def _finding(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Fou
     where = f" in {place}" if place else ""
     return Found(
         summary=(
-            f"{piece.name} takes {duration(piece.device_ns)} of the device's time a step where"
+            f"{piece.name} take{'' if ' ' in piece.name else 's'} {duration(piece.device_ns)} of the device's time a step where"
             f" {duration(piece.limit_ns)} would do{where}: {_rate(piece, kernel)}"
             + (f", because {entry.why}" if entry else "")
         ),
