@@ -163,7 +163,7 @@ def _is_row_major(of: LaunchedCall) -> bool:
 
 
 def _is_dense(shape: Shape, stride: Shape) -> bool:
-    """Also by the strides of dimensions of one element, which tell the layouts of pictures apart."""
+    """Dimensions of one element count, too: their strides tell the layouts of pictures apart."""
     expected = 1
     for size, step in zip(reversed(shape), reversed(stride), strict=False):
         if step != expected:
