@@ -32,7 +32,7 @@ _TIMES = {  # of a run -> what it is
     "latencyMs": "latency",
     "endToEndMs": "end to end",
 }
-_PERCENTILES = (50, 90, 99)
+_PERCENTILES = (50, 90, 99)  # as trtexec prints them
 _LARGEST_MS = 1e12  # thirty years; sums of millions of such are finite
 _FIELDS = {  # of a layer -> our column
     "timeMs": "time (ms)",

@@ -60,7 +60,7 @@ _ERROR = regex(
 )
 _LONGEST_LINE = 4096  # what is looked for is said earlier; longer lines list arguments
 _SHORT = 300  # characters of an error that are said
-_HEAD_BYTES = 1 << 16
+_HEAD_BYTES = 1 << 16  # a server names itself before it loads its model
 _SERVE = "log while requests are answered, or measure: pinchpoint bench serve"
 _RECORD = "record one: pinchpoint run COMMAND"
 
