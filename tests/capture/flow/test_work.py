@@ -290,7 +290,7 @@ def test_what_is_new_in_a_third_of_the_steps_counts_as_often(told):
         (torch.randn(4, 8) @ state["picture"].sin()).sum().item()
 
     assert told(step) == {"step": {"sin": 1}}
-    assert told.notes[0]["steps_ratio"] == 0.75
+    assert told.notes[0]["steps_ratio"] == 0.8
 
 
 # ------------------------------------------------------------------------------------------------

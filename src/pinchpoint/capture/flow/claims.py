@@ -76,7 +76,7 @@ def edge(operations: Sequence[Operation], members: Sequence[str]) -> Iterator[tu
         if not idle(one):
             numbers = {number for number, _ in one.reads}
             read |= numbers
-            if not members[at]:
+            if not members[at] or not _gives(one):
                 used |= numbers
         if members[at]:
             for number in (*one.makes, *(n for n, _ in one.writes)):
@@ -106,7 +106,16 @@ def _equal(
             status[at] = verdict is True
             for number, _ in one.reads:
                 leads[number].append(verdict)
+    made = {number: status[at] for at, one in enumerate(operations) for number in one.makes}
+    for at, one in enumerate(operations):
+        if members[at] and not _gives(one):  # a look of the host at what is known
+            status[at] = any(made.get(number) for number, _ in one.reads)
     return status
+
+
+def _gives(one: Operation) -> bool:
+    """Whether it gives something that may be compared."""
+    return bool(one.makes or one.writes)
 
 
 class _Compared:

@@ -28,7 +28,7 @@ def repeated(step: int, steps: Sequence[Sequence[Operation]], numbers: Numbered)
     found = []
     for at, one in enumerate(steps[step]):
         number = mine[at]
-        could = not (one.random or one.backward or idle(one) or (one.root and not one.makes))
+        could = not (one.random or one.backward or idle(one))
         across = number in before and not (only_weights and numbers.from_inputs[step][at])
         again = "step" if across else "within" if number in seen else ""
         seen.add(number)

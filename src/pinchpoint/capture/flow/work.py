@@ -27,8 +27,10 @@ from pinchpoint.capture.flow.watch import ESCAPE, Watch
 
 # Nobody reads what a measurement computes: of a step that is mostly in vain, nothing is said.
 UNUSED_RATIO = 0.5
-STEPS = 5  # two to learn from; then bits are compared from step to step
-UNUSED_IN = (1, 2, 3)  # steps; what is made in one may be read in the next
+# Two to learn from; then bits are compared from step to step. Where a round of several steps has
+# its own input (a picture's), half of them may belong to the next one.
+STEPS = 6
+UNUSED_IN = (1, 2, 3, 4)  # steps; what is made in one may be read in the next
 MOST_NOTES = 12
 MOST_OPERATIONS = 256  # of different names and shapes in a note
 # What is written for one operation, whatever its size: a kernel of a few microseconds.

@@ -60,11 +60,11 @@ class Vain:
     def changes(self, trace: Trace) -> tuple[Change, ...]:
         """A step without them, in so many steps as it is so."""
         left, rows = 1 - self.work.steps_ratio, self.device_rows
-        if left:
-            device: tuple[Change, ...] = (ScaleDeviceOps(rows, left, left, left),)
-        else:
-            device = tuple(without_work(trace, rows))
-        return (*(device if len(rows) else ()), ScaleHostSpans(self.spans, left))
+        device: tuple[Change, ...] = ()
+        if len(rows):
+            scaled = ScaleDeviceOps(rows, left, left, left)
+            device = (scaled,) if left else tuple(without_work(trace, rows))
+        return (*device, ScaleHostSpans(self.spans, left))
 
     def at_best(self, trace: Trace) -> tuple[Change, ...]:
         """Without them in all steps; empty where that is no other one."""

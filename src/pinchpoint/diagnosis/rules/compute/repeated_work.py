@@ -1,10 +1,10 @@
 """A step computes what was computed before, from the same values.
 
 ## What it looks for
-`pinchpoint run` watches the operations of five steps after its recording, as torch's dispatcher
+`pinchpoint run` watches the operations of six steps after its recording, as torch's dispatcher
 runs them, and numbers values: what the same operation gives of the same values has the same number,
 and what is written in place gets a new one. Named is work whose number was there already: in the
-step before (*each step anew*, in half of the steps at least), or earlier in the same step. In three
+step before (*each step anew*, in half of the steps at least), or earlier in the same step. In four
 of the steps the bits of such answers are compared, where other work reads them; what was not the
 same is left out. Left alone is
 what may answer otherwise (random operations, collectives, what is changed afterwards), what a

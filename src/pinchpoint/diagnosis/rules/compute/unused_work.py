@@ -1,9 +1,9 @@
 """A step computes what nobody reads.
 
 ## What it looks for
-`pinchpoint run` watches the operations of five steps after its recording, as torch's dispatcher
+`pinchpoint run` watches the operations of six steps after its recording, as torch's dispatcher
 runs them. Named is work whose results were read by no other operation and by nothing on the host
-before their memory was given back, or only by work of the same kind, in three steps in turn. What
+before their memory was given back, or only by work of the same kind, in four steps in turn. What
 stays (gradients and states), results of one number, and what a measurement throws away as a whole
 are left alone. Nothing is said where kernels wrote memory that no operation was seen to write, or
 other threads run code of the program: they may have read it.
