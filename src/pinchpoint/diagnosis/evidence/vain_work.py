@@ -84,6 +84,11 @@ def watched(trace: Trace) -> RunValues | None:
     return values
 
 
+def counted(work: VainWork) -> str:
+    """``3 operations``."""
+    return "1 operation" if work.times == 1 else f"{work.times} operations"
+
+
 def vain(trace: Trace, work: VainWork, *, beside_modules: bool) -> Vain | None:
     """The rows of one note in the judged steps; None where they are not found.
 

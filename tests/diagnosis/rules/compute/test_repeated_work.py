@@ -49,8 +49,8 @@ def factoring(*notes, again=(), shapes=True, inside="factor"):
 def test_what_each_step_computes_anew_is_dropped_whole(outcome):
     (found,) = outcome("repeated-work", factoring(work())).findings
     assert found.summary.startswith(
-        "3 operations a step in factor (model.py:12), mostly aten::cholesky, give what they gave"
-        " in the step before: 6.00 ms of the device's time"
+        "3 operations a step in factor (model.py:12), mostly aten::cholesky, with the same result"
+        " as in the step before: 6.00 ms of the device's time"
     )
     assert str(found.location) == "factor (model.py:12)"
     assert "1.0 MiB" in found.fix
@@ -64,7 +64,7 @@ def test_what_each_step_computes_anew_is_dropped_whole(outcome):
 def test_of_what_repeats_in_a_step_the_first_stays(outcome):
     (found,) = outcome("repeated-work", factoring(work("within", which=((1, 2),)))).findings
     assert "2 operations a step" in found.summary
-    assert "computed in the same step already: 4.00 ms" in found.summary
+    assert "that was computed in the same step already: 4.00 ms" in found.summary
     device, _ = found.changes
     assert len(device.device_ops) == 2 * STEPS
 

@@ -32,7 +32,7 @@ def dropping(kind="unused", *, backward=False, shapes=True):
 def test_what_nobody_reads_is_left_out(outcome):
     (found,) = outcome("unused-work", dropping()).findings
     assert found.summary.startswith(
-        "Nobody reads what 1 operations a step compute in forward (model.py:30), mostly"
+        "Nobody reads the results of 1 operation a step in forward (model.py:30), mostly"
         " aten::mean: 4.00 ms of the device's time"
     )
     device, host = found.changes

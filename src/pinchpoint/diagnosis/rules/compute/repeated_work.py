@@ -29,7 +29,7 @@ keep, and is computed again by intent.
 
 from collections.abc import Iterator
 
-from pinchpoint.diagnosis.evidence.vain_work import Vain, vain, watched
+from pinchpoint.diagnosis.evidence.vain_work import Vain, counted, vain, watched
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
@@ -51,8 +51,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 _HOW = {
-    "step": "give what they gave in the step before",
-    "within": "give what was computed in the same step already",
+    "step": "with the same result as in the step before",
+    "within": "with a result that was computed in the same step already",
 }
 _FIX = {
     "step": "Compute it once before the loop, and anew only when what it is made from changes",
@@ -70,7 +70,7 @@ def _found(trace: Trace, work: VainWork, rows: Vain) -> Found:
     kept = work.kept_bytes or 0
     return Found(
         summary=(
-            f"{work.times} operations a step{where}, mostly {rows.longest}, {_HOW[work.kind]}:"
+            f"{counted(work)} a step{where}, mostly {rows.longest}, {_HOW[work.kind]}:"
             f" {device}{duration(rows.host_ns)} of the host's as recorded, for results that are"
             " known"
         ),

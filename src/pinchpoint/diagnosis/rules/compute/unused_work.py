@@ -23,7 +23,7 @@ Where the result is used in other steps than those that were watched, such as ev
 
 from collections.abc import Iterator
 
-from pinchpoint.diagnosis.evidence.vain_work import vain, watched
+from pinchpoint.diagnosis.evidence.vain_work import counted, vain, watched
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
@@ -44,7 +44,7 @@ def check(trace: Trace) -> Iterator[Found]:
         device = f"{duration(rows.device_ns)} of the device's time, " if rows.device_ns else ""
         yield Found(
             summary=(
-                f"Nobody reads what {work.times} operations a step compute{where}, mostly"
+                f"Nobody reads the results of {counted(work)} a step{where}, mostly"
                 f" {rows.longest}: {device}{duration(rows.host_ns)} of the host's as recorded"
             ),
             evidence=(
