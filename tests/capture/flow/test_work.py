@@ -206,6 +206,23 @@ def test_what_a_checkpoint_computes_again_is_no_repeat(told):
     assert told(step, layer) == {}
 
 
+def test_the_end_of_what_a_checkpoint_computes_again_is_no_waste(told):
+    from torch.utils.checkpoint import checkpoint
+
+    layer = torch.nn.Linear(8, 8)
+
+    def step(number):
+        x = torch.randn(4, 8, requires_grad=True)
+        for _ in range(2):
+            x = checkpoint(lambda t: torch.nn.functional.gelu(layer(t)), x, use_reentrant=True)
+        x.square().mean().backward()
+        with torch.no_grad():
+            layer.weight -= 0.1 * layer.weight.grad
+        layer.zero_grad()
+
+    assert "gelu" not in told(step, layer).get("unused", {})
+
+
 def training(batch):
     layer = torch.nn.Linear(8, 8)
     optimizer = torch.optim.AdamW(layer.parameters())

@@ -99,9 +99,14 @@ def unused(steps: Sequence[Sequence[Operation]], storages: Sequence[Storage]) ->
             if needed and not one.kind.sizes_only:
                 live.update(number for number, _ in one.reads)
             live.difference_update(one.makes)
-            dead.append(not needed and not idle(one) and bool(one.makes or one.writes))
+            again = one.backward and one.checkpoint  # by intent, to its end
+            dead.append(not needed and not idle(one) and not again and _gives(one))
         found.append(dead[::-1])
     return found[::-1]
+
+
+def _gives(one: Operation) -> bool:
+    return bool(one.makes or one.writes)
 
 
 def _is_kept(one: Storage) -> bool:

@@ -20,10 +20,10 @@ from pinchpoint.capture.flow.claims import (
     positions,
     to_compare,
 )
-from pinchpoint.capture.flow.operations import Operation
+from pinchpoint.capture.flow.operations import ESCAPE, Operation
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
-from pinchpoint.capture.flow.watch import ESCAPE, Watch
+from pinchpoint.capture.flow.watch import Watch
 
 # Nobody reads what a measurement computes: of a step that is mostly in vain, nothing is said.
 UNUSED_RATIO = 0.5
