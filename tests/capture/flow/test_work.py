@@ -359,6 +359,24 @@ def test_gradients_that_a_function_computes_for_what_needs_none(told):
     assert note["places"][0][2] == "backward"
 
 
+def test_what_only_a_part_is_read_of(told):
+    layer = torch.nn.Linear(8, 8)
+
+    def step(number):
+        with torch.no_grad():
+            x = layer(torch.randn(6, 8))
+            variance = (x @ x.t()).diagonal().sqrt()  # 6 of 36
+            last = layer(x.sin())[-1].cos()  # one row of six
+            both = layer(x.exp())
+            halves = both[:, :4] * both[:, 4:]  # all of it
+            most = layer(x.tanh())[:-1].cos()
+            (variance.sum() + last.sum() + halves.sum() + most.sum()).item()
+
+    assert told(step, layer) == {"part": {"mm": 1, "addmm": 1}}
+    assert sorted(note["read_ratio"] for note in told.notes) == [0.166667, 0.166667]
+    assert {note["places"][0][2] for note in told.notes} == {"step"}
+
+
 READERS = {
     "item": lambda y: y.sum().item(),
     "numpy": lambda y: y.numpy().sum(),

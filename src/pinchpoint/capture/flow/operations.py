@@ -49,6 +49,7 @@ class Operation:
     stack: int  # number of the user's frames around it
     checkpoint: bool  # a checkpoint runs it
     bytes: int  # of what it makes
+    elements: int = 0  # of the first tensor that it gives
 
 
 ESCAPE = Kind(

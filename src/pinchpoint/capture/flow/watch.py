@@ -251,6 +251,7 @@ class Watch:
                 begun.shapes,
                 *self._stack(sys._getframe(3)),
                 size,
+                there[0].numel() if there else 0,
             )
         )
         key = (kind.name, begun.shapes)

@@ -66,12 +66,16 @@ class Vain:
 
     def changes(self, trace: Trace) -> tuple[Change, ...]:
         """A step without them, in so many steps as it is so."""
-        left, rows = 1 - self.work.steps_ratio, self.device_rows
+        left, rows = self._left, self.device_rows
         device: tuple[Change, ...] = ()
         if len(rows):
             scaled = ScaleDeviceOps(rows, left, left, left)
             device = (scaled,) if left else tuple(without_work(trace, rows))
         return (*device, ScaleHostSpans(self.spans, left))
+
+    @property
+    def _left(self) -> float:
+        return max(1 - self.work.steps_ratio, self.work.read_ratio)
 
     def at_best(self, trace: Trace) -> tuple[Change, ...]:
         """Without them in all steps; empty where that is no other one."""
@@ -114,7 +118,7 @@ def vain(trace: Trace, work: VainWork, *, beside_modules: bool) -> Vain | None:
         return None
     spans = _spans(trace, chosen)
     inside = within_rows(parents(host), spans)
-    if work.kind == "within":  # gradients flow back through one result as through many
+    if work.kind in ("within", "part"):  # gradients flow back through one result as through many
         forward = np.append(inside[:-1], False)[np.append(forward_rows(trace), -1)]
         back = np.flatnonzero(outermost(trace, backward_nodes(trace) & forward[:-1]))
         spans = np.union1d(spans, back[rows_in_steps(trace, host)[back]])
