@@ -79,6 +79,21 @@ def test_large_copies_go():
     assert _found(trace)["cpu-copies"].predicted.step_ns == 6 * MS
 
 
+@pytest.mark.parametrize(("shortest_ms", "found"), [(20, True), (5, False)])
+def test_copies_that_waited_for_a_core_are_no_large_part_of_a_step(shortest_ms, found):
+    """128 KiB are copied in 4 ms of 25. Where a product beside it takes 20 ms and once 5, calls
+    waited for others' turns on a core: 0.26 ms for the copy and 5 for the product are 1 in 25."""
+    products = iter((20, 20, shortest_ms, 20, 20))
+
+    def work(builder, at):
+        copied = {"shapes": "[[256, 128]]", "dtypes": '["float"]'}
+        builder.op("aten::contiguous", at, 4 * MS, **copied)
+        builder.op("aten::copy_", at + US, 4 * MS - 2 * US, **copied)
+        _op(builder, "aten::mm", at + 4 * MS, next(products) * MS)
+
+    assert ("cpu-copies" in _found(_trace(work, length=25 * MS))) == found
+
+
 @pytest.mark.parametrize(
     ("strides", "found"),
     [

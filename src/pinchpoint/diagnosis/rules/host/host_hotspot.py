@@ -114,8 +114,9 @@ def _without_operators(trace: Trace, found: HostComputing) -> HostComputing:
     of_host = np.minimum(found.row, len(host) - 1)
     operator = (found.row < len(host)) & (host["kind"][of_host] == HostKind.OPERATOR)
     at = np.flatnonzero(~operator | np.isin(kinds, tuple(_NAMED)))
-    parts = (column[at] for column in (found.start_ns, found.end_ns, found.row, found.took_ns))
-    return HostComputing(*parts, found.steps)
+    return HostComputing(
+        found.start_ns[at], found.end_ns[at], found.row[at], found.took_ns[at], found.steps
+    )
 
 
 def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:

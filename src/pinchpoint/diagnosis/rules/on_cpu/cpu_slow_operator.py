@@ -46,14 +46,8 @@ if TYPE_CHECKING:
 
 RULE = Rule(needs=("host_ops",), record=SHAPES_AND_TYPES, residual=True, advice=NO_HINT)
 
-# Of the limit of a slow machine: healthy products take 0.04 of it, elementwise work and
-# convolutions 0.1 to 0.8, transforms of a fast length 0.3.
-FAR_RATIO = 3.0
 LEAST_GAIN_RATIO = 0.15  # of the step: where nothing is known, only much is worth the search
 LEAST_GAIN_WHERE_KNOWN_RATIO = 0.10  # host time varies by a tenth between runs of one program
-# All calls over as many of the fastest with their inputs: 1.3 where the cores were free, 2.4 to 17
-# at load 11 on 2 cores.
-FULL_RATIO = 1.5
 DOMINATES_RATIO = 0.25  # of the step: so much is worth a look even where no limit is known
 LEFT_RATIO = 0.1  # at best: what another way costs is not known
 MOST_TOLD = 3  # the engine drops those that other findings explain
@@ -79,6 +73,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _told(trace: Trace, piece: "CpuPiece", slowed_ratio: float) -> Found | None:
+    from pinchpoint.analysis.limits.on_cpu import FAR_RATIO, SLOWED_RATIO
+
     limit_ns, step_ns = piece.limit_ns, steps(trace).typical_ns
     fastest_ns = piece.fastest_ns_per_step
     if limit_ns is None or not step_ns or fastest_ns < FAR_RATIO * limit_ns:
@@ -90,7 +86,7 @@ def _told(trace: Trace, piece: "CpuPiece", slowed_ratio: float) -> Found | None:
     spans = _spans(trace, piece)
     if spans is None:
         return None
-    return _finding(trace, piece, spans, entry, is_full=slowed_ratio >= FULL_RATIO)
+    return _finding(trace, piece, spans, entry, is_full=slowed_ratio >= SLOWED_RATIO)
 
 
 def _without_limit(trace: Trace, piece: "CpuPiece") -> Found | None:
