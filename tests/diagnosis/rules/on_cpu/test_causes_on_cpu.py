@@ -431,6 +431,21 @@ def test_an_operator_is_judged_by_its_fastest_calls(fastest, told):
         assert one.predicted.step_ns == pytest.approx((10 * 4.04) ** 0.5 * MS, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "others", "told"),
+    [
+        pytest.param("aten::exp2", 1.9, False, id="all threads waited, in the fastest call, too"),
+        pytest.param("aten::exp2", 0.2, True, id="the cores were its own"),
+        pytest.param("aten::normal_", 1.9, True, id="known to be slow"),
+    ],
+)
+def test_where_others_had_the_cores_only_what_is_known_is_slow(name, others, told):
+    taken = iter((20, 8, 20, 20, 20))  # 2 ms would do
+    trace = _trace(lambda b, at: _op(b, name, at, next(taken) * MS, _COUNT), length=25 * MS)
+    facts = RunFacts(cores_allowed=2, cores_there=2, cores_of_others=others)
+    assert ("cpu-slow-operator" in _found(replace(trace, run=facts))) == told
+
+
 def test_an_operator_that_does_more_than_is_wanted_wherever_it_runs():
     """Without shapes, and so without a limit: between nothing and nine tenths of it."""
     said = _found(_trace(lambda b, at: _op(b, "aten::randperm", at, 8 * MS, None)))
