@@ -8,8 +8,8 @@ checks that `torch.distributions` makes of its arguments and values by default, 
 host waits for. Where such a constructor factors a matrix after its check did, the range is down to
 a step without the constructor's work: one that is given the factor. And, in a run folder, a
 debugger, a coverage tool or a function of `sys.settrace` that is told of every line in the thread
-of the steps: it leaves no event in a trace. Of what Python takes beyond dispatching operators, a third (tools in
-C) to nearly all (functions in Python) is then the tracer's.
+of the steps: it leaves no event in a trace. Of what Python takes beyond dispatching operators, a
+third (tools in C) to nearly all (functions in Python) is then the tracer's.
 
 ## Why it matters
 Each node's outputs are scanned and the host waits for the answer; forward operators also record a
