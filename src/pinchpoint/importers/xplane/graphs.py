@@ -21,12 +21,17 @@ Row = dict[str, Any]  # of ``compiled_ops``, with its kernel
 def name_kernels_of_graphs(order: Order, known: Collection[str], rows: Sequence[Row]) -> None:
     """Put the instruction into ``op`` of each row of one program that has none of the ``known``.
 
-    By the program's order, if all kernels of a run fit it; else of those whose names tell.
+    By the program's order, if all kernels of a run fit it; else of those whose names tell, as in a
+    program that branches or loops, which has no one order.
     """
     nameless = [row for row in rows if row["op"] not in known and row.get("kernel")]
-    if not order or not nameless:
+    if not nameless:
         return
-    spelt = {_spelt(name) for name in known}
+    spelt = {_spelt(name): name for name in known}
+    if not order:
+        for row in nameless:
+            row["op"] = spelt.get(_spelt(row["kernel"]), row["op"])
+        return
     nameless.sort(key=lambda row: (row["device"] or 0, row["start_ns"]))
     each = len(nameless) if len(nameless) % len(order) else len(order)
     for at in range(0, len(nameless), each):

@@ -6,7 +6,7 @@ is written into, the slices.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from math import prod
@@ -62,10 +62,12 @@ class Shape:
 
     @property
     def elements(self) -> int:
+        """Of an array; those of a tuple are in its parts."""
         return prod(self.dimensions)
 
     @property
     def bytes(self) -> int:
+        """What it takes in memory, without what pads it."""
         own = self.elements * _BITS.get(self.type, 0) // 8
         return own + sum(part.bytes for part in self.parts)
 
@@ -81,6 +83,7 @@ class Instruction:
 
     @cached_property
     def shape(self) -> Shape:
+        """Of its result."""
         return Shape(next(messages(self._told, _SHAPE), b""))
 
     @property
@@ -100,18 +103,22 @@ class Instruction:
 
     @property
     def called(self) -> tuple[int, ...]:
+        """Computations: a fusion's, a loop's body and its condition."""
         return tuple(integers(self._told, _CALLED))
 
     @property
     def target(self) -> str:
+        """What a custom call calls."""
         return text(self._told, _TARGET)
 
     @property
     def is_library(self) -> bool:
+        """A call of cuBLAS or cuDNN."""
         return self.opcode == "custom-call" and self.target.startswith(("__cublas$", "__cudnn$"))
 
     @property
     def is_product(self) -> bool:
+        """A matrix product or convolution by itself."""
         return self.opcode in ("dot", "convolution") or self.is_library
 
     @property
@@ -149,6 +156,7 @@ class Instruction:
 
     @property
     def place(self) -> str | None:
+        """File and line, as older programs write them."""
         line, file = integer(self._metadata, _LINE), text(self._metadata, _FILE)
         return f"{file}:{line}" if file and line else None
 
@@ -265,6 +273,7 @@ class Program:
 
     @cached_property
     def by_name(self) -> dict[str, Instruction]:
+        """Names are unique in a program."""
         return {one.name: one for inside in self.computations.values() for one in inside}
 
     @cached_property

@@ -63,7 +63,7 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
         for row in run:
             share = row["duration_ns"] / took if took else 1 / len(run)
             _tell_row(row, known[op], share)
-            if op in wide and row["device"] is not None:  # on CPUs XLA widens what is 16 bits itself
+            if op in wide and row["device"] is not None:  # for a CPU XLA widens 16 bits itself
                 row["widened_at"], row["widened_to"] = wide[op].at, wide[op].dtype
                 row["spared_bytes"] = round(wide[op].spared_bytes * share)
 

@@ -65,10 +65,10 @@ def check(trace: Trace) -> Iterator[Found]:
     row = compiled_rows(trace)
     at = np.where(row >= 0, compiled.filled("widened_at", -1)[row], -1)
     at[~device_ops_in_steps(trace)] = -1
-    took: dict[int, int] = {
-        place: int(ops["duration_ns"][at == place].sum()) for place in np.unique(at[at >= 0]).tolist()
-    }
-    for place in sorted(took, key=lambda one: -took[one])[:MOST_TOLD]:
+    took = np.bincount(at[at >= 0], ops["duration_ns"][at >= 0])
+    for place in np.argsort(-took, kind="stable")[
+        : min(MOST_TOLD, np.count_nonzero(took))
+    ].tolist():
         found = _found(trace, compiled, row, at == place, trace.names[place])
         if found is not None:
             yield found
@@ -104,9 +104,7 @@ def _found(trace: Trace, compiled: Table, row: Rows, mine: Mask, place: str) -> 
             Evidence("moved for the wider type alone", round(spared), "bytes per step"),
         ),
         cost_ns_per_step=work.ns_per_step,
-        changes=(
-            ScaleDeviceOps(work.rows, after / np.maximum(took, 1.0), bytes_left=HALF),
-        ),
+        changes=(ScaleDeviceOps(work.rows, after / np.maximum(took, 1.0), bytes_left=HALF),),
         location=location,
         fix=(
             f"Keep the type there: a Python number in place of a NumPy one, or the {now} array that"
