@@ -6,7 +6,7 @@ Field numbers are those of the published ``xplane.proto``.
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -53,6 +53,16 @@ class Events:
             if entry.number == _LINE_EVENT:
                 yield _event(entry.bytes, self.names)
 
+    def any_named(self, wanted: Callable[[str], object]) -> bool:
+        """Whether the name of any event is wanted; names are asked once each."""
+        keys = {key for key, name in self.names.events.items() if wanted(name)}
+        return bool(keys) and any(
+            part.number == _EVENT_NAME and part.integer in keys
+            for entry in fields(self.message)
+            if entry.number == _LINE_EVENT
+            for part in fields(entry.bytes)
+        )
+
     def __bool__(self) -> bool:
         return any(entry.number == _LINE_EVENT for entry in fields(self.message))
 
@@ -64,7 +74,7 @@ class Line:
     id: int
     name: str
     start_ns: int
-    events: Iterable[Event]
+    events: Events
 
 
 @dataclass(frozen=True)
