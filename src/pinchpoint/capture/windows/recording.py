@@ -180,8 +180,8 @@ class JaxWindow:
         as the known ones do.
         """
         inner = sys.modules.get("jax._src.profiler")
-        state = getattr(inner, "_profile_state", None)
-        session = getattr(state, "profile_session", None)
+        state: Any = getattr(inner, "_profile_state", None)
+        session: Any = getattr(state, "profile_session", None)
         if not all(map(hasattr, (session, state, state), ("stop", "reset", "lock"))):
             self._profiler().stop_trace()
             return

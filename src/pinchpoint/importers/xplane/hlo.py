@@ -44,7 +44,7 @@ NO_WORK = frozenset(
      "conditional", "after-all", "partition-id", "replica-id", "opt-barrier", "domain")
 )  # fmt: skip
 _DEEPEST = 100  # calls inside calls that are looked through
-_MOST_ITERATIONS = 1 << 62
+_MOST_ITERATIONS = 1 << 62  # fits into a column of 64 bits
 _TAKES_SLICES = ("dynamic-slice", "gather", "slice")
 
 
