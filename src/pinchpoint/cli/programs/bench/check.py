@@ -43,7 +43,7 @@ class Gating:
     allow_inconclusive
         Exit with 0 instead of 4 if the history does not decide.
     budget
-        Time for pairs with the base, such as 10m or 90s.
+        Time for pairs with the base, such as 10m or 90s; no run has more than a part of it.
     profile_on_fail
         If it fails, record a short profile (of the base too, if at hand) and say what changed.
     """
@@ -110,7 +110,12 @@ def check(
         if paired is not None:
             new = paired[1]
         else:
-            new = read_result(result) if result else measure(command, processes, measuring)
+            limit_s = seconds(gating.budget)
+            new = (
+                read_result(result)
+                if result
+                else measure(command, processes, measuring, budget_s=limit_s)
+            )
         update = _Update(baseline, new, gates, measures)
         if past is None or (gating.update and entry_key(new) not in past.entries):
             update.write(past, accept=False)
