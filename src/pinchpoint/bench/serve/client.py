@@ -49,7 +49,7 @@ class Answer:
     end_ns: int
     tokens: int | None  # as the server counts them
     error: str | None = None
-    waited_ns: int = 0  # for a CPU, by this process, until ``sent_ns``
+    own_ns: int = 0  # that this process was at work or waited for a CPU, until ``sent_ns``
 
 
 class BadAnswer(Exception):
@@ -84,13 +84,13 @@ async def ask(
     where: Endpoint,
     body: Mapping[str, object],
     timeout_s: float,
-    waited_ns: Callable[[], int] = lambda: 0,
+    own_ns: Callable[[], int] = lambda: 0,
 ) -> Answer:
     """Send one request and read its stream to the end; failures are answers with ``error``.
 
-    ``waited_ns`` tells how long this thread has waited for a CPU so far.
+    ``own_ns`` tells how long this thread has worked or waited for a CPU so far.
     """
-    sent_ns, waited_at_ns = perf_counter_ns(), waited_ns()
+    sent_ns, own_until_ns = perf_counter_ns(), own_ns()
     chunk_ns: list[int] = []
     tokens: int | None = None
     error: str | None = None
@@ -100,7 +100,7 @@ async def ask(
             content = _content(where, json.dumps(body).encode())
             connection = await _connected(where)
             with closing(connection):
-                sent_ns, waited_at_ns = perf_counter_ns(), waited_ns()
+                sent_ns, own_until_ns = perf_counter_ns(), own_ns()
                 await connection.send(content)
                 async with aclosing(_events(connection)) as events:
                     async for event, end_ns in events:
@@ -117,7 +117,7 @@ async def ask(
         error = f"{type(problem).__name__}: {problem}"[:200]
     if error or end_ns is None:
         end_ns = perf_counter_ns()
-    return Answer(sent_ns, tuple(chunk_ns), end_ns, tokens, error, waited_at_ns)
+    return Answer(sent_ns, tuple(chunk_ns), end_ns, tokens, error, own_until_ns)
 
 
 async def located(where: Endpoint) -> Endpoint:

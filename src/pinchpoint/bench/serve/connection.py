@@ -1,4 +1,4 @@
-"""A connection that knows when bytes came to this machine, and what waiting for a CPU took.
+"""A connection that knows when bytes came to this machine, and what its own process took.
 
 A load generator that waits for a CPU reads late. Linux notes when bytes arrive (``SO_TIMESTAMPNS``,
 socket(7)): what is read late is not timed late. Elsewhere, and under TLS, the time is that of the
@@ -11,7 +11,7 @@ import ssl
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from time import perf_counter_ns, time_ns
+from time import perf_counter_ns, thread_time_ns, time_ns
 from typing import Any, Protocol
 
 from pinchpoint.frozen import dataclass
@@ -154,7 +154,8 @@ def _arrival_ns(notes: list[tuple[int, int, bytes]]) -> int:
     return now_ns
 
 
-def cpu_wait() -> Callable[[], int]:
-    """Nanoseconds that this thread has waited for a CPU so far; always 0 where nobody tells."""
+def own_time() -> Callable[[], int]:
+    """Nanoseconds so far in which this thread was at work, for whichever request, or waited for a
+    CPU to be (the latter only where the system tells): all but waiting for others."""
     waited = queue_clock()
-    return lambda: waited() or 0
+    return lambda: thread_time_ns() + (waited() or 0)

@@ -1,6 +1,6 @@
 """``pinchpoint bench check`` and ``bench history``."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,6 +119,7 @@ def check(
         update = _Update(baseline, new, gates, measures)
         if past is None or (gating.update and entry_key(new) not in past.entries):
             update.write(past, accept=False)
+            present(new, _first_page(new, command), showing)
             return 0
         found = _judged(past, new, paired[0] if paired else None, before, asked)
         page = check_page.page(found)
@@ -128,6 +129,21 @@ def check(
     if gating.accept or (gating.update and found.verdict in ("pass", "warned")):
         update.write(_with_gates(past, new, gates), accept=gating.accept)
     return 0 if found.exit_code == 4 and gating.allow_inconclusive else found.exit_code
+
+
+def _first_page(new: "BenchResult", command: tuple[str, ...]) -> "ResultPage":
+    """The first session of a benchmark, and what later ones can be compared with."""
+    from pinchpoint.bench.result import was_busy
+    from pinchpoint.report.pages.bench import run_page
+
+    page = run_page(new)
+    base = 'give --base "COMMAND BEFORE THE CHANGE", or measure in a git repository'
+    if (new.environment.get("code") or {}).get("commit") and command:
+        base = "later checks measure side by side with this commit (or --base COMMAND)"
+    if not was_busy(new):
+        return replace(page, notes=(*page.notes, f"the first session of a baseline; {base}"))
+    said = "other programs were using the CPUs: wall time against this session will decide nothing"
+    return replace(page, warnings=(*page.warnings, f"{said}; {base}"))
 
 
 @dataclass(frozen=True)
