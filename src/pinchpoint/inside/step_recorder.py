@@ -20,7 +20,7 @@ from typing import Any, Callable
 from . import END_VARIABLE, FOLDER_VARIABLE, FUNCTION_VARIABLE
 from .after_function import after_function
 from .hooks import BATCH_FETCHED, GRAPH_REPLAYED, MODEL_CALLED, OPTIMIZER_STEPPED
-from .quiet import Work, instruction_counter, queue_clock
+from .quiet import Work, at_once, instruction_counter, queue_clock
 
 SCHEMA = "bench.inside/1"
 MOST_MARKS = 1_000_000  # bounds memory; a longer run keeps its first million steps
@@ -30,6 +30,7 @@ _ENOUGH = 2  # steps of an optimizer: calls of a model are no steps of this prog
 
 _KINDS = ("mark", "function", "optimizer", "graph", "model")  # what divides a program best, first
 _LEAST_STEPS = 30  # a third of them is warm-up on a busy machine, and twenty give an interval
+_LEAST_SLOW_STEPS = 15  # where they take twice their time: more pairs say more than longer runs
 _FIRST_STEPS = 5  # compile and allocate: their seconds are not those of the others
 _GRACE_S = 5.0  # for threads of the program, once its main thread is done
 
@@ -82,10 +83,11 @@ class _Recorder:
         if os.getpid() != self.pid or len(series.host_ns) >= MOST_MARKS:
             return
         series.events.append(_cuda_event())
-        series.host_ns.append(time.perf_counter_ns())
-        series.cpu_ns.append(time.process_time_ns())
         self._queue_ns = self._queue_ns or queue_clock()
-        series.queue_ns.append(self._queue_ns())
+        host_ns, (cpu_ns, queue_ns) = at_once(self._totals)
+        series.host_ns.append(host_ns)
+        series.cpu_ns.append(cpu_ns)
+        series.queue_ns.append(queue_ns)
         series.instructions.append(self._instructions())
         series.work.append(work)
         series.data_wait_ns.append(self.wait_ns)
@@ -105,7 +107,9 @@ class _Recorder:
         if os.environ.get("WORLD_SIZE", "1") != "1":
             return False  # the ranks would not agree on the step
         seconds = (host_ns[-1] - host_ns[min(_FIRST_STEPS, steps)]) / 1e9
-        return steps >= _LEAST_STEPS and seconds >= float(self._end_after[:-1])
+        wanted = float(self._end_after[:-1])
+        least = _LEAST_SLOW_STEPS if seconds >= 2 * wanted else _LEAST_STEPS
+        return steps >= least and seconds >= wanted
 
     def _end(self, steps: int) -> None:
         """As the program itself would: what it left to do at its end is done."""
@@ -115,6 +119,10 @@ class _Recorder:
             threading.Thread(target=_end_surely, daemon=True).start()
         self.ended_after = steps
         raise SystemExit(0)
+
+    def _totals(self) -> tuple[int, int | None]:
+        """CPU time of the process, and how long this thread has waited for one."""
+        return time.process_time_ns(), None if self._queue_ns is None else self._queue_ns()
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer made its step."""

@@ -22,6 +22,7 @@ from pinchpoint.bench.serve.connection import (
 )
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.frozen import dataclass
+from pinchpoint.inside.quiet import at_once
 
 HEADER_LIMIT = 64 << 10  # what servers and proxies accept of us; none sends more back
 BODY_LIMIT = 64 << 20  # a thousand times the longest answers
@@ -90,7 +91,7 @@ async def ask(
 
     ``own_ns`` tells how long this thread has worked or waited for a CPU so far.
     """
-    sent_ns, own_until_ns = perf_counter_ns(), own_ns()
+    sent_ns, own_until_ns = at_once(own_ns)
     chunk_ns: list[int] = []
     tokens: int | None = None
     error: str | None = None
@@ -100,8 +101,11 @@ async def ask(
             content = _content(where, json.dumps(body).encode())
             connection = await _connected(where)
             with closing(connection):
-                sent_ns, own_until_ns = perf_counter_ns(), own_ns()
-                await connection.send(content)
+                sent_ns, own_until_ns = at_once(own_ns)
+                left_ns = await connection.send(content)
+                # What passed until it left is ours only as far as we worked or waited for a CPU.
+                late_ns = min(max(left_ns - sent_ns, 0), own_ns() - own_until_ns)
+                sent_ns, own_until_ns = sent_ns + late_ns, own_until_ns + late_ns
                 async with aclosing(_events(connection)) as events:
                     async for event, end_ns in events:
                         if _has_text(event):

@@ -13,6 +13,7 @@ import numpy as np
 from pinchpoint.bench.serve.client import Answer
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
+from pinchpoint.inside.quiet import at_once
 from pinchpoint.replacing import read_bounded
 
 Ask = Callable[[int], Awaitable[Answer]]
@@ -121,7 +122,8 @@ async def _open(load: Load, ask: Ask, arrivals: Sequence[float], own_ns: OwnTime
     for i, at in enumerate(arrivals):
         meant = begin + round(at * 1e9)
         await asyncio.sleep(max(0.0, (meant - perf_counter_ns()) / 1e9))
-        turn = _Turn(max(meant, perf_counter_ns()), own_ns())
+        now_ns, own_until_ns = at_once(own_ns)
+        turn = _Turn(max(meant, now_ns), own_until_ns)
         tasks.append(asyncio.create_task(one(i, meant, turn)))
     return list(await asyncio.gather(*tasks))
 
@@ -132,7 +134,7 @@ async def _closed(load: Load, ask: Ask, own_ns: OwnTime) -> list[Request]:
 
     async def client() -> None:
         for i in numbers:
-            turn = _Turn(perf_counter_ns(), own_ns())
+            turn = _Turn(*at_once(own_ns))
             done.append(turn.request(turn.at_ns, await ask(i)))
 
     await asyncio.gather(*(client() for _ in range(min(load.concurrency, load.requests))))
