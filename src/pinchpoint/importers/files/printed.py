@@ -62,6 +62,16 @@ PRINTED = (
         RECORD,
     ),
     (
+        regex(rb"^=== (?:Device|API|Host) Timing Summary ===|^== L0 Backend ==", re.MULTILINE),
+        "sums by kernel of Intel's unitrace (or onetrace), without when they ran",
+        "record when they ran: unitrace --chrome-kernel-logging --chrome-call-logging PROGRAM",
+    ),
+    (
+        regex(rb"^(?:# HELP )?nv_inference_request_success\b|^# HELP vllm:", re.MULTILINE),
+        "counters of a server at one moment, which tell no pace",
+        "measure it: pinchpoint bench serve; or give its log while it answers",
+    ),
+    (
         regex(rb"^Validator,(PT_VERSION|ROCBLAS_VERSION|HIPBLASLT_VERSION)", re.MULTILINE),
         "what PyTorch's TunableOp chose for matrix products, which tells nothing of a run",
         "record a run that uses it: PYTORCH_TUNABLEOP_ENABLED=1 pinchpoint run COMMAND",

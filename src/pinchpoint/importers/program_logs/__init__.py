@@ -26,7 +26,7 @@ FORMAT = "program log"
 FILES = (
     ".log .txt .out .ipynb",
     "vLLM, SGLang, TensorRT-LLM, NCCL (NCCL_DEBUG=INFO), nccl-tests, llama.cpp, trtexec, Megatron,"
-    " Lightning",
+    " Lightning, Keras, transformers",
 )
 READS: tuple[str, ...] = ("sums",)
 NOT_READ = "when anything ran"
@@ -38,8 +38,10 @@ _SIGNS = regex(
     rb"|\[TRT-LLM\]|\[TensorRT-LLM\]|vLLM API server version|sglang\.launch_server"
     rb"|NCCL INFO |# Collective test starting: |#\s+size\s+count\s+type\s+redop"
     rb"|\| *model +\|.{0,600}\| *t/s *\||\| +Action +\|.{0,600}Num calls"
-    rb"|llama_(print_timings|perf_context_print):"
+    rb"|llama_(print_timings|perf_context_print):|^ggml_\w+_init: found \d+ "
     rb"|(?<!=)=+ Serving Benchmark Result =|^= PERFORMANCE OVERVIEW|=== Performance summary ==="
+    rb"|\bThroughput: [\d.]+ requests/s, |\bAvg latency: [\d.]+ seconds|'train_runtime': "
+    rb"|^Output throughput: [\d.]+ token/s|\d+s [\d.]+ms/step\b|ms pre-?process, [\d.]+ms inference"
     rb"|TRITON KERNELS BANDWIDTH INFO|elapsed time per iteration \(ms\): "
     rb"|\bStep Time ?: ?[\d.]+ ?s\b"
     rb"|^iter \d+: loss [\d.]+, time |^Epoch: \[\d+\]\[ *\d+/\d+\]\s+Time |\bdata_time: [\d.]+"
@@ -49,15 +51,17 @@ _SIGNS = regex(
 _WHOSE = (
     (regex(rb"vLLM API server version|\d\d:\d\d:\d\d \[\w+\.py:\d+\]|/vllm/"), "vLLM"),
     (regex(rb"sglang"), "SGLang"),
+    (regex(rb"^ggml_\w+_init: found \d+ |\bllama_(model|context)", re.MULTILINE), "llama.cpp"),
     (regex(rb"\[TRT-LLM\]|\[TensorRT-LLM\]"), "TensorRT-LLM"),
 )
 # Not ``[2026-08-02 00:02:22]`` and ``[TensorRT-LLM]``, as lines of logs begin.
-_JSON = regex(rb'\s*(?:\{\s*(?:"|\}|\Z)|\[\s*(?:[{\["\]]|-?[\d.eE+-]+\s*[,\]]|\Z)|<)')
+_JSON = regex(rb'\s*(?:\{\s*(?:"|\}|\Z)|\[\s*(?:[{\["\]]|-?[\d.eE+-]+\s*(?:,|\]\s*\Z)|\Z)|<)')
 _COLOURS = regex(r"\x1b\[[0-9;]*[A-Za-z]")
 _ERROR = regex(
     r"(?:^|[\s\]:|])((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)(?:: .{1,240})?)\s*$"
-    r"|(Segmentation fault.{0,40}|CUDA out of memory.{0,160})"
+    r"|(Segmentation fault.{0,40}|CUDA out of memory.{0,160}|(?:CUDA|ROCm|HIP) error\b.{0,160})"
 )
+_ERROR_WORDS = ("Error", "Exception", "Interrupt", " fault", "out of memory", " error")
 _LONGEST_LINE = 4096  # what is looked for is said earlier; longer lines list arguments
 _SHORT = 300  # characters of an error that are said
 _HEAD_BYTES = 1 << 16  # a server names itself before it loads its model
@@ -89,7 +93,7 @@ def read(path: Path) -> Trace:
             text = _COLOURS.sub("", text)
         for reader in readers:
             reader.line(text)
-        if found := _ERROR.search(text):
+        if any(word in text for word in _ERROR_WORDS) and (found := _ERROR.search(text)):
             error, fatal = (found[1] or error)[:_SHORT], (found[2] or fatal)[:_SHORT]
     error = fatal or error  # what follows a crash in other processes is of it
     tables = tuple(table for reader in readers for table in reader.tables())
