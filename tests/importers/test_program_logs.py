@@ -179,6 +179,55 @@ def test_the_summary_of_trtexec(tmp_path):
     assert rows(said)["Throughput"] == ("203.4 qps",)
 
 
+def columns_of(widths, *rows, left=False):
+    """As PyTorch prints: two spaces between columns, rules above and below the header."""
+    rule = "  ".join("-" * width for width in widths)
+    lines = [
+        "  ".join(
+            cell.ljust(w) if left else cell.rjust(w) for cell, w in zip(row, widths, strict=True)
+        )
+        for row in rows
+    ]
+    return "\n".join([rule, lines[0], rule, *lines[1:], rule, ""])
+
+
+def test_a_table_of_operators_shows_the_device_first(tmp_path):
+    printed = columns_of(
+        (24, 12, 12, 12, 12, 12, 12, 12),
+        (
+            "Name",
+            "Self CPU %",
+            "Self CPU",
+            "CPU total",
+            "Self XPU",
+            "Self XPU %",
+            "XPU total",
+            "# of Calls",
+        ),
+        ("aten::mm", "3.66%", "1.322s", "4.589s", "10.155s", "38.89%", "13.633s", "7291"),
+        ("aten::add", "1.14%", "410.135ms", "2.094s", "728.131ms", "2.79%", "984ms", "26155"),
+    )
+    text = f"epoch 1\n{printed}Self CPU time total: 36.116s\nSelf XPU time total: 26.111s\n"
+    table, said = tables(tmp_path, text)
+    assert table.columns[:4] == ("Name", "Self XPU", "Self XPU %", "XPU total")
+    assert table.rows[0][:4] == ("aten::mm", "10.155s", "38.89%", "13.633s")
+    assert len(table.rows) == 2
+    assert rows(said)["Self XPU time total"] == ("26.111s",)
+
+
+def test_tables_of_older_versions_are_read(tmp_path):
+    old = columns_of(
+        (20, 15, 15, 15),
+        ("Name", "Self CPU total %", "CPU total", "Number of Calls"),
+        ("addmm", "32.32%", "549.362us", "1"),
+        left=True,
+    )
+    table, _ = tables(tmp_path, old + old)[::2]
+    # the header is a letter wider than its column
+    assert table.columns == ("Name", "CPU total", "Number of Calls", "Self CPU total %")
+    assert table.rows == (("addmm", "549.362us", "1", "32.32%"),)
+
+
 def test_what_programs_say_at_their_end(tmp_path):
     (said,) = tables(tmp_path, ENDING)
     assert said.rows == (

@@ -16,6 +16,7 @@ from pinchpoint.importers.health import health_table
 from pinchpoint.importers.program_logs._notebook import answer, is_notebook, printed
 from pinchpoint.importers.program_logs.collectives import Collectives
 from pinchpoint.importers.program_logs.engines import Engines
+from pinchpoint.importers.program_logs.operators import TABLE, Operators
 from pinchpoint.importers.program_logs.printed_results import PrintedResults
 from pinchpoint.importers.program_logs.steps import Steps
 from pinchpoint.importers.telemetry._samples import lines
@@ -26,7 +27,7 @@ FORMAT = "program log"
 FILES = (
     ".log .txt .out .ipynb",
     "vLLM, SGLang, TensorRT-LLM, NCCL (NCCL_DEBUG=INFO), nccl-tests, llama.cpp, trtexec, Megatron,"
-    " Lightning, Keras, transformers",
+    " Lightning, Keras, transformers, torch.profiler (key_averages)",
 )
 READS: tuple[str, ...] = ("sums",)
 NOT_READ = "when anything ran"
@@ -42,7 +43,7 @@ _SIGNS = regex(
     rb"|(?<!=)=+ Serving Benchmark Result =|^= PERFORMANCE OVERVIEW|=== Performance summary ==="
     rb"|\bThroughput: [\d.]+ requests/s, |\bAvg latency: [\d.]+ seconds|'train_runtime': "
     rb"|^Output throughput: [\d.]+ token/s|\d+s [\d.]+ms/step\b|ms pre-?process, [\d.]+ms inference"
-    rb"|TRITON KERNELS BANDWIDTH INFO|elapsed time per iteration \(ms\): "
+    rb"|" + TABLE + rb"|TRITON KERNELS BANDWIDTH INFO|elapsed time per iteration \(ms\): "
     rb"|\bStep Time ?: ?[\d.]+ ?s\b"
     rb"|^iter \d+: loss [\d.]+, time |^Epoch: \[\d+\]\[ *\d+/\d+\]\s+Time |\bdata_time: [\d.]+"
     rb"|^\S{0,80}step +\d+/\d+ .{0,200}\b[\d.]{1,12} ms\b|CurrSamplesPerSec=|\bstep_avg:[\d.]+ms",
@@ -84,7 +85,13 @@ def claims(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """The figures; UnreadableFile, with how the program ended, where there are none."""
-    readers: tuple[_Reader, ...] = (Engines(), Steps(), PrintedResults(), Collectives())
+    readers: tuple[_Reader, ...] = (
+        Engines(),
+        Steps(),
+        PrintedResults(),
+        Operators(),
+        Collectives(),
+    )
     error, fatal = "", ""
     notebook = is_notebook(_head(path))
     for line in printed(path) if notebook else lines(path):
