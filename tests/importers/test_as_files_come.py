@@ -398,6 +398,12 @@ STRANGERS = {
         "Visual Profiler",
         "nsys profile",
     ),
+    "topology": (b'<system version="1">\n  <cpu numaid="0">\n', "how NCCL sees", "all_reduce_perf"),
+    "session in XML": (
+        b'<?xml version="1.0"?>\n<session version="2" name="New.nvvp" hscale="4.4E-6">\n',
+        "Visual Profiler",
+        "nsys profile",
+    ),
     "tunable": (b"Validator,PT_VERSION,2.11.0\nGemm,tn_1,Default,0.1\n", "TunableOp", "run"),
     "weights": (b"app;[CUDA memset] 3.25\napp;gemm 9.5\n", "stacks with what each took", "run"),
     "frames": (b"alloc+0x3f6 25\nprint+0xb2 14\nidle+0x12 9\n", "stacks of samples", "run"),
