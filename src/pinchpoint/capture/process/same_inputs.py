@@ -19,11 +19,16 @@ from pinchpoint.capture.process.value_facts import Leaves
 from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
 
-STEPS = 3  # in turn: two might be alike by chance, as two tokens are
+# In turn: two might be alike by chance, as two tokens are, and where a round of several steps has
+# its own input (a picture's), half of them may belong to the next one.
+STEPS = 6
 MOST_CALLS = 32  # in a step, for each depth
 MOST_DEPTH = 3  # a pipeline, its model, the encoder in it
-MOST_ELEMENTS = 1 << 22  # of one tensor; larger ones are left alone
+MOST_ELEMENTS = 1 << 22  # of one call; larger ones are left alone
 IN_A_STEP = 1 << 24  # elements of all tensors: 0.1 s of a CPU
+# Times as many on another device, whose memory moves a hundred times as many a second; pictures of
+# a thousand by a thousand are among them. Its launches are a few milliseconds of the host then.
+ON_DEVICE = 16
 PIECE = 1 << 20  # elements summed at once, which need 24 MiB for a moment
 SAMPLED = 1 << 12  # weights of one parameter, of the last ones: what trains changes them all
 PARAMETERS = 8
@@ -114,10 +119,11 @@ class SameInputs:
         given = [leaf.tensor for leaf in leaves.found]
         elements = sum(tensor.numel() for tensor in given)
         seen = _all_seen(torch, (*said, answer)) and not graph_is_captured()
-        fits = elements <= MOST_ELEMENTS and self._elements + elements <= IN_A_STEP
+        counted = elements // (1 if any(t.device.type == "cpu" for t in given) else ON_DEVICE)
+        fits = counted <= MOST_ELEMENTS and self._elements + counted <= IN_A_STEP
         if not (elements and seen and fits):
             return _Call(name, place)
-        self._elements += elements
+        self._elements += counted
         own = [*module.parameters(), *module.buffers()]
         versions = tuple(t._version for t in own if not t.is_inference())
         shapes = tuple((tuple(t.shape), t.dtype) for t in given)
