@@ -98,6 +98,15 @@ ENDING = """Throughput: 5.61 requests/s, 2345.12 total tokens/s, 1172.00 output 
 {'train_runtime': 123.4, 'train_samples_per_second': 5.1, 'train_steps_per_second': 0.6}
 Output throughput: 263.489 token/s
 """
+OPERATORS = """------------  ------------  ------------  ------------
+        Name      Self CPU     Self CUDA    # of Calls
+------------  ------------  ------------  ------------
+    aten::mm         1.3ms      10.155ms            91
+------------  ------------  ------------  ------------
+Self CPU time total: 36.116ms
+"""
+ALL = "".join((SERVED, SGLANG, SPLIT, LLAMA, LIGHTNING, SUMMARY, LOAD, TRTLLM, IMAGENET, ENDING))
+ALL += OPERATORS
 
 
 def tables(folder, text, name="program.log"):
@@ -108,6 +117,12 @@ def tables(folder, text, name="program.log"):
 
 def rows(table):
     return {row[0]: row[1:] for row in table.rows}
+
+
+def test_one_log_may_hold_all_of_it(tmp_path):
+    found = tables(tmp_path, ALL)
+    assert len(found) == 16
+    assert all(len(row) == len(table.columns) for table in found for row in table.rows)
 
 
 def test_a_server_counts_only_while_it_has_work(tmp_path, capsys):
