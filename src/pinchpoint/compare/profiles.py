@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from pinchpoint.analysis.mean.what_if import step_base_ns
-from pinchpoint.analysis.replay.predict import corrected_step_ns, launches_ns
+from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps.in_steps import sum_per_window
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.tables.operators import operators
@@ -26,7 +26,6 @@ from pinchpoint.compare.step_groups import counted_steps
 from pinchpoint.compare.worth import ChangedWorth, changed_worth
 from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.arrays import Ints
-from pinchpoint.trace.durations import duration
 
 SCHEMA = "pinchpoint.compare/1"
 ONE_PROGRAM_RATIO = 0.5  # of the longer step's operations; fixes that fuse many fall below it too
@@ -278,7 +277,6 @@ def _warnings(a: Trace, b: Trace, first: Steps, second: Steps) -> list[str]:
                 f"recorded differently: {option} is {values[0]} in A and {values[1]} in B; "
                 "recording slows the host"
             )
-    found += _launches_of_one(a, b)
     for name, windows in (("A", first), ("B", second)):
         if not windows.complete.any():
             found.append(f"{name}: no complete step; a partial one is compared")
@@ -289,19 +287,6 @@ def _warnings(a: Trace, b: Trace, first: Steps, second: Steps) -> list[str]:
         "a verdict needs pinchpoint bench ab"
     )
     return found
-
-
-def _launches_of_one(a: Trace, b: Trace) -> list[str]:
-    """Of two timed steps, one may have what launches cost more since its recording, and not the
-    other."""
-    for name, one, other in (("A", a, b), ("B", b, a)):
-        run = other.run
-        if launches_ns(one) and run and run.unprofiled_step_ns and run.launch is None:
-            return [
-                f"what launches cost more once torch has recorded ({duration(launches_ns(one))} a "
-                f"step) was measured and taken out in {name} alone"
-            ]
-    return []
 
 
 def _options(trace: Trace) -> dict[str, Any]:

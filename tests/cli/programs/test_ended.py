@@ -13,6 +13,7 @@ from pinchpoint.run_folder.metrics import (
 )
 
 LOADED = "; not in that: CUPTI stays loaded"
+UNLOADS = "(TEARDOWN_CUPTI=1 unloads it)"
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ LOADED = "; not in that: CUPTI stays loaded"
         pytest.param(
             LaunchMicroseconds(before=8.3, after=14.7),
             "(median of 25; each launch in it costs 6.4 µs more than before the recording)",
-            f"{LOADED}, and a launch costs 6.4 µs more than the 8.3 before (TEARDOWN_CUPTI=1 unloads it)",
+            f"{LOADED}, and a launch costs 6.4 µs more than the 8.3 before {UNLOADS}",
             id="measured",
         ),
         pytest.param(
@@ -30,7 +31,7 @@ LOADED = "; not in that: CUPTI stays loaded"
         pytest.param(
             LaunchMicroseconds(why="a CUDA graph was being captured"),
             "(median of 25)",
-            f"{LOADED}, and may slow launches (TEARDOWN_CUPTI=1 unloads it)",
+            f"{LOADED}, and may slow launches {UNLOADS}",
             id="not known",
         ),
     ],
