@@ -507,3 +507,57 @@ def test_no_tensor_is_kept_alive(told):
         assert all(ref() is None for ref in alive)
 
     told(step)
+
+
+def test_a_program_computes_what_it_computes_unwatched():
+    def trained(watch):
+        torch.manual_seed(0)
+        layer = torch.nn.Sequential(
+            torch.nn.Linear(8, 8), torch.nn.Dropout(), torch.nn.Linear(8, 8)
+        )
+        optimizer = torch.optim.AdamW(layer.parameters())
+        work, losses = RepeatedWork(), []
+        if watch:
+            work.begin()
+        for _ in range(STEPS):
+            x = torch.randn(4, 8)
+            loss = layer(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            if watch:
+                work.step_ends()
+        return losses, [p.detach().clone() for p in layer.parameters()]
+
+    (plain, weights), (seen, others) = trained(watch=False), trained(watch=True)
+    assert plain == seen
+    assert all(torch.equal(a, b) for a, b in zip(weights, others, strict=True))
+
+
+def test_gradients_are_stored_without_a_copy(told):
+    weight = torch.nn.Parameter(matrix())
+    seen = []
+
+    class Identity(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            made = grad * 2
+            seen.append(torch._C.TensorBase.data_ptr(made))
+            return made
+
+    def step(number):
+        Identity.apply(weight).square().sum().backward()
+        weight.grad = None
+
+    def kept(number):
+        Identity.apply(weight).sum().backward()
+        assert torch._C.TensorBase.data_ptr(weight.grad) == seen[-1]
+        weight.grad = None
+
+    told(step)
+    told(kept)
