@@ -359,6 +359,23 @@ def test_gradients_that_a_function_computes_for_what_needs_none(told):
     assert note["places"][0][2] == "backward"
 
 
+def test_a_metric_that_is_shown_now_and_then(told):
+    layer, scores = torch.nn.Linear(8, 8), torch.randn(300)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    def step(number):
+        loss = layer(torch.randn(64, 8)).square().mean()  # shown by nobody, and needed
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scores.add_(loss.detach())
+        area = scores.sort().values.cumsum(0).mean()
+        if number % 50 == 7:
+            area.item()
+
+    assert told(step, layer) == {"unused": {"sort": 1, "cumsum": 1, "mean": 1}}
+
+
 def test_what_only_a_part_is_read_of(told):
     layer = torch.nn.Linear(8, 8)
 

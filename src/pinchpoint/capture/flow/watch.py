@@ -236,7 +236,6 @@ class Watch:
             if not storages.known(tensor):
                 made.append(storages.number(tensor, made=True, backward=begun.backward))
                 size += storages.all[made[-1]].bytes
-        scalar = not begun.backward and any(t.numel() <= 1 for t in given)
         self.steps[-1].append(
             Operation(
                 kind,
@@ -246,7 +245,7 @@ class Watch:
                 tuple(made),
                 not made and not begun.writes and bool(given),
                 begun.random,
-                root or scalar or len(there) < len(given) or not given,
+                root or len(there) < len(given) or not given,
                 begun.backward,
                 begun.shapes,
                 *self._stack(sys._getframe(3)),
