@@ -13,8 +13,8 @@ not where operators compute on the CPU, which take that long by themselves. The 
 while the looks themselves wait for the lock; or a loader's, which takes batches of many small
 tensors apart, also where looks find the lock free between two of them. Where they found it mostly
 at converting and scaling, and steps copy floats to the device, the advice is to send what it reads
-and to convert there. The gain of fewer than ten recorded stalls, and than steps, is from what such a
-count surely shows of the run to all of them.
+and to convert there. The gain of fewer than ten recorded stalls, and than steps, is from what such
+a count surely shows of the run to all of them.
 
 ## Why it matters
 Only one thread runs Python at a time. Each time the launching thread gives the lock up, for any
