@@ -24,6 +24,15 @@ def computes_on_cpu(trace: Trace) -> bool:
     return host is not None and bool((host["kind"] == HostKind.OPERATOR).any())
 
 
+@once_per_trace
+def compiled_for_cpu(trace: Trace) -> bool:
+    """Whether the recording is of programs that XLA compiled for the CPU, and of no device."""
+    rows = trace.compiled_ops
+    if trace.devices or rows is None or not len(rows):
+        return False
+    return not rows.known("device").any()
+
+
 @dataclass(frozen=True, eq=False)
 class CpuOperators:
     """Of all rows of ``host_ops``: which are operators, and what each takes by itself."""
