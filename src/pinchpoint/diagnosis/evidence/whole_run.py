@@ -25,6 +25,7 @@ from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.mean.whole_run import HELD_RATIO, NS_PER_US, SWITCH_INTERVAL_NS
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
@@ -137,7 +138,7 @@ def computes_at(trace: Trace) -> Looks | None:
     None where the run was not sampled, or seen too seldom.
     """
     samples = trace.run.samples if trace.run else None
-    if samples is None:
+    if samples is None or not steps_on_main_thread(trace):
         return None
     late = _waited_before(trace, samples)
     seen: dict[tuple[str, str], Counter[RarePlace]] = {}
@@ -197,11 +198,23 @@ def _is_in(stack: Stack, place: tuple[str, str]) -> bool:
 
 
 @once_per_trace
+def steps_on_main_thread(trace: Trace) -> bool:
+    """Whether looks at the main thread tell of the steps: not where a thread of a pool takes them,
+    for which the main one waits. On Linux the main thread has the number of its process."""
+    thread = steps(trace).thread
+    if not 0 <= thread < len(trace.threads):
+        return True
+    of = trace.threads[thread]
+    others = {t.thread for t in trace.threads if t.process == of.process}
+    numbers = of.thread.isdecimal() and of.process.isdecimal() and len(others) > 1
+    return not numbers or of.thread == of.process
+
+
 def waits_for_others(trace: Trace) -> Looks | None:
     """Looks at the main thread after its cold steps at which it waited for other threads, in one
     function of the program; ``place`` has its usual line."""
     samples = trace.run.samples if trace.run else None
-    if samples is None:
+    if samples is None or not steps_on_main_thread(trace):
         return None
     seen: dict[tuple[str, str], Counter[RarePlace]] = {}
     main = _main(samples)
