@@ -140,7 +140,9 @@ def computes_at(trace: Trace) -> Looks | None:
     samples = trace.run.samples if trace.run else None
     if samples is None or not steps_on_main_thread(trace):
         return None
-    late = _waited_before(trace, samples)
+    late = _waited_before(trace, samples) | _in_long_operators(trace, samples)
+    us = {one.frames: one.us for t in samples.threads if t.main for one in t.spent}
+    spent: Counter[tuple[str, str]] = Counter()  # looks come late where the lock is kept
     seen: dict[tuple[str, str], Counter[RarePlace]] = {}
     computing: list[tuple[Stack, int]] = []
     for stack, looks in [*_start(samples), *_main(samples)]:
@@ -149,9 +151,10 @@ def computes_at(trace: Trace) -> Looks | None:
             continue
         computing.append((stack, looks))
         seen.setdefault((own.file, own.function), Counter())[RarePlace(own, None)] += looks
+        spent[own.file, own.function] += us.get(stack, 0)
     if not seen:
         return None
-    place, most = max(seen.items(), key=lambda item: item[1].total())
+    place, most = max(seen.items(), key=lambda item: (spent[item[0]], item[1].total()))
     if most.total() < FEWEST_LOOKS:
         return None
     inside = sum(looks for stack, looks in computing if _is_in(stack, place))
@@ -176,6 +179,28 @@ def _waited_before(trace: Trace, samples: RunSamples) -> set[Stack]:
         if one.doing.removesuffix("()").rpartition(".")[2] in operators
         and HELD_RATIO * one.us <= one.held_us
         and one.us <= most_us
+    }
+
+
+def _in_long_operators(trace: Trace, samples: RunSamples) -> set[Stack]:
+    """Of a program on CPUs, stacks at operators that compute: what passes there is theirs, and no
+    part of what passes outside operators or in calling small ones."""
+    host = trace.host_ops
+    if host is None or not computes_on_cpu(trace):
+        return set()
+    own = cpu_operators(trace)
+    rows = np.flatnonzero(own.operator & rows_in_steps(trace, host))
+    took = np.bincount(host["name"][rows], own.own_ns[rows], len(trace.names))
+    long = own.own_ns[rows] > CALL_NS
+    computing = np.bincount(host["name"][rows], long * own.own_ns[rows], len(trace.names))
+    mostly = np.flatnonzero((took > 0) & (2 * computing > took))
+    names = {trace.names[name].removeprefix("aten::").strip("_") for name in mostly.tolist()}
+    return {
+        one.frames
+        for thread in samples.threads
+        if thread.main
+        for one in thread.spent
+        if one.doing.removesuffix("()").rpartition(".")[2].strip("_") in names
     }
 
 
