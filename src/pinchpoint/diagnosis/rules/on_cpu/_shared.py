@@ -4,10 +4,13 @@ import numpy as np
 
 from pinchpoint.analysis.host.ancestry import parents, within, within_rows
 from pinchpoint.analysis.host.input_arguments import elements, input_dtypes, input_shapes
+from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans
+from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.trace import HostKind, RunFacts, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
@@ -52,7 +55,22 @@ def fair_share(trace: Trace, spans: HostSpans) -> float:
 
     host = trace.host_ops
     assert host is not None
-    return fair_ratio(trace, within_rows(parents(host), spans.rows)[:-1])
+    mine, scarce = within_rows(parents(host), spans.rows)[:-1], lacked_cores(trace)
+    if scarce and not (with_inputs(trace).host_ops or host).known("shapes")[mine].any():
+        raise NotChecked(
+            "other programs had the cores, and without shapes it does not show what these calls"
+            " take by themselves",
+            Record("the same while the machine has nothing else to do"),
+            fits=True,
+        )
+    return fair_ratio(trace, mine, scarce=scarce)
+
+
+def lacked_cores(trace: Trace) -> bool:
+    """Whether other programs left the run less than half of the cores that it may use."""
+    facts = run_facts(trace)
+    cores = facts.cores_allowed or facts.cores_there
+    return cores is not None and free_cores(facts, cores) < cores / 2
 
 
 def free_cores(facts: RunFacts, cores: float) -> float:
