@@ -23,7 +23,12 @@ Where requests are rare, and latency of one is what counts.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
+from pinchpoint.analysis.host.on_cpu import (
+    GRAIN_ELEMENTS,
+    computes_on_cpu,
+    cpu_operators,
+    first_elements,
+)
 from pinchpoint.analysis.replay import MergeDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import rows_in_steps
 from pinchpoint.analysis.work.passes import repeated_passes
@@ -33,7 +38,6 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, SHAPES, Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import GRAIN_ELEMENTS, first_elements
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 
