@@ -9,12 +9,14 @@ import pytest
 
 from importers.nsys_export import call, kernel, nvtx, strings, write
 from importers.test_ascend import DATABASE, DETAILS
+from importers.test_benchmark_results import INSPECTED, LLAMA_BENCH
 from importers.test_execution_trace import flat
 from importers.test_load_test import VLLM, stats
 from importers.test_memory_timeline import ROWS
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
 from importers.test_onnxruntime import event, profile
 from importers.test_perfetto import HOST, QUEUE, TRACKS, note, slice_on
+from importers.test_program_logs import SERVED
 from importers.test_rocpd import database, rocpd
 from importers.test_rocprofv3 import PROCESS, stamp
 from importers.test_run_folder import run_folder
@@ -104,6 +106,8 @@ SAMPLES = {
     "kineto": kineto,
     "PyTorch memory snapshot": lambda _: sorted((DATA / "memory").glob("*.pickle.gz"))[:1],
     "load test": lambda f: text(f, "result.json", json.dumps(VLLM)),
+    "llama-bench": lambda f: text(f, "bench.json", json.dumps(LLAMA_BENCH)),
+    "NCCL inspector": lambda f: text(f, "rank2.log", json.dumps(INSPECTED) + "\n"),
     "ONNX Runtime profile": onnx,
     "TensorRT layers": lambda f: text(f, "profile.json", json.dumps(LAYERS)),
     "TensorFlow stats": lambda f: [stats(f)],
@@ -112,6 +116,7 @@ SAMPLES = {
     "nsys": nsys,
     "nsys stats CSV": lambda f: [*text(f, "a.csv", GPU_TRACE), *text(f, "b.csv", SUMMARY)],
     "perfetto": perfetto,
+    "program log": lambda f: text(f, "server.log", SERVED),
     "rocpd": lambda f: [rocpd(f / "7_results.db")],
     "rocprofv3": rocprof,
     "run folder": lambda f: [run_folder(f)],

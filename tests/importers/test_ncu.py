@@ -194,9 +194,16 @@ def test_a_header_without_rows(tmp_path):
 
 
 def test_only_profiler_messages(tmp_path):
-    text = "==PROF== Connected to process 1\n==ERROR== ERR_NVGPUCTRPERM - no permission\n"
+    text = "==PROF== Connected to process 1\n==PROF== Disconnected from process 1\n"
     with pytest.raises(UnreadableFile, match="no profiled kernel"):
         pp.load(written(tmp_path, text))
+
+
+def test_counters_that_ncu_may_not_read_are_no_missing_kernel(tmp_path):
+    text = "==PROF== Connected to process 1\n==ERROR== ERR_NVGPUCTRPERM - no permission\n"
+    with pytest.raises(UnreadableFile, match="not allowed") as error:
+        pp.load(written(tmp_path, text))
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in error.value.hint
 
 
 def test_a_report_by_the_published_layout(tmp_path):

@@ -26,7 +26,7 @@ from pinchpoint.importers import telemetry
 from pinchpoint.importers.files.archives import folder_of, must_be_unpacked, plain_file
 from pinchpoint.importers.files.packed import Head, head_of
 from pinchpoint.importers.files.remote import local_copy, url_in
-from pinchpoint.importers.files.strangers import guess, unmistakable
+from pinchpoint.importers.files.strangers import guess, unmistakable, wrote
 from pinchpoint.trace import Trace
 from pinchpoint.trace.window import Part
 
@@ -54,6 +54,8 @@ _MOST_THREADS = 1 << 16  # a job of 1,000 ranks with 60 threads each
 _MOST_DEVICES = 1 << 14  # the largest jobs have as many
 _AGAIN = "copy it again, or record it again"
 _RECORD = "record one: pinchpoint run python train.py; pinchpoint formats lists what is read"
+_IN_LOGS = ("ncu", "nsys_stats", "program_logs", "telemetry")  # what is printed among other lines
+_NO_LOG = (b"{", b"<", b"[{", b"[\n")  # JSON, pages
 _NOT_IMPORTERS = {"assembly", "files", "health", "open", "ranks", "telemetry"}
 
 
@@ -138,11 +140,42 @@ def load(path: str | Path, progress: Progress | None = None, part: Part | None =
     _refuse_strangers(where, head.text)
     if importer := _claimant(where, head.text):
         return _read(importer, where, progress, part)
-    what, hint = guess(head.text, _more(where)) or (_what_it_looks_like(head.text), "")
+    if where.is_dir() and (alone := _alone_in(where)):
+        return load(alone, progress, part)
+    more = _more(where)
+    if importer := _after_other_output(where, head.text, more):
+        return _read(importer, where, progress, part)
+    what, hint = guess(head.text, more) or (_what_it_looks_like(head.text), "")
     raise UnreadableFile(
         f"{where}: {what}, not a recording that Pinchpoint reads",
         hint=hint or _RECORD,
     )
+
+
+def _alone_in(folder: Path) -> Path | None:
+    """The one recording below a folder, such as JAX's profiler fills; None without any."""
+    from pinchpoint.importers.ranks.places import listed
+
+    inside = [Path(one) for one in listed([str(folder)])]
+    if len(inside) > 1:
+        newest = max(inside, key=lambda path: path.stat().st_mtime_ns)
+        raise UnreadableFile(
+            f"{folder}: a folder with {len(inside)} recordings, and one is asked for",
+            hint=f"name it; the newest is {newest}",
+        )
+    return inside[0] if inside else None
+
+
+def _after_other_output(path: Path, head: bytes, more: bytes) -> Importer | None:
+    """Who reads a text by what a program printed later: its own output stands before a table.
+
+    Not where the log names the recording that was made of it, which has more.
+    """
+    if not more or head.lstrip().startswith(_NO_LOG) or wrote(head + more):
+        return None
+    names = (name for name in _names() if name.partition(".")[0] in _IN_LOGS)
+    modules = (cast(Importer, import_module(f"{home.__name__}.{name}")) for name in names)
+    return next((each for each in modules if each.claims(path, more)), None)
 
 
 def _more(path: Path) -> bytes:

@@ -316,7 +316,20 @@ def test_a_module_that_gets_the_same_values_is_called_again(again):
         with torch.no_grad():
             head(encoder(prompt.clone()) + number)
 
-    assert again(step) == {"Encoder": (3, 1)}
+    assert again(step) == {"Encoder": (6, 1)}
+
+
+def test_a_picture_is_encoded_anew_in_each_of_the_steps_that_make_it(again):
+    """Wherever the watch begins: a round of six steps has one input."""
+    encoder, head = encoder_and_head()
+
+    def step(number):
+        with torch.no_grad():
+            head(encoder(torch.full((4, 8), 1.0 * (number // 6))) + number)
+
+    ((model, (calls, distinct)),) = again(step).items()
+    assert (model, calls) == ("Encoder", 6)
+    assert distinct <= 2
 
 
 @pytest.mark.parametrize(
@@ -357,7 +370,7 @@ def test_what_trains_is_called_again_within_a_step(again):
             head(encoder(torch.full((4, 8), 1.0 * number)) + torch.rand(4, 8)).sum().backward()
         encoder.weight.data.sub_(0.1 * encoder.weight.grad)
 
-    assert again(step) == {"Encoder": (6, 3)}
+    assert again(step) == {"Encoder": (12, 6)}
 
 
 def test_a_module_of_weights_alone_is_told_by_its_answer_however_deep(again):
@@ -394,7 +407,7 @@ def test_a_module_of_weights_alone_is_told_by_its_answer_however_deep(again):
         for turn in range(4):
             model(torch.full((4, 8), 10.0 * number + turn))
 
-    assert again(step) == {"Weight": (12, 1)}
+    assert again(step) == {"Weight": (24, 1)}
 
 
 def test_what_a_backward_pass_computes_again_is_no_call_again(again):

@@ -89,7 +89,7 @@ def _told(trace: Trace, stored: Rows, step: Ints, adds: Mask) -> UnusedGradients
         return NotTold("each gradient is added to: passes of one step, or zeros that stay")
     if not added:
         return None
-    taken = _stepped(trace)
+    taken = stepped_tensors(trace)
     shapes = {one: _shape(trace, one) for one in added}
     surely = bool(taken)
     if not surely and _one_drops(trace):
@@ -174,7 +174,7 @@ def _optimizers(trace: Trace, of: str = _OPTIMIZER) -> Mask:
     return result
 
 
-def _stepped(trace: Trace) -> dict[Shape | None, float]:
+def stepped_tensors(trace: Trace) -> dict[Shape | None, float]:
     """Tensors of each shape that an optimizer step has to do with, as far as lists were recorded.
 
     By its operator with most of them: several operators pass over the same parameters.

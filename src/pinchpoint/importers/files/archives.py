@@ -283,7 +283,7 @@ def _chosen(path: Path, members: list[Member], is_recording: IsRecording) -> Mem
         raise UnreadableFile(
             f"{path}: an archive without a recording that Pinchpoint reads (its files: "
             f"{_named(members) or 'none'})",
-            hint="pinchpoint formats lists what can be read",
+            hint="unpack it, and give one of them; pinchpoint formats lists what is read",
         )
     _must_be_all(path, members)
     raise UnreadableFile(

@@ -51,6 +51,32 @@ PRINTED = (
         RECORD,
     ),
     (
+        regex(rb"\A(?:[^;\n]{1,400}(?:;[^;\n]{1,4000})+ \d+\.\d+(?:e[+-]?\d+)?\n){2}"),
+        "stacks with what each took, as flame graphs are drawn of, without when it ran",
+        RECORD,
+    ),
+    (
+        # the same of frames without a caller: name+offset number
+        regex(rb"\A(?:[^;\n]{1,400}\+0x[0-9a-f]+ \d+\n){3}"),
+        "stacks of samples, as flame graphs are drawn of, which know the host alone",
+        RECORD,
+    ),
+    (
+        regex(rb"^Validator,(PT_VERSION|ROCBLAS_VERSION|HIPBLASLT_VERSION)", re.MULTILINE),
+        "what PyTorch's TunableOp chose for matrix products, which tells nothing of a run",
+        "record a run that uses it: PYTORCH_TUNABLEOP_ENABLED=1 pinchpoint run COMMAND",
+    ),
+    (
+        regex(rb"\A\s*(?:\$ |\S+/)?(?:trtexec|nsys|ncu|nvprof|rocprofv3) [^\n]+\s*\Z"),
+        "a command, not what it wrote",
+        "run it, and give what it writes (trtexec: --exportProfile=profile.json)",
+    ),
+    (
+        regex(rb"\AUsage: nvprof |\A(?:\S+ )?(?:nsys|ncu|rocprofv3|trtexec) .{0,40}--help"),
+        "the help text of a profiler",
+        "record with it, or: pinchpoint run COMMAND",
+    ),
+    (
         regex(rb"^\d{4}[/-]\d\d[/-]\d\d \d\d:\d\d:\d\d(\.\d+)?, *\d[\d.]*( ?[%\w/]+)?[,\n]"),
         "rows of nvidia-smi without their header (noheader), so which column is which is unknown",
         "put the fields that were asked for back as its first line: sed -i '1i timestamp,"
@@ -73,6 +99,11 @@ PRINTED = (
     ),
 )
 MAGICS = (
+    (
+        b"\x00\x04\x00\x00\x05\x00\x00\x00\x01\x04\x00\x00",
+        "a session of NVIDIA's Visual Profiler, which Nsight Systems replaced",
+        "record again: nsys profile --export sqlite COMMAND, or pinchpoint run COMMAND",
+    ),
     (b"HPCTOOLKIT", "a database of HPCToolkit", RECORD),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it: 7z x FILE"),
     (b"Rar!\x1a\x07", "a RAR archive", "unpack it: unrar x FILE"),

@@ -41,6 +41,7 @@ _HOST_PROFILES = (
     (regex(rb"memray\x00|\x04\x22\x4d\x18.{8,24}memray\x00", re.DOTALL), "a recording of memray"),
     (regex(rb'\{\s*"start_time":[^{}]*"sample_count"'), "a profile of pyinstrument"),
     (regex(rb"# =+\s+# captured on"), "samples printed by perf script"),
+    (regex(rb"\x80.{0,16}line_profiler\.", re.DOTALL), "times by line of line_profiler"),
     # marshal: a dict (fb with, { without a reference) of tuples of three (a9 or 29, length)
     (regex(rb"[\xfb{][\xa9)]\x03"), "statistics of Python's cProfile"),
 )
@@ -51,6 +52,9 @@ _BROWSER = regex(
 )
 # Of Proton, Triton's profiler: a tree of frames with sums.
 _PROTON = regex(rb'\[\s*\{\s*"(children|frame)"\s*:')
+_NCCL_EVENTS = regex(
+    rb'"cat": ?"(GROUP_API|COLL_API|P2P_API|GROUP|COLL|PROXY)", ?"ph": ?"[be]", ?"id"'
+)
 _WORKLOAD = regex(rb'\{\s*"workload_graph"\s*:')
 _TITLE = regex(rb"<title[^>]*>\s*([^<]{1,60}?)\s*</title", re.IGNORECASE)
 # What torch_npu writes beside its traces: how it was set up, and sums of communication.
@@ -204,6 +208,12 @@ def _of_another_tool(path: Path, head: bytes) -> Answer | None:
         return (
             "notes beside a recording of Ascend's profiler",
             "give trace_view.json or the database in ASCEND_PROFILER_OUTPUT, or that folder",
+        )
+    if _NCCL_EVENTS.search(head):
+        return (
+            "events of NCCL's example profiler, of the host's side of collectives alone",
+            "measure them: NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so"
+            " NCCL_INSPECTOR_ENABLE=1; or record the run: pinchpoint run COMMAND",
         )
     if _PROTON.match(head) and b'"frame"' in head:
         return (

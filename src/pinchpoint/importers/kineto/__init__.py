@@ -66,6 +66,7 @@ _ROCPROF = regex(rb'^\{ ?"traceEvents":\[\{\}\s*,\{"args":\{"name":"[^"]{1,40}"\
 _ONNX = regex(rb'^\[\s*\{\s*"cat"\s*:\s*"(Session|Node)"\s*,\s*"pid"')
 # JSON of which something else is known: rocprofv3, load tests, lists of numbers, execution traces.
 _OTHERS = regex(
+    rb'"start(In|Enq|Compute)Ms"|"coll_perf"|"p2p_perf"|"avg_ts"|"cell_type"|"nbformat"|'
     rb'"rocprofiler-sdk-tool"|"request_throughput"|"request_rate"|"mean_ttft_ms"|"streaming_metrics"|"output_lens"|"averageMs"|^\[\s*\[|"schema"\s*:\s*"\d+\.\d+\.\d+(-chakra[\d.]*)?"'
 )
 _NAMES = (".json", ".json.gz", ".trace", ".trace.gz", ".json.tmp")

@@ -16,20 +16,31 @@ FORMAT = "ncu"
 _DEVICES = 1 << 20  # numbers that a machine may have
 
 
+_NOT_ALLOWED = b"ERR_NVGPUCTRPERM"
 _MOST_OF_A_LOG = 1 << 20  # bytes at its end; it names the report there
 
 
 def _report_of(log: Path) -> str | None:
     """With ``-o``, ncu prints what it profiles, and its numbers go to a report."""
+    return wrote(_end_of(log))
+
+
+def _end_of(log: Path) -> bytes:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _MOST_OF_A_LOG))
-        return wrote(file.read())
+        return file.read()
 
 
 def assemble(path: Path, found: Launches) -> Trace:
     """The trace; UnreadableFile if nothing was profiled."""
     if not found.launches:
         report = _report_of(path)
+        if report is None and _NOT_ALLOWED in _end_of(path):
+            raise UnreadableFile(
+                f"{path}: ncu was not allowed to read counters (ERR_NVGPUCTRPERM)",
+                hint="run it as root, or allow it to all: options nvidia"
+                " NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, then boot again",
+            )
         raise UnreadableFile(
             f"{path}: no profiled kernel in it",
             hint=f"give the report that it was written to: {report}"

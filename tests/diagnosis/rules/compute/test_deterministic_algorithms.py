@@ -3,6 +3,7 @@ import json
 import pytest
 
 from builders import TraceBuilder
+from program import Program
 
 US = 1_000
 WALK = "void (anonymous namespace)::indexing_backward_kernel<float, 4>(long const*)"
@@ -51,3 +52,51 @@ def test_is_told_apart_from_duplicates_in_a_backward_pass(outcome):
 
 def test_cannot_judge_without_operators(outcome):
     assert outcome("deterministic-algorithms", TraceBuilder().trace()).answer == "not checked"
+
+
+MAPS = [16, 256, 64, 64]
+LARGER = [16, 256, 128, 128]
+ADDED = 16 * 256 * 128 * 128  # float32, side by side in rows of many
+
+
+def resizing(*, decomposed=True):
+    """Each step: a resize of four lookups, whose backward pass has four sorted additions."""
+    p = Program()
+    engine = p.builder.thread("autograd")
+    for number in p.steps(5):
+        inner = "_decomp/decompositions.py(3950): _upsample_linear_vec"
+        with (
+            p.frame("model.py(9): resize"),
+            p.frame("torch/nn/functional.py(4614): interpolate"),
+            p.frame(f"torch/{inner}" if decomposed else "torch/_ops.py(1): __call__"),
+        ):
+            for i in range(4):
+                with p.row("aten::_unsafe_index", shapes=[MAPS], sequence=4 * number + i):
+                    p.kernel("index_elementwise_kernel", 200)
+            with p.row("aten::mul", shapes=[LARGER, LARGER]):
+                p.kernel("mul", 300)
+        p.thread = engine
+        shapes, types = [MAPS, [], LARGER, [], []], ["float", "", "float", "Scalar", "Scalar"]
+        for i in range(4):
+            with (
+                p.row("UnsafeIndexBackward0", sequence=4 * number + i),
+                p.row("aten::_index_put_impl_", shapes=shapes, dtypes=types),
+            ):
+                p.kernel(WALK, 5_000)
+        p.thread = 0
+        with p.row("aten::conv2d"):
+            p.kernel("conv", 1_000)
+        p.sync()
+    return p.trace()
+
+
+def test_a_resize_that_is_taken_apart_leaves_one_lookup_and_one_addition(outcome, predicted):
+    (finding,) = outcome("deterministic-algorithms", resizing()).findings
+    assert finding.cost_ns_per_step == (4 * 200 + 300 + 4 * 5_000) * US
+    alone_us = ADDED * 35 / 3.35e12 * 1e6
+    after = predicted(resizing(), "deterministic-algorithms")
+    assert after == pytest.approx((1_000 + 200 + alone_us) * US, rel=0.05)
+
+
+def test_a_resize_by_its_own_kernel_says_nothing(outcome):
+    assert outcome("deterministic-algorithms", resizing(decomposed=False)).answer == "clear"

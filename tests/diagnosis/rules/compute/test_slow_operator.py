@@ -163,3 +163,36 @@ def test_what_is_slow_wherever_it_runs_needs_no_limit_and_promises_none(outcome)
     assert ranked.predicted.range_ns[0] == pytest.approx(3.4e6, rel=0.1)  # or all of it
     small = ("aten::_coalesce", {}, "coalesceValuesKernel", 0.2, 1)
     assert not outcome("slow-operator", step_of(small, HEALTHY, HEALTHY)).findings
+
+
+def test_operators_that_one_cause_slows_down_are_one_finding(outcome):
+    """A transform there and back over a length with a large prime factor, in one function."""
+    complex_, scalar = "c10::complex<float>", "ScalarList"
+    there = {
+        "shapes": [[100_000, 521], [], [], []],
+        "dtypes": [F, scalar, "Scalar", "Scalar"],
+        "values": ["", "[1]", "0", "True"],
+    }
+    back = {
+        "shapes": [[100_000, 261], [], [], []],
+        "dtypes": [complex_, scalar, "Scalar", "Scalar"],
+        "values": ["", "[1]", "2", "521"],
+    }
+    trace = step_of(
+        ("aten::_fft_r2c", there, "regular_bluestein_fft", 6, 2),
+        ("aten::_fft_c2r", back, "regular_bluestein_fft", 3, 2),
+        HEALTHY,
+    )
+    (finding,) = outcome("slow-operator", trace).findings
+    assert finding.summary.startswith("aten::_fft_r2c and aten::_fft_c2r take 9.00 ms of")
+    assert "large prime factor" in finding.summary
+    assert finding.cost_ns_per_step == 9_000_000
+
+
+def test_the_shape_of_a_sparse_tensor_is_no_size(outcome):
+    """400,000 × 400,000 numbers would take minutes to read; most of them are not there."""
+    sparse = {"shapes": [[400_000, 400_000]], "dtypes": [F], "strides": [[]]}
+    trace = step_of(("aten::_coalesce", sparse, "coalesceValuesKernel", 4, 1), HEALTHY)
+    (finding,) = outcome("slow-operator", trace).findings
+    (best,) = finding.at_best
+    assert best.limit_ns.tolist() == [0.0] * 5

@@ -73,6 +73,21 @@ def test_between_stalls_operators_are_slow_as_well(predicted):
     assert predicted(p.trace(), "gil-contention") < 24 * 20e3
 
 
+def test_far_from_a_stall_operators_cost_what_they_cost(predicted):
+    """A hundred operators of 200 µs behind one stall of ten switch intervals: nothing disturbs
+    those that come more than a millisecond after it."""
+    p = Program()
+    for _ in p.steps(6):
+        for i in range(100):
+            with p.row("aten::add"):
+                p.busy(200 + (0 if i else 10 * SWITCH_US))
+                p.kernel("elementwise", 2)
+    thread = p.builder.thread("helper")
+    p.builder.python(HELPER, 0, p.at, thread=thread)
+    after = predicted(p.trace(), "gil-contention")
+    assert 90 * 200e3 < after < 100 * 205e3
+
+
 def test_without_stacks_the_stalls_themselves_tell(outcome):
     p = Program()
     for i in range(6):

@@ -101,3 +101,18 @@ def test_rows_of_a_transposed_table_lie_apart(outcome):
 )
 def test_other_lookups_are_not_meant(outcome, trace):
     assert outcome("non-contiguous-access", trace).answer == "clear"
+
+
+def test_a_layout_that_an_operator_makes_of_dense_operands_is_its_own(outcome):
+    """A sparse product turns what it multiplies by itself; a program that asks for it does not."""
+    inner = {"shapes": [[SIDE, SIDE]] * 2, "dtypes": ["float"] * 2, "strides": [DENSE, TURNED]}
+    for given, answer in ((DENSE, "clear"), (TURNED, "found")):
+        p = Program()
+        for _ in p.steps(6):
+            with (
+                p.row("aten::mm", shapes=[[SIDE, SIDE]], dtypes=["float"], strides=[given]),
+                p.row("aten::copy_", **inner),
+            ):
+                p.kernel(AWKWARD, 600)
+            p.sync()
+        assert outcome("non-contiguous-access", p.trace()).answer == answer

@@ -24,21 +24,19 @@ As the finding says for the operator; the table is `diagnosis/evidence/operators
 Where the operator's work is not what its shapes say: indices that have to be far apart, say.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from pinchpoint.analysis.causal.limits import KERNEL_START_NS, MEMORY_REACHED, needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, operators_of_device_ops
 from pinchpoint.analysis.causal.profile import Piece, off_path
-from pinchpoint.analysis.costs import cost_of
-from pinchpoint.analysis.device.kernel_precision import Precision, precision_of_device_ops
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.replay import Change, DropDeviceOps, LimitDeviceOps
-from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.one_dimension import over_one_dimension
-from pinchpoint.analysis.work.operator_work import peak_type
 from pinchpoint.analysis.work.pointwise_chains import (
     LaunchedCall,
     in_different_orders,
@@ -46,6 +44,7 @@ from pinchpoint.analysis.work.pointwise_chains import (
 )
 from pinchpoint.diagnosis.evidence.device_work import busiest_place, device_work
 from pinchpoint.diagnosis.evidence.operators import Known, known
+from pinchpoint.diagnosis.evidence.wide_formats import in_a_wide_format
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
@@ -83,18 +82,64 @@ def check(trace: Trace) -> Iterator[Found]:
     if found.why_not is not None:
         raise NotChecked(found.why_not)
     told = 0
-    for piece in sorted(found.of(Cut.OPERATOR), key=lambda piece: piece.step_at_limit_ns):
-        mine = _rows(trace, piece)
-        if not mine.any() or _is_between_ranks(trace, mine):
-            continue
-        entry = _known(trace, piece, mine)
+    for piece, mine, entry in _of_one_cause(trace, found.of(Cut.OPERATOR)):
         one = _told(trace, piece, mine, entry)
         if one is not None:
             told += 1
             yield one
         if told == MOST_TOLD:
             break
-    yield from _in_a_wide_format(trace, found.base_ns)
+    yield from in_a_wide_format(trace, found.base_ns)
+
+
+def _of_one_cause(
+    trace: Trace, pieces: Sequence[Piece]
+) -> Iterator[tuple[Piece, Mask, Known | None]]:
+    """Operators with their device operations, most gain first; those that the table explains by one
+    entry, far from their limits in one function, are one: the three passes of a transform there
+    and back."""
+    alone: list[tuple[Piece, Mask, Known | None]] = []
+    together: dict[object, list[tuple[Piece, Mask, Known | None]]] = {}
+    for piece in pieces:
+        mine = _rows(trace, piece)
+        if not mine.any() or _is_between_ranks(trace, mine):
+            continue
+        one = piece, mine, _known(trace, piece, mine)
+        cause = _cause(trace, *one)
+        (together.setdefault(cause, []) if cause else alone).append(one)
+    found = [*alone, *map(_as_one, together.values())]
+    yield from sorted(found, key=lambda one: one[0].step_at_limit_ns)
+
+
+def _cause(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> object:
+    """What tells an operator's cause from another one: its entry and its function, if it is far."""
+    if entry is None or piece.times_limit is None or piece.times_limit < _far_ratio(entry):
+        return None
+    place = _place_beyond(trace, mine)
+    return (entry.why, place.file, place.function) if place else None
+
+
+def _as_one(of: list[tuple[Piece, Mask, Known | None]]) -> tuple[Piece, Mask, Known | None]:
+    """Several operators as if they were one: what each would win alone adds up."""
+    if len(of) == 1:
+        return of[0]
+    of = sorted(of, key=lambda one: one[0].step_at_limit_ns)
+    all_of_it = [piece for piece, _, _ in of]
+    first = all_of_it[0]
+    piece = replace(
+        first,
+        name=f"{', '.join(piece.name for piece in all_of_it[:-1])} and {all_of_it[-1].name}",
+        calls=sum(piece.calls for piece in all_of_it),
+        host_ns=sum(piece.host_ns for piece in all_of_it),
+        device_ns=sum(piece.device_ns for piece in all_of_it),
+        limit_ns=sum(piece.limit_ns or 0 for piece in all_of_it),
+        needed_bytes=None,
+        step_at_limit_ns=max(
+            first.base_ns - sum(piece.base_ns - piece.step_at_limit_ns for piece in all_of_it), 0
+        ),
+        launches_per_call=None,
+    )
+    return piece, np.logical_or.reduce([mine for _, mine, _ in of]), of[0][2]
 
 
 def _told(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Found | None:
@@ -129,84 +174,21 @@ def _pass_ns(trace: Trace, mine: Mask) -> Floats:
     known = roofs(trace)
     if known is None or known.memory is None:
         return np.zeros(int(mine.sum()))
-    size = launched_calls(trace).numbers(
-        lambda of: sum(of.call.bytes(i) or 0 for i in of.call.tensors()) or None
-    )[mine]
+    size = launched_calls(trace).numbers(_read_bytes)[mine]
     at = size / (known.memory.per_s * MEMORY_REACHED) * 1e9
     return np.where(np.isnan(size), 0.0, np.maximum(at, KERNEL_START_NS))
 
 
+def _read_bytes(of: LaunchedCall) -> float | None:
+    """What a call reads; None of sparse tensors, whose shape is no size: they have no strides."""
+    tensors = of.call.tensors()
+    if of.strides and any(of.stride(i) is None for i in tensors):
+        return None
+    return sum(of.call.bytes(i) for i in tensors) or None
+
+
 def _one_after_another(trace: Trace, mine: Mask) -> tuple[Change, ...]:
     return (LimitDeviceOps(np.flatnonzero(mine), PASSES * _pass_ns(trace, mine)),)
-
-
-def _in_a_wide_format(trace: Trace, base_ns: int | None) -> Iterator[Found]:
-    """Products near the limit of their number format, and far from what matrix units do.
-
-    All of them: the format is one switch of the program.
-    """
-    ops, formats = trace.device_ops, precision_of_device_ops(trace)
-    assert ops is not None
-    products = launched_calls(trace).where(_is_product) & device_ops_in_steps(trace)
-    # Nobody asks for 64 bits by leaving a switch as it is; by accident: ``fp64_by_accident``.
-    rows = np.flatnonzero(products & (formats.precision != Precision.FP64))
-    needs = _narrow_ns(trace, rows)
-    wide = ops["duration_ns"][rows] >= FAR_RATIO * needs
-    rows, needs = rows[wide], needs[wide]
-    mine = np.zeros(len(ops), np.bool_)
-    mine[rows] = True
-    work = device_work(trace, mine, "products in a wide number format")
-    if work is None or not base_ns:
-        return
-    saving = work.ns_per_step - per_step(trace, round(float(needs.sum())))
-    if saving < LEAST_GAIN_RATIO * base_ns:
-        return
-    told = int(np.bincount(formats.precision[rows], ops["duration_ns"][rows]).argmax())
-    label = Precision(told).label if told else "a wide format"
-    where = f" in {work.place}" if work.place else ""
-    yield Found(
-        summary=(
-            f"Products take {duration(work.ns_per_step)} of the device's time a step{where} in"
-            f" {label}, which the device's matrix units do several times as fast in"
-            f" {_narrow_formats(trace)}"
-        ),
-        evidence=work.evidence,
-        cost_ns_per_step=work.ns_per_step,
-        changes=(LimitDeviceOps(rows, needs),),
-        location=work.place,
-        fix=f"Multiply in {_narrow_formats(trace)} (autocast), where the result allows it",
-        confidence="low",
-    )
-
-
-def _narrow_formats(trace: Trace) -> str:
-    known = roofs(trace)
-    return "TF32 or 16 bits" if known is not None and "tf32" in known.compute else "16 bits"
-
-
-def _narrow_ns(trace: Trace, rows: Rows) -> Floats:
-    """What products need on matrix units, at TF32's rate where the device has it; what they took
-    if that is not known, or their format is not far from it."""
-    ops, known, formats = trace.device_ops, roofs(trace), precision_of_device_ops(trace)
-    assert ops is not None
-    took = ops["duration_ns"][rows].astype(np.float64)
-    narrow = (known.compute.get(name) for name in ("tf32", "bf16", "fp16")) if known else ()
-    best = next((roof for roof in narrow if roof is not None), None)
-    if known is None or known.memory is None or best is None:
-        return took
-    limits = needed_limits(trace)
-    moving = limits.bytes[rows] / (known.memory.per_s * MEMORY_REACHED) * 1e9
-    pairs = zip(formats.precision[rows].tolist(), formats.matrix_units[rows].tolist(), strict=True)
-    peaks = [known.compute.get(peak_type(*pair, matrix=True) or "") for pair in pairs]
-    rate = np.array([np.nan if peak is None else peak.per_s / best.per_s for peak in peaks])
-    rate = np.where(rate <= 1 / FAR_RATIO, rate, np.nan)
-    needs = np.maximum(limits.at_limit_ns[rows] * rate, np.maximum(moving, KERNEL_START_NS))
-    return np.where(np.isnan(needs), took, np.minimum(needs, took))
-
-
-def _is_product(of: LaunchedCall) -> bool:
-    cost = cost_of(of.call)
-    return cost is not None and cost.matrix
 
 
 def _rows(trace: Trace, piece: Piece) -> Mask:
@@ -250,14 +232,20 @@ def _longest_kernel(trace: Trace, mine: Mask) -> str:
 def _is_far(piece: Piece, entry: Known | None) -> bool:
     if piece.times_limit is None:
         return False
-    far, least = FAR_RATIO, LEAST_GAIN_RATIO
+    far, least = _far_ratio(entry), LEAST_GAIN_RATIO
     if entry is not None and entry.across_layouts:
-        far, least = FAR_ACROSS_LAYOUTS_RATIO, LEAST_GAIN_ACROSS_LAYOUTS_RATIO
+        least = LEAST_GAIN_ACROSS_LAYOUTS_RATIO
     elif entry is not None and entry.avoidable:
-        far, least = FAR_WHERE_AVOIDABLE_RATIO, LEAST_GAIN_WHERE_AVOIDABLE_RATIO
+        least = LEAST_GAIN_WHERE_AVOIDABLE_RATIO
     gain = (piece.base_ns - piece.step_at_limit_ns) / piece.base_ns
     longest = piece.times_limit >= FAR_RATIO and gain >= LEAST_GAIN_RATIO
     return longest or (piece.times_limit >= far and gain >= least)
+
+
+def _far_ratio(entry: Known | None) -> float:
+    if entry is not None and entry.across_layouts:
+        return FAR_ACROSS_LAYOUTS_RATIO
+    return FAR_WHERE_AVOIDABLE_RATIO if entry is not None and entry.avoidable else FAR_RATIO
 
 
 _ANOTHER_WAY = "Look for another way to the same result, or compile it"
@@ -300,7 +288,8 @@ def _finding(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Fou
     where = f" in {place}" if place else ""
     return Found(
         summary=(
-            f"{piece.name} takes {duration(piece.device_ns)} of the device's time a step where"
+            f"{piece.name} take{'' if ' ' in piece.name else 's'} {duration(piece.device_ns)}"
+            " of the device's time a step where"
             f" {duration(piece.limit_ns)} would do{where}: {_rate(piece, kernel)}"
             + (f", because {entry.why}" if entry else "")
         ),

@@ -118,7 +118,7 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=round(total),
         changes=(
             RemoveHostTime(held.end_ns - held.excess_ns, held.end_ns),
-            *undisturbed_operators(trace, held),
+            *undisturbed_operators(trace, held, only_behind=True),
         ),
         location=place,
         confidence="high" if rival else "medium",

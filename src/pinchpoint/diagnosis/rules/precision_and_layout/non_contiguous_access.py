@@ -7,7 +7,8 @@ neighbours in one operand are far apart in another (a transposed or permuted vie
 steps). And lookups (`table[index]`, `index_select`) of rows whose elements are apart in memory, as
 in a transposed table, that take twice what whole rows would.
 
-Both are needed: strides alone cost nothing where the cache holds the tensor, and a low rate alone
+Left out is what an operator does within itself to tensors that it got in row-major order. Both are
+needed: strides alone cost nothing where the cache holds the tensor, and a low rate alone
 has other causes (few blocks, broadcasts, atomics). Not checked without strides, or on a device
 whose memory bandwidth is not known.
 
@@ -31,9 +32,12 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
+from pinchpoint.analysis.host.ancestry import parents
+from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.work.pointwise_chains import (
     LaunchedCall,
+    distinct_calls,
     in_different_orders,
     launched_calls,
 )
@@ -43,7 +47,8 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_STRIDES
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.diagnosis.rules.precision_and_layout._gathers import gathers_across
-from pinchpoint.trace import Trace
+from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import counted, duration
 
 RULE = Rule(
@@ -132,7 +137,39 @@ def _across(trace: Trace, well: Attainable) -> NDArray[np.bool_]:
     least = well.spec.memory_bytes_per_s or 0.0
     slow = moved < ops["duration_ns"] * 1e-9 * least * FAR_BELOW_PEAK_RATIO
     wanted: NDArray[np.bool_] = plain & slow & (moved >= LARGE_BYTES)
+    wanted[wanted] = ~_own_layouts(trace, np.flatnonzero(wanted))
     return wanted
+
+
+def _own_layouts(trace: Trace, rows: Rows) -> NDArray[np.bool_]:
+    """Device operations in a call that got nothing but tensors in row-major order: what lies across
+    is the library's own, as the columns that a sparse product works on."""
+    host, launched = trace.host_ops, launched_calls(trace).operator
+    assert host is not None
+    parent = parents(host)
+    is_call = np.append(host["kind"] == HostKind.OPERATOR, False)
+    is_call[:-1] &= np.array([n.startswith("aten::") for n in trace.names], np.bool_)[host["name"]]
+    outermost = launched[rows]
+    while (further := is_call[parent[outermost]]).any():
+        outermost = np.where(further, parent[outermost], outermost)
+    calls, which = distinct_calls(trace, outermost)
+    return np.array([_is_row_major(of) for of in calls], np.bool_)[which]
+
+
+def _is_row_major(of: LaunchedCall) -> bool:
+    """Whether all strides that were recorded are those of dense tensors, last dimension first."""
+    known = [(of.call.shape(i), stride) for i, stride in enumerate(of.strides) if stride]
+    return bool(known) and all(shape and _is_dense(shape, stride) for shape, stride in known)
+
+
+def _is_dense(shape: Shape, stride: Shape) -> bool:
+    """Dimensions of one element count, too: their strides tell the layouts of pictures apart."""
+    expected = 1
+    for size, step in zip(reversed(shape), reversed(stride), strict=False):
+        if step != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _bytes(of: LaunchedCall) -> float | None:

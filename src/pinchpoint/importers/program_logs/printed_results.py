@@ -1,0 +1,158 @@
+"""Results that benchmarks print at their end: load tests, llama-bench, trtexec, Lightning."""
+
+from pinchpoint.importers.program_logs._figures import said_table
+from pinchpoint.regex import regex
+from pinchpoint.trace import SummaryTable
+
+_BLOCK = regex(
+    r"=+ (Serving Benchmark Result|Benchmark Result) =+\s*$"
+    r"|= (PERFORMANCE OVERVIEW|REQUEST LATENCY STATISTICS|WORLD \+ RUNTIME INFORMATION"
+    r"|DATASET DETAILS|REQUEST DETAILS|STATISTICS)\s*$"
+)
+_RULE = regex(r"=+\s*$")
+_SECTION = regex(r"-+[\w ()./-]+-+\s*$")  # Time to First Token, within a load test
+_SAID = regex(r"(?:\[[^\]]*\]\s*)?(\S[^:]{0,80}):\s+(\S.{0,80})$")
+# [date] [I] Latency: min = 1.2 ms, max = 3 ms, ..., percentile(99%) = 3 ms
+_TRTEXEC = "=== Performance summary ==="
+_TRT_LINE = regex(r"\[I\] ([\w ]{1,40}): (.{1,300})$")
+_TRT_VALUE = regex(r"([\w ()%]{1,24}?) ?= ?([\d.]+) ?(ms|us|s)?")
+_TRT_COLUMNS = (
+    "min",
+    "max",
+    "mean",
+    "median",
+    "percentile(90%)",
+    "percentile(95%)",
+    "percentile(99%)",
+)
+_PIPES = (("model", "t/s"), ("Action", "Num calls"))  # columns of llama-bench, of Lightning
+_FIRST = ("model", "test", "t/s")  # of llama-bench: what is asked, before what was set
+_DEVICES = regex(r"\b(\d{1,3})\s?[:=] ([A-Z][^|,]{2,60})")
+_TIMINGS = regex(
+    r"(?:llama_\w+|common_perf_print|slot print_timing).{0,60}?"
+    r"\b(prompt eval time|eval time|load time)"
+    r"\s*=\s*([\d.]+) ms(?: / +(\d+) (?:tokens|runs))?(?:.*?([\d.]+) tokens per second)?"
+)
+_BANDWIDTH = regex(r"([\d.]+)ms\s+([\d.]+) GB\s+([\d.]+)GB/s\s+([\d.]+)%\s+(\S{1,200})\s*$")
+_MOST_ROWS = 1000  # of one table; llama-bench over all that it can vary has hundreds
+_MOST_TABLES = 200  # sweeps print one a run
+
+
+class PrintedResults:
+    """Tables and blocks of ``name: value`` as benchmarks print them."""
+
+    def __init__(self) -> None:
+        self._found: list[SummaryTable] = []
+        self._title, self._pairs = "", list[tuple[str, str]]()
+        self._in_trtexec = False
+        self._trtexec: list[tuple[str, ...]] = []
+        self._trt_said: list[tuple[str, str]] = []
+        self._columns: tuple[str, ...] = ()
+        self._rows: list[tuple[str, ...]] = []
+        self._devices: dict[str, str] = {}
+        self._timings: list[tuple[str, ...]] = []
+        self._bandwidths: dict[str, tuple[str, ...]] = {}
+
+    def line(self, text: str) -> None:
+        """Looks at one line of the log."""
+        if "|" in text and text.lstrip()[:1] == "|":
+            self._pipe(text)
+            return
+        self._close_pipe(text)
+        self._block(text)
+        if _TRTEXEC in text:
+            self._in_trtexec = True
+        elif self._in_trtexec and (found := _TRT_LINE.search(text)):
+            self._of_trtexec(found[1].strip(), found[2])
+        if "ggml_" in text or text.startswith("  Device "):
+            if found := _DEVICES.search(text):
+                self._devices[found[1]] = found[2].strip().partition(" (")[0]
+        elif " time =" in text and (found := _TIMINGS.search(text)):
+            if len(self._timings) < _MOST_ROWS:
+                self._timings.append(tuple(cell or "" for cell in found.groups()))
+        elif "GB/s" in text and (found := _BANDWIDTH.search(text)):
+            ms, size, rate, share, name = found.groups()
+            if len(self._bandwidths) < _MOST_ROWS:
+                self._bandwidths[name] = (name, ms, size, rate, share)
+
+    def _block(self, text: str) -> None:
+        """Lines of ``name: value`` behind a title between double rules."""
+        line = text.strip()
+        if found := _BLOCK.match(line):
+            self._close_block()
+            self._title = (found[1] or found[2]).lower()
+        elif not self._title or not line or _RULE.match(line) or _SECTION.match(line):
+            if self._pairs and _RULE.match(line) and self._title.endswith("result"):
+                self._close_block()
+        elif (found := _SAID.match(line)) and len(self._pairs) < _MOST_ROWS:
+            self._pairs.append((found[1].strip(), found[2].strip()))
+        elif self._pairs:
+            self._close_block()
+
+    def _close_block(self) -> None:
+        if self._pairs and len(self._found) < _MOST_TABLES:
+            self._found += said_table(self._title, self._pairs)
+        self._title, self._pairs = "", []
+
+    def _of_trtexec(self, what: str, text: str) -> None:
+        values = {found[1].strip(): found[2] for found in _TRT_VALUE.finditer(text)}
+        if "min" in values:
+            unit = (_TRT_VALUE.search(text) or ("", "", "", ""))[3] or ""
+            cells = (values.get(column, "") for column in _TRT_COLUMNS)
+            self._trtexec.append((f"{what} ({unit})" if unit else what, *cells))
+        elif text[:1].isdigit() and len(self._trt_said) < _MOST_ROWS:
+            self._trt_said.append((what, text.strip()))
+
+    def _pipe(self, text: str) -> None:
+        cells = tuple(cell.strip() for cell in text.strip().strip("|").split("|"))
+        if any(all(name in cells for name in names) for names in _PIPES):
+            self._flush_pipe()
+            self._columns = cells
+        elif (
+            self._columns
+            and len(cells) == len(self._columns)
+            and set("".join(cells)) - set(":- ")  # the rule below a header is none
+            and len(self._rows) < _MOST_ROWS
+        ):
+            self._rows.append(cells)
+
+    def _close_pipe(self, text: str) -> None:
+        if self._columns and text.strip() and set(text.strip()) - set("-+="):
+            self._flush_pipe()
+
+    def _flush_pipe(self) -> None:
+        if self._rows and len(self._found) < _MOST_TABLES:
+            order = sorted(range(len(self._columns)), key=lambda at: _rank(self._columns[at]))
+            columns, *rows = (
+                tuple(cells[at] for at in order) for cells in (self._columns, *self._rows)
+            )
+            on = " and ".join(self._devices.values()) if _FIRST[-1] in columns else ""
+            self._found.append(SummaryTable(columns, tuple(rows), f"on {on}" if on else ""))
+            self._devices = {}
+        self._columns, self._rows = (), []
+
+    def tables(self) -> tuple[SummaryTable, ...]:
+        """Each in the order of the log."""
+        self._close_block()
+        self._flush_pipe()
+        found = tuple(self._found)
+        if self._trtexec:
+            title = "trtexec, performance summary"
+            columns = (
+                "what",
+                *(c.replace("percentile(", "p").replace("%)", "") for c in _TRT_COLUMNS),
+            )
+            found += (SummaryTable(columns, tuple(self._trtexec), title),)
+        found += said_table("trtexec", self._trt_said)
+        if self._timings:
+            columns = ("llama.cpp", "ms", "tokens", "tokens/s")
+            found += (SummaryTable(columns, tuple(self._timings), "llama.cpp, as it ends"),)
+        if self._bandwidths:
+            columns = ("kernel", "ms", "GB", "GB/s", "share (%)")
+            rows = tuple(self._bandwidths.values())
+            found += (SummaryTable(columns, rows, "bandwidth of Inductor's kernels"),)
+        return found
+
+
+def _rank(column: str) -> int:
+    return _FIRST.index(column) if column in _FIRST else len(_FIRST)

@@ -1,0 +1,230 @@
+"""Figures of logs: what programs print while they run, and what they print at their end."""
+
+import json
+
+import pytest
+
+from pinchpoint.cli import main
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers import load
+
+START = "\x1b[1;36m(APIServer pid=1)\x1b[0;0m INFO 10-14 19:28:00 [api_server.py:9] started\n"
+
+
+def vllm(prompt, generated, running, waiting=0, kv=50.0):
+    return (
+        f"(APIServer pid=1) INFO 10-14 19:28:10 [loggers.py:127] Engine 000: Avg prompt throughput:"
+        f" {prompt} tokens/s, Avg generation throughput: {generated} tokens/s, Running: {running}"
+        f" reqs, Waiting: {waiting} reqs, GPU KV cache usage: {kv}%, Prefix cache hit rate: 40.0%\n"
+    )
+
+
+SERVED = START + vllm(100.0, 200.0, 4) + vllm(0.0, 300.0, 6, waiting=2) + vllm(0.0, 0.0, 0)
+SGLANG = "".join(
+    f"[2026-02-06 12:25:38 DP{n} TP{n}] Decode batch. #running-req: {8 * n}, #token: 99,"
+    f" token usage: 0.5{n}, cuda graph: {n == 1}, gen throughput (token/s): {100 * n},"
+    " #queue-req: 0\n"
+    for n in (1, 2)
+)
+HEADER = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+WHOLE = "  16777216  4194304  float  sum  -1  128.3  130.79  130.70  0  127.0  132.1  132.0  0\n"
+SPLIT = (
+    """# Collective test starting: all_reduce_perf
+#  Rank  0 Group  0 Pid  1 on n0 device  0 [0000:17:00] NVIDIA A100
+#  Rank  1 Group  0 Pid  1 on n0 device  1 [0000:65:00] NVIDIA A100
+n0:1:1 [0] NCCL INFO NCCL version 2.27.7+cuda13.0
+n0:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
+"""
+    + HEADER
+    + """     8388608   2097152  float  sum   -1n0:1:1 [0] NCCL INFO AllReduce: opCount 0 x
+    83.33  100.66  100.60      0n0:1:1 [1] NCCL INFO AllReduce: opCount 0 sendbuff 0x7
+    80.98  103.59  103.50      0
+"""
+    + WHOLE
+    + """# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 117.2
+"""
+)
+LLAMA = """ggml_vulkan: Found 1 Vulkan devices:
+ggml_vulkan: 0 = AMD Radeon RX 7900 XTX (RADV NAVI31) (radv) | uma: 0 | fp16: 1
+| model         |     size | backend | ngl |  test |            t/s |
+| ------------- | -------: | ------- | --: | ----: | -------------: |
+| llama 7B Q4_0 | 3.56 GiB | Vulkan  | 100 | pp512 | 758.55 ± 12.18 |
+| llama 7B Q4_0 | 3.56 GiB | Vulkan  | 100 | tg128 |   86.29 ± 0.09 |
+
+build: 34ce48d97 (7356)
+"""
+LIGHTNING = """FIT Profiler Report
+
+-----------------------------------------------------------------
+|  Action              |  Mean duration (s) |  Num calls | Total |
+-----------------------------------------------------------------
+|  run_training_batch  |  0.41              |  1465      | 607   |
+|  train_dataloader    |  0.32              |  1465      | 469   |
+-----------------------------------------------------------------
+"""
+SUMMARY = """[01/02/2024-10:00:00] [I] === Performance summary ===
+[01/02/2024-10:00:00] [I] Throughput: 203.4 qps
+[01/02/2024-10:00:00] [I] Latency: min = 4.9 ms, max = 5.4 ms, mean = 5.0 ms, median = 5.1 ms
+[01/02/2024-10:00:00] [I] Total GPU Compute Time: 2.9 s
+"""
+LOAD = """============ Serving Benchmark Result ============
+Successful requests:                     1000
+Request throughput (req/s):              80.0
+---------------Time to First Token----------------
+Mean TTFT (ms):                          120.5
+==================================================
+after: the end
+"""
+TRTLLM = """[TensorRT-LLM] TensorRT-LLM version: 0.16.0
+===========================================================
+= PERFORMANCE OVERVIEW
+===========================================================
+Number of requests:\t\t7500
+Token Throughput (tokens/sec):\t3575.3588
+
+===========================================================
+"""
+IMAGENET = "".join(
+    f"Epoch: [0][{n:5d}/5005]\tTime  0.3{n:02d} ( 0.541)\tData  0.2{n:02d} ( 0.200)\tLoss 6.9\n"
+    for n in range(3)
+)
+
+
+def tables(folder, text, name="program.log"):
+    path = folder / name
+    path.write_text(text, "utf-8")
+    return load(path).summaries
+
+
+def rows(table):
+    return {row[0]: row[1:] for row in table.rows}
+
+
+def test_a_server_counts_only_while_it_has_work(tmp_path, capsys):
+    engine, counted = tables(tmp_path, SERVED)
+    assert engine.columns == ("figure of a line", "lines", "median", "mean", "min", "max")
+    found = rows(engine)
+    assert found["generated tokens/s"] == ("2", "250", "250", "200", "300")
+    assert found["requests waiting"] == ("2", "1", "1", "0", "2")
+    assert rows(counted) == {"intervals of vLLM without work": ("1",)}
+    assert main(["diagnose", str(tmp_path / "program.log")]) == 0
+    assert "generated tokens/s" in capsys.readouterr().out
+
+
+def test_sglang_by_batch_and_which_ran_without_a_graph(tmp_path):
+    decode, counted = tables(tmp_path, SGLANG)
+    assert rows(decode)["generated tokens/s"] == ("2", "150", "150", "100", "200")
+    assert rows(counted)["decode batches without a graph"] == ("1 of 2",)
+    assert rows(counted)["ranks that log, each its own lines"] == ("2",)
+
+
+def test_sizes_are_found_where_other_lines_stand_within_their_rows(tmp_path):
+    sizes, all_sizes, nccl = tables(tmp_path, SPLIT)
+    assert sizes.title == "sizes of all_reduce_perf of 2 ranks"
+    assert sizes.rows == (
+        ("16,777,216", "float", "128.3", "130.79", "130.70", "127.0", "132.0"),
+        ("8,388,608", "float", "83.33", "100.66", "100.60", "80.98", "103.50"),
+    )
+    assert rows(all_sizes)["mean GB/s on the bus"] == ("117.2",)
+    assert rows(nccl)["channels go through"] == ("P2P/CUMEM (1 ×)",)
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "first", "row"),
+    [
+        (
+            LLAMA,
+            "on AMD Radeon RX 7900 XTX",
+            ("model", "test", "t/s", "size", "backend", "ngl"),
+            ("llama 7B Q4_0", "pp512", "758.55 ± 12.18", "3.56 GiB", "Vulkan", "100"),
+        ),
+        (
+            LIGHTNING,
+            "",
+            ("Action", "Mean duration (s)", "Num calls", "Total"),
+            ("run_training_batch", "0.41", "1465", "607"),
+        ),
+        (LOAD, "", ("serving benchmark result", "value"), ("Successful requests", "1000")),
+        (TRTLLM, "", ("performance overview", "value"), ("Number of requests", "7500")),
+        (
+            IMAGENET,
+            "steps, as the program prints them",
+            ("figure of a line", "lines", "median", "mean", "min", "max"),
+            ("step (ms)", "3", "301", "301", "300", "302"),
+        ),
+    ],
+)
+def test_what_benchmarks_and_training_print(tmp_path, text, title, first, row):
+    found = tables(tmp_path, "what a program said before\n" * 500 + text)[0]
+    assert (found.title, found.columns, found.rows[0]) == (title, first, row)
+
+
+def test_a_load_test_ends_with_its_rule(tmp_path):
+    assert "after" not in rows(tables(tmp_path, LOAD)[0])
+
+
+def test_the_summary_of_trtexec(tmp_path):
+    times, said = tables(tmp_path, SUMMARY)
+    assert times.rows == (("Latency (ms)", "4.9", "5.4", "5.0", "5.1", "", "", ""),)
+    assert rows(said)["Throughput"] == ("203.4 qps",)
+
+
+def test_a_log_that_ends_with_an_error_says_it(tmp_path):
+    error = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."
+    assert tables(tmp_path, f"{SERVED}ERROR: {error}\n")[-1].rows == ((error,),)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (START + "ValueError: no memory is left\n", "a log of vLLM.*ValueError: no memory is left"),
+        (
+            "[TRT-LLM] [I] up\nSignal: Segmentation fault (11)\na.CancelledError: by itself\n",
+            "TensorRT-LLM.*Segmentation fault",
+        ),
+    ],
+)
+def test_one_without_figures_is_refused_with_how_it_ended(tmp_path, text, said):
+    with pytest.raises(UnreadableFile, match=said):
+        tables(tmp_path, text)
+
+
+def test_a_log_of_a_program_that_was_recorded_leads_to_the_recording(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text("start\n" * 1000 + SERVED + "Generated:\n    /data/report1.nsys-rep\n")
+    with pytest.raises(UnreadableFile) as error:
+        load(path)
+    assert "/data/report1.nsys-rep" in error.value.hint
+
+
+def notebook(folder, printed, code="", shown=False):
+    output = {"data": {"text/plain": [printed]}} if shown else {"text": [printed]}
+    cell = {"cell_type": "code", "source": [code], "outputs": [output]}
+    path = folder / "a.ipynb"
+    path.write_text(json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4}))
+    return path
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_what_a_notebook_printed_is_a_log(tmp_path, shown):
+    (table,) = load(notebook(tmp_path, LOAD, shown=shown)).summaries
+    assert rows(table)["Mean TTFT (ms)"] == ("120.5",)
+
+
+def test_a_notebook_without_figures_leads_to_what_it_records_to(tmp_path):
+    path = notebook(
+        tmp_path, "  Name    Self CPU %   Self CPU\n", 'prof.export_chrome_trace("t.json")'
+    )
+    with pytest.raises(UnreadableFile, match="shows sums by operator") as error:
+        load(path)
+    assert error.value.hint.endswith("t.json")
+
+
+@pytest.mark.parametrize(
+    "line", ["=" * 200_000, "| model " * 40_000, "Channel x via " * 20_000, "1" * 200_000]
+)
+def test_lines_that_would_make_a_pattern_go_back_and_back(tmp_path, line):
+    path = tmp_path / "hostile.log"
+    path.write_text(f"NCCL INFO {HEADER}{line}\nNCCL INFO NCCL version 2.1\n")
+    assert rows(load(path).summaries[0])["version"] == ("2.1",)  # it ends at all
