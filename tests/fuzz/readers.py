@@ -33,7 +33,7 @@ from fuzz.shapes import (
     odd_text,
     odd_zip,
 )
-from importers import test_formats
+from importers import test_benchmark_results, test_formats, test_program_logs
 from importers.memory_snapshot import snapshots
 from importers.ncu_report import report, result
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
@@ -89,7 +89,7 @@ class Attack:
 MADE = (
     *("nsys", "bench folder", "DCGM exporter text", "pinchpoint telemetry"),
     *("rocpd", "TensorFlow stats", "load test", "Ascend database"),
-    *("TensorRT layers", "ONNX Runtime profile"),
+    *("TensorRT layers", "ONNX Runtime profile", "llama-bench", "NCCL inspector", "program log"),
 )
 
 
@@ -116,6 +116,15 @@ def attacks(folder: Path) -> dict[str, Attack]:
         "rocprof 1": ("old.db", old_database(folder).read_bytes()),
         "nsys trace CSV": ("a.csv", GPU_TRACE.encode()),
         "nsys sums CSV": ("b.csv", SUMMARY.encode()),
+        "logs": ("all.log", test_program_logs.ALL.encode()),
+        "notebook": (
+            "a.ipynb",
+            test_program_logs.notebook(folder, test_program_logs.ALL).read_bytes(),
+        ),
+        "TensorRT times": (
+            "t.json",
+            json.dumps([*map(test_benchmark_results.run, range(9))]).encode(),
+        ),
         "nvidia-smi CSV": ("s.csv", _lines(DATA / "nvidia-smi/nvidia-smi.csv", 6)),
         "nvidia-smi table": ("s.log", BOXES.encode()),
         "nvidia-smi dmon": ("d.log", _lines(DATA / "nvidia-smi/dmon.log", 6)),
@@ -143,7 +152,9 @@ READERS = (
     *(("run folder",), ("bench folder",), ("snapshot",), ("xplane",)),
     *(("DCGM exporter text",), ("pinchpoint telemetry",)),
     *(("nvidia-smi CSV",), ("nvidia-smi dmon",), ("nvidia-smi table",)),
-    *(("TensorFlow stats",), ("TensorRT layers",), ("ONNX Runtime profile",), ("load test",)),
+    *(("TensorFlow stats",), ("ONNX Runtime profile",), ("load test",)),
+    *(("TensorRT layers", "TensorRT times"), ("llama-bench",), ("NCCL inspector",)),
+    ("program log", "logs", "notebook"),
 )
 
 

@@ -388,6 +388,32 @@ STRANGERS = {
         "Python's cProfile prints",
         "pinchpoint run",
     ),
+    "line_profiler": (
+        b"\x80\x04\x95\xa2\x01\0\0\0\0\0\0\x8c\x0e_line_profiler\x94\x8c\tLineStats\x94",
+        "times by line of line_profiler",
+        "pinchpoint run",
+    ),
+    "visual profiler": (
+        b"\0\x04\0\0\x05\0\0\0\x01\x04\0\0\x01\0\0\0program\0",
+        "Visual Profiler",
+        "nsys profile",
+    ),
+    "topology": (b'<system version="1">\n  <cpu numaid="0">\n', "how NCCL sees", "all_reduce_perf"),
+    "session in XML": (
+        b'<?xml version="1.0"?>\n<session version="2" name="New.nvvp" hscale="4.4E-6">\n',
+        "Visual Profiler",
+        "nsys profile",
+    ),
+    "tunable": (b"Validator,PT_VERSION,2.11.0\nGemm,tn_1,Default,0.1\n", "TunableOp", "run"),
+    "weights": (b"app;[CUDA memset] 3.25\napp;gemm 9.5\n", "stacks with what each took", "run"),
+    "frames": (b"alloc+0x3f6 25\nprint+0xb2 14\nidle+0x12 9\n", "stacks of samples", "run"),
+    "command": (b"/usr/bin/trtexec --onnx=a.onnx --fp16", "a command", "--exportProfile"),
+    "unitrace": (b"\n=== Device Timing Summary ===\n\n== L0 Backend ==\n", "unitrace", "--chrome"),
+    "a server's counters": (
+        b'# HELP nv_inference_request_success n\nnv_inference_request_success{model="m"} 9\n',
+        "counters of a server",
+        "bench serve",
+    ),
     "gprof": (b"Flat profile:\n\nEach sample counts as 0.01 seconds.\n", "gprof", "pinchpoint run"),
     "lz4": (b"\x04\x22\x4d\x18" + b"\0" * 99, "packed with LZ4", "lz4 -d"),
 }
@@ -461,3 +487,15 @@ def test_each_bad_file_of_several_is_told_its_next_step(tmp_path, capsys):
     assert main(["diagnose", str(good), str(bad)]) == 2
     said = capsys.readouterr().err.splitlines()
     assert said[-1] == " next: give the profiler's trace of the run that it was made from"
+
+
+def test_a_folder_with_one_recording_is_read_as_that_recording(tmp_path):
+    """As JAX's profiler leaves it: FOLDER/plugins/profile/DATE/HOST.xplane.pb."""
+    inner = tmp_path / "log" / "plugins" / "profile" / "2026_01_01"
+    inner.mkdir(parents=True)
+    (inner / "a.json").write_bytes(TRACE)
+    assert len(load(tmp_path / "log").host_ops) == 1
+    (inner / "b.json").write_bytes(TRACE)
+    with pytest.raises(UnreadableFile, match="a folder with 2 recordings") as refused:
+        load(tmp_path / "log")
+    assert "b.json" in refused.value.hint or "a.json" in refused.value.hint

@@ -1,12 +1,15 @@
 """Figures of logs: what programs print while they run, and what they print at their end."""
 
+import gzip
 import json
+import tarfile
 
 import pytest
 
 from pinchpoint.cli import main
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
+from pinchpoint.importers.open import format_of
 
 START = "\x1b[1;36m(APIServer pid=1)\x1b[0;0m INFO 10-14 19:28:00 [api_server.py:9] started\n"
 
@@ -91,6 +94,21 @@ IMAGENET = "".join(
 )
 
 
+ENDING = """Throughput: 5.61 requests/s, 2345.12 total tokens/s, 1172.00 output tokens/s
+{'train_runtime': 123.4, 'train_samples_per_second': 5.1, 'train_steps_per_second': 0.6}
+Output throughput: 263.489 token/s
+"""
+OPERATORS = """------------  ------------  ------------  ------------
+        Name      Self CPU     Self CUDA    # of Calls
+------------  ------------  ------------  ------------
+    aten::mm         1.3ms      10.155ms            91
+------------  ------------  ------------  ------------
+Self CPU time total: 36.116ms
+"""
+ALL = "".join((SERVED, SGLANG, SPLIT, LLAMA, LIGHTNING, SUMMARY, LOAD, TRTLLM, IMAGENET, ENDING))
+ALL += OPERATORS
+
+
 def tables(folder, text, name="program.log"):
     path = folder / name
     path.write_text(text, "utf-8")
@@ -99,6 +117,12 @@ def tables(folder, text, name="program.log"):
 
 def rows(table):
     return {row[0]: row[1:] for row in table.rows}
+
+
+def test_one_log_may_hold_all_of_it(tmp_path):
+    found = tables(tmp_path, ALL)
+    assert len(found) == 16
+    assert all(len(row) == len(table.columns) for table in found for row in table.rows)
 
 
 def test_a_server_counts_only_while_it_has_work(tmp_path, capsys):
@@ -170,6 +194,106 @@ def test_the_summary_of_trtexec(tmp_path):
     assert rows(said)["Throughput"] == ("203.4 qps",)
 
 
+def columns_of(widths, *rows, left=False):
+    """As PyTorch prints: two spaces between columns, rules above and below the header."""
+    rule = "  ".join("-" * width for width in widths)
+    lines = [
+        "  ".join(
+            cell.ljust(w) if left else cell.rjust(w) for cell, w in zip(row, widths, strict=True)
+        )
+        for row in rows
+    ]
+    return "\n".join([rule, lines[0], rule, *lines[1:], rule, ""])
+
+
+def test_a_table_of_operators_shows_the_device_first(tmp_path):
+    printed = columns_of(
+        (24, 12, 12, 12, 12, 12, 12, 12),
+        (
+            "Name",
+            "Self CPU %",
+            "Self CPU",
+            "CPU total",
+            "Self XPU",
+            "Self XPU %",
+            "XPU total",
+            "# of Calls",
+        ),
+        ("aten::mm", "3.66%", "1.322s", "4.589s", "10.155s", "38.89%", "13.633s", "7291"),
+        ("aten::add", "1.14%", "410.135ms", "2.094s", "728.131ms", "2.79%", "984ms", "26155"),
+    )
+    text = f"epoch 1\n{printed}Self CPU time total: 36.116s\nSelf XPU time total: 26.111s\n"
+    table, said = tables(tmp_path, text)
+    assert table.columns[:4] == ("Name", "Self XPU", "Self XPU %", "XPU total")
+    assert table.rows[0][:4] == ("aten::mm", "10.155s", "38.89%", "13.633s")
+    assert len(table.rows) == 2
+    assert rows(said)["Self XPU time total"] == ("26.111s",)
+
+
+def test_tables_of_older_versions_are_read(tmp_path):
+    old = columns_of(
+        (20, 15, 15, 15),
+        ("Name", "Self CPU total %", "CPU total", "Number of Calls"),
+        ("addmm", "32.32%", "549.362us", "1"),
+        left=True,
+    )
+    table, _ = tables(tmp_path, old + old)[::2]
+    # the header is a letter wider than its column
+    assert table.columns == ("Name", "CPU total", "Number of Calls", "Self CPU total %")
+    assert table.rows == (("addmm", "549.362us", "1", "32.32%"),)
+
+
+def test_what_programs_say_at_their_end(tmp_path):
+    (said,) = tables(tmp_path, ENDING)
+    assert said.rows == (
+        ("requests/s", "5.61"),
+        ("tokens/s", "2345.12"),
+        ("output tokens/s", "1172.00"),
+        ("train runtime (s)", "123.4"),
+        ("train samples/s", "5.1"),
+        ("train steps/s", "0.6"),
+        ("output tokens/s", "263.489"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("1875/1875 [====] - 5s 4ms/step - loss: 0.2", {"step (ms)": "4"}),
+        ("[  12.3] Step Time : 14.19s GPU: 1263.4MODEL_TFLOP/s/GPU", {"step (ms)": "14,190"}),
+        (
+            "Speed: 0.2ms preprocess, 1.3ms inference, 0.0ms loss, 0.5ms postprocess per image",
+            {"preprocess (ms)": "0.2", "inference (ms)": "1.3", "postprocess (ms)": "0.5"},
+        ),
+        ("iter 10: loss 2.3, time 123.45ms, mfu 20.1%", {"step (ms)": "123.5"}),
+        (
+            "Epoch(train) [1][ 50/99] lr: 0.1 eta: 0:01 time: 0.30  data_time: 0.02 memory: 9",
+            {"step (ms)": "300", "waiting for data (ms)": "20"},
+        ),
+    ],
+)
+def test_steps_of_many_programs(tmp_path, line, found):
+    (steps,) = tables(tmp_path, f"{line}\n")
+    held = {row[0]: row[2] for row in steps.rows}
+    assert {name: held[name] for name in found} == found
+
+
+def test_a_log_in_an_archive_is_found_by_what_it_says_late(tmp_path):
+    log = tmp_path / "decode-0.log"
+    log.write_text("Collecting a package\n" * 5000 + SGLANG)
+    packed = tmp_path / "logs.tar.gz"
+    with tarfile.open(packed, "w:gz") as tar:
+        tar.add(log, "job/decode-0.log")
+    assert rows(load(packed).summaries[0])["generated tokens/s"][0] == "2"
+    assert format_of(log) == "program log"
+
+
+def test_a_log_that_is_packed_is_looked_at_to_its_end(tmp_path):
+    path = tmp_path / "server.log.gz"
+    path.write_bytes(gzip.compress(b"Collecting a package\n" * 5000 + SERVED.encode()))
+    assert "generated tokens/s" in rows(load(path).summaries[0])
+
+
 def test_a_log_that_ends_with_an_error_says_it(tmp_path):
     error = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue."
     assert tables(tmp_path, f"{SERVED}ERROR: {error}\n")[-1].rows == ((error,),)
@@ -183,6 +307,7 @@ def test_a_log_that_ends_with_an_error_says_it(tmp_path):
             "[TRT-LLM] [I] up\nSignal: Segmentation fault (11)\na.CancelledError: by itself\n",
             "TensorRT-LLM.*Segmentation fault",
         ),
+        ("ggml_cuda_init: found 1 ROCm devices:\nx.cu:97: ROCm error\n", "llama.cpp.*ROCm error"),
     ],
 )
 def test_one_without_figures_is_refused_with_how_it_ended(tmp_path, text, said):

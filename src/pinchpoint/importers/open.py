@@ -24,6 +24,7 @@ from pinchpoint.errors import (
 )
 from pinchpoint.importers import telemetry
 from pinchpoint.importers.files.archives import folder_of, must_be_unpacked, plain_file
+from pinchpoint.importers.files.later_lines import LOGS, later_lines, may_be_a_log
 from pinchpoint.importers.files.packed import Head, head_of
 from pinchpoint.importers.files.remote import local_copy, url_in
 from pinchpoint.importers.files.strangers import guess, unmistakable, wrote
@@ -31,8 +32,6 @@ from pinchpoint.trace import Trace
 from pinchpoint.trace.window import Part
 
 _DATABASE = b"SQLite format 3\x00"
-_MORE_BYTES = 1 << 16  # what a program printed before the tool that watched it
-_TAIL_BYTES = 1 << 18  # the tables that tools print after a program, and what is said before them
 HEAD_BYTES = 4096  # a page of a disk: every format shows itself in less
 # Without the mark that such text begins with; with it, it is read.
 _UTF_16 = (b'{\x00"\x00', b"{\x00\n\x00", b"[\x00{\x00")
@@ -55,7 +54,6 @@ _MOST_DEVICES = 1 << 14  # the largest jobs have as many
 _AGAIN = "copy it again, or record it again"
 _RECORD = "record one: pinchpoint run python train.py; pinchpoint formats lists what is read"
 _IN_LOGS = ("ncu", "nsys_stats", "program_logs", "telemetry")  # what is printed among other lines
-_NO_LOG = (b"{", b"<", b"[{", b"[\n")  # JSON, pages
 _NOT_IMPORTERS = {"assembly", "files", "health", "open", "ranks", "telemetry"}
 
 
@@ -140,7 +138,9 @@ def load(path: str | Path, progress: Progress | None = None, part: Part | None =
     _refuse_strangers(where, head.text)
     if importer := _claimant(where, head.text):
         return _read(importer, where, progress, part)
-    more = _more(where)
+    if where.is_dir() and (alone := _alone_in(where)):
+        return load(alone, progress, part)
+    more = later_lines(where, HEAD_BYTES)
     if importer := _after_other_output(where, head.text, more):
         return _read(importer, where, progress, part)
     what, hint = guess(head.text, more) or (_what_it_looks_like(head.text), "")
@@ -150,29 +150,30 @@ def load(path: str | Path, progress: Progress | None = None, part: Part | None =
     )
 
 
+def _alone_in(folder: Path) -> Path | None:
+    """The one recording below a folder, such as JAX's profiler fills; None without any."""
+    from pinchpoint.importers.ranks.places import listed
+
+    inside = [Path(one) for one in listed([str(folder)])]
+    if len(inside) > 1:
+        newest = max(inside, key=lambda path: path.stat().st_mtime_ns)
+        raise UnreadableFile(
+            f"{folder}: a folder with {len(inside)} recordings, and one is asked for",
+            hint=f"name it; the newest is {newest}",
+        )
+    return inside[0] if inside else None
+
+
 def _after_other_output(path: Path, head: bytes, more: bytes) -> Importer | None:
     """Who reads a text by what a program printed later: its own output stands before a table.
 
     Not where the log names the recording that was made of it, which has more.
     """
-    if not more or head.lstrip().startswith(_NO_LOG) or wrote(head + more):
+    if not more or not may_be_a_log(head) or wrote(head + more):
         return None
     names = (name for name in _names() if name.partition(".")[0] in _IN_LOGS)
     modules = (cast(Importer, import_module(f"{home.__name__}.{name}")) for name in names)
     return next((each for each in modules if each.claims(path, more)), None)
-
-
-def _more(path: Path) -> bytes:
-    """Whole lines behind the first ones and at the end: a log says there what came of a program."""
-    if path.is_dir() or (size := path.stat().st_size) <= HEAD_BYTES:
-        return b""
-    with path.open("rb") as file:
-        file.seek(HEAD_BYTES)
-        text = file.read(_MORE_BYTES).partition(b"\n")[2]
-        if size - _TAIL_BYTES <= file.tell():
-            return text + file.read()
-        file.seek(size - _TAIL_BYTES)
-        return text.rpartition(b"\n")[0] + b"\n" + file.read().partition(b"\n")[2]
 
 
 def _said_of(place: str, copy: Path, trace: Trace) -> Trace:
@@ -217,7 +218,11 @@ def as_folder(path: Path) -> Iterator[Path]:
 
 def _is_recording(name: str, head: bytes) -> bool:
     where = Path(name)
-    return bool(head) and unmistakable(where, head) is None and _claimant(where, head) is not None
+    if not head or unmistakable(where, head) is not None:
+        return False
+    if len(head) > HEAD_BYTES:  # more was looked at, since the beginning told nothing
+        return _after_other_output(where, head[:HEAD_BYTES], head[HEAD_BYTES:]) is not None
+    return _claimant(where, head) is not None
 
 
 def format_of(path: Path) -> str | None:
@@ -232,6 +237,8 @@ def format_of(path: Path) -> str | None:
     # The first bytes of databases are alike; their tables tell.
     named = not head or head.startswith(_DATABASE)
     importer = _claimant(path if named else Path("unnamed"), head)
+    if importer is None and path.suffix.lower() in LOGS and may_be_a_log(head):
+        importer = _after_other_output(path, head, later_lines(path, HEAD_BYTES))
     return importer.FORMAT if importer else None
 
 

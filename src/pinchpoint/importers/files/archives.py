@@ -18,6 +18,7 @@ from pinchpoint.errors import (
     out_of_memory,
 )
 from pinchpoint.frozen import dataclass
+from pinchpoint.importers.files.later_lines import may_be_a_log
 from pinchpoint.importers.files.packed import Budget, Head, head_of, unpack
 from pinchpoint.importers.files.strangers import guess, unmistakable
 from pinchpoint.replacing import scratch_folder
@@ -34,6 +35,8 @@ MOST_MEMBERS = 10_000  # of a tar; a job of 1,000 ranks with ten files each
 MOST_LOOKED_INTO = 1000  # members
 MOST_LAYERS = 4  # a zip of a tar of gzipped files has three
 _HEAD_BYTES = 4096  # as open.py reads
+_DEEPER_BYTES = 1 << 20  # a server that is installed first says in this what it is
+_MOST_LOOKED_DEEPER = 32  # members; a job keeps a log of each process
 _SHOWN = 3  # members that an error names
 _LONGEST_NAME = 100  # characters of each part
 _END, _END_64 = b"PK\x05\x06", b"PK\x06\x06"
@@ -64,11 +67,11 @@ class Member:
     name: str
     opened: Callable[[], IO[bytes]]
 
-    def head(self) -> Head:
+    def head(self, size: int = _HEAD_BYTES) -> Head:
         """Its first bytes, unpacked; of what cannot be looked into, none."""
         try:
             with self.opened() as source:
-                return head_of(source, _HEAD_BYTES)
+                return head_of(source, size)
         except PinchpointError:
             return Head(b"")
 
@@ -267,8 +270,13 @@ def _check_directory(path: Path, file: IO[bytes]) -> None:
 def _recordings(members: list[Member], is_recording: IsRecording) -> list[Member]:
     heads = [(m, m.head().text) for m in members[:MOST_LOOKED_INTO]]
     found = [m for m, head in heads if is_recording("unnamed", head)]
-    # nothing that shows what it is: then a name will do
-    return found or [m for m, head in heads if is_recording(m.name, head)]
+    # nothing that shows what it is: then a name will do, or what a log says later
+    found = found or [m for m, head in heads if is_recording(m.name, head)]
+    return found or [
+        m
+        for m, head in heads[:_MOST_LOOKED_DEEPER]
+        if may_be_a_log(head) and is_recording("unnamed", m.head(_DEEPER_BYTES).text)
+    ]
 
 
 def _chosen(path: Path, members: list[Member], is_recording: IsRecording) -> Member:

@@ -62,6 +62,26 @@ PRINTED = (
         RECORD,
     ),
     (
+        regex(rb"^=== (?:Device|API|Host) Timing Summary ===|^== L0 Backend ==", re.MULTILINE),
+        "sums by kernel of Intel's unitrace (or onetrace), without when they ran",
+        "record when they ran: unitrace --chrome-kernel-logging --chrome-call-logging PROGRAM",
+    ),
+    (
+        regex(rb"^(?:# HELP )?nv_inference_request_success\b|^# HELP vllm:", re.MULTILINE),
+        "counters of a server at one moment, which tell no pace",
+        "measure it: pinchpoint bench serve; or give its log while it answers",
+    ),
+    (
+        regex(rb'\A\s*<(?:system version|graphs version)="\d+"[^>]*>\s*<(?:cpu|graph)\b'),
+        "how NCCL sees the machine, or the rings it made of it: nothing of a run",
+        "measure it: all_reduce_perf of nccl-tests; or record a rank: pinchpoint run COMMAND",
+    ),
+    (
+        regex(rb'\A(?:<\?xml[^>]*>\s*)?<session version="\d+" name="[^"]*\.nvvp"'),
+        "a session of NVIDIA's Visual Profiler, which Nsight Systems replaced",
+        "record again: nsys profile --export sqlite COMMAND, or pinchpoint run COMMAND",
+    ),
+    (
         regex(rb"^Validator,(PT_VERSION|ROCBLAS_VERSION|HIPBLASLT_VERSION)", re.MULTILINE),
         "what PyTorch's TunableOp chose for matrix products, which tells nothing of a run",
         "record a run that uses it: PYTORCH_TUNABLEOP_ENABLED=1 pinchpoint run COMMAND",

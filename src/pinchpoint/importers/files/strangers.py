@@ -41,7 +41,7 @@ _HOST_PROFILES = (
     (regex(rb"memray\x00|\x04\x22\x4d\x18.{8,24}memray\x00", re.DOTALL), "a recording of memray"),
     (regex(rb'\{\s*"start_time":[^{}]*"sample_count"'), "a profile of pyinstrument"),
     (regex(rb"# =+\s+# captured on"), "samples printed by perf script"),
-    (regex(rb"\x80.{0,16}line_profiler\.", re.DOTALL), "times by line of line_profiler"),
+    (regex(rb"\x80.{0,16}_?line_profiler\W", re.DOTALL), "times by line of line_profiler"),
     # marshal: a dict (fb with, { without a reference) of tuples of three (a9 or 29, length)
     (regex(rb"[\xfb{][\xa9)]\x03"), "statistics of Python's cProfile"),
 )

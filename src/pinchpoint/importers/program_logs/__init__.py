@@ -16,6 +16,7 @@ from pinchpoint.importers.health import health_table
 from pinchpoint.importers.program_logs._notebook import answer, is_notebook, printed
 from pinchpoint.importers.program_logs.collectives import Collectives
 from pinchpoint.importers.program_logs.engines import Engines
+from pinchpoint.importers.program_logs.operators import TABLE, Operators
 from pinchpoint.importers.program_logs.printed_results import PrintedResults
 from pinchpoint.importers.program_logs.steps import Steps
 from pinchpoint.importers.telemetry._samples import lines
@@ -26,7 +27,7 @@ FORMAT = "program log"
 FILES = (
     ".log .txt .out .ipynb",
     "vLLM, SGLang, TensorRT-LLM, NCCL (NCCL_DEBUG=INFO), nccl-tests, llama.cpp, trtexec, Megatron,"
-    " Lightning",
+    " Lightning, Keras, transformers, torch.profiler (key_averages)",
 )
 READS: tuple[str, ...] = ("sums",)
 NOT_READ = "when anything ran"
@@ -38,9 +39,11 @@ _SIGNS = regex(
     rb"|\[TRT-LLM\]|\[TensorRT-LLM\]|vLLM API server version|sglang\.launch_server"
     rb"|NCCL INFO |# Collective test starting: |#\s+size\s+count\s+type\s+redop"
     rb"|\| *model +\|.{0,600}\| *t/s *\||\| +Action +\|.{0,600}Num calls"
-    rb"|llama_(print_timings|perf_context_print):"
+    rb"|llama_(print_timings|perf_context_print):|^ggml_\w+_init: found \d+ "
     rb"|(?<!=)=+ Serving Benchmark Result =|^= PERFORMANCE OVERVIEW|=== Performance summary ==="
-    rb"|TRITON KERNELS BANDWIDTH INFO|elapsed time per iteration \(ms\): "
+    rb"|\bThroughput: [\d.]+ requests/s, |\bAvg latency: [\d.]+ seconds|'train_runtime': "
+    rb"|^Output throughput: [\d.]+ token/s|\d+s [\d.]+ms/step\b|ms pre-?process, [\d.]+ms inference"
+    rb"|" + TABLE + rb"|TRITON KERNELS BANDWIDTH INFO|elapsed time per iteration \(ms\): "
     rb"|\bStep Time ?: ?[\d.]+ ?s\b"
     rb"|^iter \d+: loss [\d.]+, time |^Epoch: \[\d+\]\[ *\d+/\d+\]\s+Time |\bdata_time: [\d.]+"
     rb"|^\S{0,80}step +\d+/\d+ .{0,200}\b[\d.]{1,12} ms\b|CurrSamplesPerSec=|\bstep_avg:[\d.]+ms",
@@ -49,15 +52,17 @@ _SIGNS = regex(
 _WHOSE = (
     (regex(rb"vLLM API server version|\d\d:\d\d:\d\d \[\w+\.py:\d+\]|/vllm/"), "vLLM"),
     (regex(rb"sglang"), "SGLang"),
+    (regex(rb"^ggml_\w+_init: found \d+ |\bllama_(model|context)", re.MULTILINE), "llama.cpp"),
     (regex(rb"\[TRT-LLM\]|\[TensorRT-LLM\]"), "TensorRT-LLM"),
 )
 # Not ``[2026-08-02 00:02:22]`` and ``[TensorRT-LLM]``, as lines of logs begin.
-_JSON = regex(rb'\s*(?:\{\s*(?:"|\}|\Z)|\[\s*(?:[{\["\]]|-?[\d.eE+-]+\s*[,\]]|\Z)|<)')
+_JSON = regex(rb'\s*(?:\{\s*(?:"|\}|\Z)|\[\s*(?:[{\["\]]|-?[\d.eE+-]+\s*(?:,|\]\s*\Z)|\Z)|<)')
 _COLOURS = regex(r"\x1b\[[0-9;]*[A-Za-z]")
 _ERROR = regex(
     r"(?:^|[\s\]:|])((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)(?:: .{1,240})?)\s*$"
-    r"|(Segmentation fault.{0,40}|CUDA out of memory.{0,160})"
+    r"|(Segmentation fault.{0,40}|CUDA out of memory.{0,160}|(?:CUDA|ROCm|HIP) error\b.{0,160})"
 )
+_ERROR_WORDS = ("Error", "Exception", "Interrupt", " fault", "out of memory", " error")
 _LONGEST_LINE = 4096  # what is looked for is said earlier; longer lines list arguments
 _SHORT = 300  # characters of an error that are said
 _HEAD_BYTES = 1 << 16  # a server names itself before it loads its model
@@ -80,7 +85,13 @@ def claims(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """The figures; UnreadableFile, with how the program ended, where there are none."""
-    readers: tuple[_Reader, ...] = (Engines(), Steps(), PrintedResults(), Collectives())
+    readers: tuple[_Reader, ...] = (
+        Engines(),
+        Steps(),
+        PrintedResults(),
+        Operators(),
+        Collectives(),
+    )
     error, fatal = "", ""
     notebook = is_notebook(_head(path))
     for line in printed(path) if notebook else lines(path):
@@ -89,7 +100,7 @@ def read(path: Path) -> Trace:
             text = _COLOURS.sub("", text)
         for reader in readers:
             reader.line(text)
-        if found := _ERROR.search(text):
+        if any(word in text for word in _ERROR_WORDS) and (found := _ERROR.search(text)):
             error, fatal = (found[1] or error)[:_SHORT], (found[2] or fatal)[:_SHORT]
     error = fatal or error  # what follows a crash in other processes is of it
     tables = tuple(table for reader in readers for table in reader.tables())

@@ -67,7 +67,7 @@ class Collectives:
                 self._row(text.partition("NCCL INFO")[0])
         elif self._header:
             self._row(text)
-        if not self._test and (found := _TEST.search(text)):
+        if not self._test and "_perf" in text and (found := _TEST.search(text)):
             self._test = found[1] or found[2]
 
     def _comment(self, text: str) -> None:

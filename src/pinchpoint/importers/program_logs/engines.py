@@ -39,7 +39,7 @@ _ITERATION = (
     ("'num_ctx_tokens'", "prompt tokens in a step"),
     ("'num_generation_tokens'", "generated tokens in a step"),
 )
-_PAIR = regex(r"([#'A-Za-z][\w #'()/.-]*?)\s*[:=]\s*(-?[\d.,]*\d)(?=[\s,;%}ms]|$)")
+_PAIR = regex(r"([#'A-Za-z][\w #'()/.-]{0,40}?) ?[:=] ?(-?[\d.,]*\d)(?=[\s,;%}ms]|$)")
 _RANK = regex(r"\b((?:DP|TP|EP|PP)\d+(?: (?:DP|TP|EP|PP)\d+)*)\]")
 _GRAPH = regex(r"(?:cuda|npu|cpu|hip) graph: (True|False)")
 _MOST_RANKS = 1 << 14  # names that are kept

@@ -33,8 +33,20 @@ _TIMINGS = regex(
     r"\b(prompt eval time|eval time|load time)"
     r"\s*=\s*([\d.]+) ms(?: / +(\d+) (?:tokens|runs))?(?:.*?([\d.]+) tokens per second)?"
 )
+# What a line says at the end of a run: vLLM's bench throughput and latency, SGLang's tests, the
+# Trainer of transformers.
+_ENDINGS = (
+    ("Throughput: ", regex(r"\bThroughput: (?P<requests_s>[\d.]+) requests/s, (?P<tokens_s>[\d.]+)"
+     r" (?:total )?tokens/s(?:, (?P<output_tokens_s>[\d.]+) output tokens/s)?")),
+    ("Avg latency: ", regex(r"\bAvg latency: (?P<mean_latency_s>[\d.]+) seconds")),
+    ("Output throughput: ", regex(r"^Output throughput: (?P<output_tokens_s>[\d.]+) token/s")),
+    ("'train_runtime'", regex(r"'train_runtime': '?(?P<train_runtime_s>[\d.]+)'?"
+     r"(?:, 'train_samples_per_second': '?(?P<train_samples_s>[\d.]+)'?)?"
+     r"(?:, 'train_steps_per_second': '?(?P<train_steps_s>[\d.]+)'?)?")),
+)  # fmt: skip
 _BANDWIDTH = regex(r"([\d.]+)ms\s+([\d.]+) GB\s+([\d.]+)GB/s\s+([\d.]+)%\s+(\S{1,200})\s*$")
 _MOST_ROWS = 1000  # of one table; llama-bench over all that it can vary has hundreds
+_MOST_DEVICES = 64  # more no machine has
 _MOST_TABLES = 200  # sweeps print one a run
 
 
@@ -52,20 +64,35 @@ class PrintedResults:
         self._devices: dict[str, str] = {}
         self._timings: list[tuple[str, ...]] = []
         self._bandwidths: dict[str, tuple[str, ...]] = {}
+        self._endings: list[tuple[str, str]] = []
 
     def line(self, text: str) -> None:
         """Looks at one line of the log."""
         if "|" in text and text.lstrip()[:1] == "|":
             self._pipe(text)
             return
-        self._close_pipe(text)
-        self._block(text)
+        if self._columns:
+            self._close_pipe(text)
+        if self._title or text.startswith("="):
+            self._block(text)
         if _TRTEXEC in text:
             self._in_trtexec = True
         elif self._in_trtexec and (found := _TRT_LINE.search(text)):
             self._of_trtexec(found[1].strip(), found[2])
+        self._single(text)
+
+    def _single(self, text: str) -> None:
+        """What one line says by itself."""
+        for words, pattern in _ENDINGS:
+            if (
+                words in text
+                and (found := pattern.search(text))
+                and len(self._endings) < _MOST_ROWS
+            ):
+                said = found.groupdict().items()
+                self._endings += [(_said(name), value) for name, value in said if value]
         if "ggml_" in text or text.startswith("  Device "):
-            if found := _DEVICES.search(text):
+            if (found := _DEVICES.search(text)) and len(self._devices) < _MOST_DEVICES:
                 self._devices[found[1]] = found[2].strip().partition(" (")[0]
         elif " time =" in text and (found := _TIMINGS.search(text)):
             if len(self._timings) < _MOST_ROWS:
@@ -117,7 +144,7 @@ class PrintedResults:
             self._rows.append(cells)
 
     def _close_pipe(self, text: str) -> None:
-        if self._columns and text.strip() and set(text.strip()) - set("-+="):
+        if text.strip() and set(text.strip()) - set("-+="):
             self._flush_pipe()
 
     def _flush_pipe(self) -> None:
@@ -144,6 +171,7 @@ class PrintedResults:
             )
             found += (SummaryTable(columns, tuple(self._trtexec), title),)
         found += said_table("trtexec", self._trt_said)
+        found += said_table("at the end of a run", self._endings)
         if self._timings:
             columns = ("llama.cpp", "ms", "tokens", "tokens/s")
             found += (SummaryTable(columns, tuple(self._timings), "llama.cpp, as it ends"),)
@@ -152,6 +180,14 @@ class PrintedResults:
             rows = tuple(self._bandwidths.values())
             found += (SummaryTable(columns, rows, "bandwidth of Inductor's kernels"),)
         return found
+
+
+def _said(name: str) -> str:
+    """``output_tokens_s``: output tokens/s; times keep their unit in brackets."""
+    words, _, unit = name.rpartition("_")
+    shown = words.replace("_", " ")
+    timed = unit == "ms" or words.endswith(("latency", "runtime"))
+    return f"{shown} ({unit})" if timed else f"{shown}/{unit}"
 
 
 def _rank(column: str) -> int:
