@@ -22,8 +22,8 @@ import numpy as np
 import pinchpoint as pp
 from accuracy_rows import STABLE_RATIO, recordings
 from pinchpoint.analysis.replay.apply import without_recording
-from pinchpoint.analysis.replay.predict import replayable
 from pinchpoint.analysis.replay.recording_cost import COSTS, RecordingCosts, Share
+from pinchpoint.analysis.replay.window import replayable
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import Trace
 

@@ -10,6 +10,7 @@ import pytest
 
 from pinchpoint.bench.metrics import encode, read_metrics
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, printed_numbers
+from pinchpoint.bench.run.enough import end_of, like, said, within
 from pinchpoint.bench.run.timed import TimingRules
 from pinchpoint.errors import UnreadableFile, UsageError
 
@@ -193,3 +194,53 @@ def test_time_without_waiting_for_a_cpu_holds_sleep_and_work(tmp_path):
     run = _run(tmp_path, MARKS.replace("r.mark(8)", "__import__('time').sleep(0.001); r.mark()"))
     assert 1.0 <= run.steps.own_ms <= run.steps.step_time_ms.max
     assert run.steps.own_ms >= run.steps.cpu_ms
+
+
+ENDLESS = """
+import time
+from pinchpoint.inside import step_recorder as r
+try:
+    while True:
+        time.sleep(0.0005); r.mark()
+finally:
+    print("left in order")
+"""
+
+
+def test_a_run_ends_after_the_steps_that_were_asked_for(tmp_path):
+    run = _run(tmp_path, ENDLESS, end_after="40", timing=TimingRules(warmup_steps=0))
+    assert (run.status, run.steps.count, run.counters["ended_after_steps"]) == ("ok", 40, 40)
+    assert "left in order" in (tmp_path / "000-A/stdout.log").read_text()
+    assert run.work is None
+    assert run.unknown["work"] == "the run was ended after 40 steps"
+
+
+def test_a_run_with_a_budget_has_a_part_of_it_and_some_steps(tmp_path):
+    asked = RunOptions("test")
+    options = within(asked, 0.24)  # ten milliseconds of steps, of half a millisecond each
+    first = measure_run(Arm("A", (sys.executable, "-c", ENDLESS)), options, Place(tmp_path / "a"))
+    assert 15 <= first.counters["ended_after_steps"] <= 30
+    others = like(options, asked, first)
+    assert others.end_after == str(int(first.counters["ended_after_steps"]))
+    assert said(asked, others)[0].startswith(f"each run was ended after {others.end_after} steps")
+
+
+def test_unsteady_steps_get_more_of_them(tmp_path):
+    asked = RunOptions("test")
+    first = _run(tmp_path, ENDLESS, end_after="12")
+    unsteady = msgspec.structs.replace(
+        first, warmup=msgspec.structs.replace(first.warmup, converged=False)
+    )
+    assert like(within(asked, 1.0), asked, unsteady).end_after == "48"
+
+
+@pytest.mark.parametrize("options", [{"end_after": "never"}, {"record_steps": False}])
+def test_a_budget_ends_no_run_that_is_to_be_whole(options):
+    asked = RunOptions("test", **options)
+    assert within(asked, 600.0) is asked
+
+
+@pytest.mark.parametrize("text", ["1", "x", "0s", "-3", "4.5", ""])
+def test_an_end_that_is_none_is_refused(text):
+    with pytest.raises(UsageError, match="--end-after"):
+        end_of(text)

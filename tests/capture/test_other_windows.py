@@ -69,6 +69,26 @@ def test_steps_are_counted_from_the_beginning_of_the_trace(kind, jax, xla, tmp_p
     assert {"start", "stop"} == {*jax.calls, *xla.calls}
 
 
+def test_jax_writes_no_second_copy_for_a_viewer(jax, tmp_path, monkeypatch):
+    """``stop_trace`` of JAX writes its recording as JSON too, which takes longer than all else."""
+    state = SimpleNamespace(
+        lock=threading.Lock(),
+        profile_session=SimpleNamespace(stop=lambda: b"xplane"),
+        reset=lambda: jax.calls.append("reset"),
+    )
+    inner = SimpleNamespace(
+        _profile_state=state, clear_metadata=lambda: jax.calls.append("metadata")
+    )
+    monkeypatch.setitem(sys.modules, "jax._src.profiler", inner)
+    recording = recorded(JaxWindow(tmp_path, "rank0"))
+    assert recording.problem is None
+    assert (tmp_path / recording.file.name).read_bytes() == b"xplane"
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [
+        recording.file.name.rpartition("/")[2]
+    ]
+    assert jax.calls == ["start", "reset", "metadata"]
+
+
 @pytest.mark.parametrize("kind", [JaxWindow, XlaWindow])
 def test_a_program_that_ends_first_leaves_no_recording(kind, jax, xla, tmp_path):
     window = kind(tmp_path, "rank0")

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from exceptional_programs import now_and_then
+from pinchpoint.analysis.replay import predict
 from pinchpoint.compare.fix import fix_outcome
 from pinchpoint.report.assemble.comparison import comparison
 from pinchpoint.report.blocks import Command, Text
@@ -14,7 +15,7 @@ from pinchpoint.report.pages import result
 from pinchpoint.report.pages.compare import profiles_page
 from pinchpoint.report.pages.fix import fix_ladder
 from pinchpoint.report.words.fix import fix_sentence
-from pinchpoint.trace import RunFacts, Source
+from pinchpoint.trace import LaunchTimes, RunFacts, Source
 
 MS = 1e6
 
@@ -110,3 +111,25 @@ def test_of_few_steps_more_are_asked_for_and_of_known_commands_these():
     (command,) = (block.text for block in blocks if isinstance(block, Command))
     assert shlex.split(command)[:4] == ["pinchpoint", "bench", "ab", "--"]
     assert [shlex.split(one)[1] for one in shlex.split(command)[4:]] == ["my train.py"] * 2
+
+
+@pytest.mark.parametrize(
+    ("launch", "steps", "told"),
+    [
+        pytest.param(None, (14 * MS, 14 * MS), True, id="known of one"),
+        pytest.param(LaunchTimes(8_000, 10_000), (12 * MS, 12 * MS), False, id="known of both"),
+        pytest.param(LaunchTimes(8_000, 8_000), (12 * MS, 14 * MS), False, id="no more in one"),
+    ],
+)
+def test_what_launches_cost_more_is_taken_out_of_both_steps_or_of_none(
+    monkeypatch, launch, steps, told
+):
+    monkeypatch.setattr(predict, "_hidden_in_ns", lambda trace, ns, more: 1_000 * more)
+    plain, timed = now_and_then("python", ()), (round(14 * MS),) * 20
+    a, b = (
+        replace_of_trace(plain, run=RunFacts(unprofiled_step_ns=timed, launch=of))
+        for of in (LaunchTimes(8_000, 10_000), launch)
+    )
+    found = comparison(a, b)
+    assert (found.a.unprofiled_step_ns, found.b.unprofiled_step_ns) == steps
+    assert any(text.startswith("what launches cost more") for text in found.warnings) is told

@@ -487,3 +487,15 @@ def test_each_bad_file_of_several_is_told_its_next_step(tmp_path, capsys):
     assert main(["diagnose", str(good), str(bad)]) == 2
     said = capsys.readouterr().err.splitlines()
     assert said[-1] == " next: give the profiler's trace of the run that it was made from"
+
+
+def test_a_folder_with_one_recording_is_read_as_that_recording(tmp_path):
+    """As JAX's profiler leaves it: FOLDER/plugins/profile/DATE/HOST.xplane.pb."""
+    inner = tmp_path / "log" / "plugins" / "profile" / "2026_01_01"
+    inner.mkdir(parents=True)
+    (inner / "a.json").write_bytes(TRACE)
+    assert len(load(tmp_path / "log").host_ops) == 1
+    (inner / "b.json").write_bytes(TRACE)
+    with pytest.raises(UnreadableFile, match="a folder with 2 recordings") as refused:
+        load(tmp_path / "log")
+    assert "b.json" in refused.value.hint or "a.json" in refused.value.hint

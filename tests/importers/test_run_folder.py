@@ -11,7 +11,7 @@ from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.run_folder.layout import SCHEMA
-from pinchpoint.trace import DeviceSetting, LoaderWorker, NodeShares
+from pinchpoint.trace import DeviceSetting, LaunchTimes, LoaderWorker, NodeShares
 
 BASE_NS = 10**18
 TELEMETRY = """unix_ns,device,power_w,cpu_ratio
@@ -198,7 +198,12 @@ def test_what_the_analyses_ask_is_typed(tmp_path):
     folder = run_folder(tmp_path / "run", device={"uuid": "GPU-b", "number": 0})
     process = json.loads((folder / "processes/rank0.json").read_text())
     process |= {
-        "steps": {"before_ns": [5, 6], "after_ns": [7], "wait_ns": [1, 2, 3]},
+        "steps": {
+            "before_ns": [5, 6],
+            "after_ns": [7],
+            "wait_ns": [1, 2, 3],
+            "launch_ns": {"before": 8, "after": 14, "why": None, "unloaded_steps": 1},
+        },
         "variables": {"A": "of the program"},
         "cores_allowed": 16,
         "line_tracer": "lines.on_line",
@@ -230,6 +235,7 @@ def test_what_the_analyses_ask_is_typed(tmp_path):
     facts = load(folder).run
     assert facts.unprofiled_step_ns == (5, 6, 7)
     assert facts.data_wait_ns == (1, 2, 3)
+    assert facts.launch == LaunchTimes(8, 14, unloaded_steps=1)
     assert facts.variables == {"A": "of the program", "B": "2"}
     assert (facts.cores_allowed, facts.cores_there, facts.cpu_nodes) == (2.0, 64, (1,))
     assert facts.node_shares == NodeShares({0: 0.25, 1: 0.75}, {1: 1.0}, 0.8, 0.5)

@@ -45,3 +45,17 @@ def test_imports_are_no_work_of_the_process(monkeypatch, tmp_path):
         "cpu_ns": 110,
         "imports_ns": 250,
     }
+
+
+def test_totals_are_read_again_where_the_thread_lost_its_cpu_in_between(monkeypatch):
+    """The clock before and after each reading, in ns: the first takes 3 ms, the second 10 µs."""
+    clock = iter([0, 3_000_000, 3_001_000, 3_011_000])
+    monkeypatch.setattr(quiet.time, "perf_counter_ns", lambda: next(clock))
+    totals = iter([3, 5])
+    assert quiet.at_once(lambda: next(totals)) == (3_011_000, 5)
+
+
+def test_totals_that_are_never_read_at_once_are_those_of_the_last_reading(monkeypatch):
+    clock = iter(range(0, 60_000_000, 10_000_000))
+    monkeypatch.setattr(quiet.time, "perf_counter_ns", lambda: next(clock))
+    assert quiet.at_once(lambda: 7) == (50_000_000, 7)

@@ -11,6 +11,7 @@ from pinchpoint.run_folder.documents import (
     GpuRecord,
     GpuSection,
     HostSection,
+    LaunchNote,
     LoaderNote,
     MemoryPeaks,
     Placement,
@@ -29,6 +30,7 @@ from pinchpoint.run_folder.documents import (
 )
 from pinchpoint.run_folder.metrics import (
     DataWait,
+    LaunchMicroseconds,
     MetricsDocument,
     Others,
     RankMetrics,
@@ -65,6 +67,7 @@ DOCUMENTS = (
             before_ns=(5, 6),
             after_ns=(7,),
             wait_ns=(1, 2, 3),
+            launch_ns=LaunchNote(before=8, why="a CUDA graph was being captured"),
             run=RunSteps(p50=6, count=3, total_ns=18, least=5, most=7),
         ),
         recordings=(RecordingNote(file="a.json.gz", bytes=10, kernels=1, start_unix_ns=4),),
@@ -92,6 +95,7 @@ DOCUMENTS = (
             count=3,
             unprofiled_ms=UnprofiledSteps(count=3, median=1.25),
             run_ms=StepPercentiles(p50=1.5),
+            launch_us=LaunchMicroseconds(before=8.3, after=14.7),
         ),
         data_wait=DataWait(median_ms=0.5),
         ranks=(RankMetrics(rank=0, recordings=("a.json.gz",)),),
@@ -199,3 +203,26 @@ def test_ten_minutes_take_no_more_looks_than_they_may():
     assert cost_of_ten_minutes(short) == pytest.approx(1.2 / 600 + 0.3 / 600 + 0.006)
     longer = msgspec.structs.replace(short, duration_s=100.0)
     assert cost_of_ten_minutes(longer) == pytest.approx(1.2 / 600 + 0.004)
+
+
+@pytest.mark.parametrize(
+    ("usual_ns", "unloaded"),
+    [pytest.param(10, 2, id="both sides"), pytest.param(20, 0, id="the side after alone")],
+)
+def test_steps_before_the_profiler_first_ran_are_known_among_those_that_stand(usual_ns, unloaded):
+    steps = StepTimes(
+        before_ns=(10, 10, 10),
+        after_ns=(10,) * 3 if usual_ns == 10 else (20,) * 3,
+        launch_ns=LaunchNote(before=8, after=9, unloaded_steps=2),
+        run=RunSteps(p50=usual_ns, count=40),
+    )
+    assert steps.unloaded_steps == unloaded
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "more"),
+    [(8, 14, 6), (14, 8, 0), (None, 14, None), (8, None, None)],
+)
+def test_what_a_launch_costs_more(before, after, more):
+    assert LaunchNote(before=before, after=after).more_ns == more
+    assert LaunchMicroseconds(before=before, after=after).more == more

@@ -14,6 +14,7 @@ import numpy as np
 from pinchpoint.bench.folders import SESSION_FILE, session_state
 from pinchpoint.bench.measures import MEASURES, Measure
 from pinchpoint.bench.metrics import RunMetrics, read_document
+from pinchpoint.bench.run.validity import is_busy
 from pinchpoint.bench.statistics.intervals import mean_interval
 from pinchpoint.bench.statistics.series import Modes, two_modes
 from pinchpoint.errors import UnreadableFile
@@ -76,6 +77,12 @@ def _across(measure: Measure, values: "np.ndarray[Any, np.dtype[np.float64]]") -
         spread,
         two_modes(values),
     )
+
+
+def was_busy(result: BenchResult) -> bool:
+    """Whether other programs had the CPUs when the session began."""
+    host = result.environment.get("host") or {}
+    return is_busy(host.get("load_1min"), host.get("cpus_logical"))
 
 
 def with_program(environment: Mapping[str, Any], runs: Sequence[RunMetrics]) -> dict[str, Any]:

@@ -138,6 +138,8 @@ def load(path: str | Path, progress: Progress | None = None, part: Part | None =
     _refuse_strangers(where, head.text)
     if importer := _claimant(where, head.text):
         return _read(importer, where, progress, part)
+    if where.is_dir() and (alone := _alone_in(where)):
+        return load(alone, progress, part)
     more = later_lines(where, HEAD_BYTES)
     if importer := _after_other_output(where, head.text, more):
         return _read(importer, where, progress, part)
@@ -146,6 +148,20 @@ def load(path: str | Path, progress: Progress | None = None, part: Part | None =
         f"{where}: {what}, not a recording that Pinchpoint reads",
         hint=hint or _RECORD,
     )
+
+
+def _alone_in(folder: Path) -> Path | None:
+    """The one recording below a folder, such as JAX's profiler fills; None without any."""
+    from pinchpoint.importers.ranks.places import listed
+
+    inside = [Path(one) for one in listed([str(folder)])]
+    if len(inside) > 1:
+        newest = max(inside, key=lambda path: path.stat().st_mtime_ns)
+        raise UnreadableFile(
+            f"{folder}: a folder with {len(inside)} recordings, and one is asked for",
+            hint=f"name it; the newest is {newest}",
+        )
+    return inside[0] if inside else None
 
 
 def _after_other_output(path: Path, head: bytes, more: bytes) -> Importer | None:

@@ -19,6 +19,7 @@ SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
 FOLDER_VARIABLE = "PINCHPOINT_STEP_FOLDER"
 FUNCTION_VARIABLE = "PINCHPOINT_STEP_FUNCTION"
 KNOBS_VARIABLE = "PINCHPOINT_KNOBS"
+END_VARIABLE = "PINCHPOINT_END_AFTER"
 
 
 def path_with_hooks(env: Mapping[str, str]) -> str:
@@ -27,13 +28,16 @@ def path_with_hooks(env: Mapping[str, str]) -> str:
 
 
 def recording_environment(
-    env: Mapping[str, str], folder: str, function: str | None = None
+    env: Mapping[str, str], folder: str, function: str | None = None, end_after: str | None = None
 ) -> dict[str, str]:
     """``env`` so that Python programs started with it write their steps to ``folder``.
 
-    ``function`` is one whose return ends a step, as ``after_function`` takes it.
+    ``function`` is one whose return ends a step, as ``after_function`` takes it. ``end_after`` ends
+    the program after so many steps (``40``) or seconds of them (``30s``).
     """
     named = {} if function is None else {FUNCTION_VARIABLE: function}
+    if end_after is not None:
+        named[END_VARIABLE] = end_after
     return {**env, "PYTHONPATH": path_with_hooks(env), FOLDER_VARIABLE: folder, **named}
 
 

@@ -13,18 +13,26 @@ import atexit
 import json
 import os
 import sys
+import threading
 import time
 from typing import Any, Callable
 
-from . import FOLDER_VARIABLE, FUNCTION_VARIABLE
+from . import END_VARIABLE, FOLDER_VARIABLE, FUNCTION_VARIABLE
 from .after_function import after_function
 from .hooks import BATCH_FETCHED, GRAPH_REPLAYED, MODEL_CALLED, OPTIMIZER_STEPPED
-from .quiet import Work, instruction_counter, queue_clock
+from .quiet import Work, at_once, instruction_counter, queue_clock
 
 SCHEMA = "bench.inside/1"
 MOST_MARKS = 1_000_000  # bounds memory; a longer run keeps its first million steps
 _MARK = "mark"
 _ENOUGH = 2  # steps of an optimizer: calls of a model are no steps of this program
+
+
+_KINDS = ("mark", "function", "optimizer", "graph", "model")  # what divides a program best, first
+_LEAST_STEPS = 30  # a third of them is warm-up on a busy machine, and twenty give an interval
+_LEAST_SLOW_STEPS = 15  # where they take twice their time: more pairs say more than longer runs
+_FIRST_STEPS = 5  # compile and allocate: their seconds are not those of the others
+_GRACE_S = 5.0  # for threads of the program, once its main thread is done
 
 
 class _Series:
@@ -56,6 +64,8 @@ class _Recorder:
         self._instructions = instruction_counter()
         self._ignore_models: Callable[[], None] | None = None
         self._steps = 0  # of optimizers
+        self._end_after = os.environ.get(END_VARIABLE)
+        self.ended_after: int | None = None  # so many steps
 
     def begin(self, function: str | None) -> None:
         """Listen to everything that may be a step."""
@@ -73,15 +83,46 @@ class _Recorder:
         if os.getpid() != self.pid or len(series.host_ns) >= MOST_MARKS:
             return
         series.events.append(_cuda_event())
-        series.host_ns.append(time.perf_counter_ns())
-        series.cpu_ns.append(time.process_time_ns())
         self._queue_ns = self._queue_ns or queue_clock()
-        series.queue_ns.append(self._queue_ns())
+        host_ns, (cpu_ns, queue_ns) = at_once(self._totals)
+        series.host_ns.append(host_ns)
+        series.cpu_ns.append(cpu_ns)
+        series.queue_ns.append(queue_ns)
         series.instructions.append(self._instructions())
         series.work.append(work)
         series.data_wait_ns.append(self.wait_ns)
         series.batches.append(self.batches)
         series.frames.append(_compiled_frames())
+        if self._end_after is not None and self._is_enough(source, series.host_ns):
+            self._end(len(series.host_ns) - 1)
+
+    def _is_enough(self, source: str, host_ns: list[int]) -> bool:
+        """Of the series that divides the program best, so far."""
+        best = min((name.split()[0] for name in self.series), key=_KINDS.index)
+        steps = len(host_ns) - 1
+        if source.split()[0] != best or self._end_after is None:
+            return False
+        if not self._end_after.endswith("s"):
+            return steps >= int(self._end_after)
+        if os.environ.get("WORLD_SIZE", "1") != "1":
+            return False  # the ranks would not agree on the step
+        seconds = (host_ns[-1] - host_ns[min(_FIRST_STEPS, steps)]) / 1e9
+        wanted = float(self._end_after[:-1])
+        least = _LEAST_SLOW_STEPS if seconds >= 2 * wanted else _LEAST_STEPS
+        return steps >= least and seconds >= wanted
+
+    def _end(self, steps: int) -> None:
+        """As the program itself would: what it left to do at its end is done."""
+        if threading.current_thread() is not threading.main_thread():
+            return  # ends a thread, not the program
+        if self.ended_after is None:
+            threading.Thread(target=_end_surely, daemon=True).start()
+        self.ended_after = steps
+        raise SystemExit(0)
+
+    def _totals(self) -> tuple[int, int | None]:
+        """CPU time of the process, and how long this thread has waited for one."""
+        return time.process_time_ns(), None if self._queue_ns is None else self._queue_ns()
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer made its step."""
@@ -123,6 +164,7 @@ class _Recorder:
             "executable": sys.executable,
             "batch_size": self.batch_size,
             "work": self.work.so_far(),
+            "ended_after": self.ended_after,
             "series": {name: self._series(s) for name, s in self.series.items()},
             "peaks": self._try(_peaks, torch),
             "switches": self._try(_switches, torch),
@@ -156,6 +198,16 @@ class _Recorder:
     def note(self, where: str, error: Exception) -> None:
         """Keep a problem for the record; the program goes on."""
         self.problems.append(f"{where}: {type(error).__name__}: {error}"[:300])
+
+
+def _end_surely() -> None:
+    """A thread that the program would have ended, and did not come to, may keep it for ever."""
+    main = threading.main_thread()
+    while main.is_alive():
+        time.sleep(0.1)
+    time.sleep(_GRACE_S)
+    _write()
+    os._exit(0)
 
 
 def _cuda_event() -> Any:

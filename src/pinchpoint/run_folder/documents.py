@@ -81,6 +81,22 @@ class RunSteps(msgspec.Struct, frozen=True, kw_only=True):
 APART_RATIO = 4 / 3
 
 
+class LaunchNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Host time of one small launch before the profiler first ran, and after a recording."""
+
+    before: Ns | None = None
+    after: Ns | None = None
+    why: str | None = None  # one of them is not known
+    unloaded_steps: Count = 0  # the first of before_ns, timed before the profiler first ran
+
+    @property
+    def more_ns(self) -> int | None:
+        """What each costs more since; None: not known."""
+        if self.before is None or self.after is None:
+            return None
+        return max(self.after - self.before, 0)
+
+
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a process: each unprofiled one around the recording, and the run in short."""
 
@@ -96,6 +112,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     page_faults_per_step: float | None = None  # of undisturbed ones; null: not known
     kernel_ns_per_step: float | None = None  # time of all threads in the kernel
     cost_ns: Ns | None = None  # by which recording made the run longer; None: no other steps
+    launch_ns: LaunchNote = LaunchNote()
     run: RunSteps = RunSteps()
 
     @property
@@ -107,6 +124,12 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     def unprofiled_wait_ns(self) -> tuple[int, ...]:
         """Of the same steps."""
         return self.wait_ns[self._standing]
+
+    @property
+    def unloaded_steps(self) -> int:
+        """The first of ``unprofiled_ns`` that came before the profiler first ran."""
+        first = min(self.launch_ns.unloaded_steps, len(self.before_ns))
+        return 0 if self._standing.start else first
 
     @property
     def _standing(self) -> slice:

@@ -39,6 +39,22 @@ class StepPercentiles(msgspec.Struct, frozen=True, kw_only=True):
     most: float | None = None
 
 
+class LaunchMicroseconds(msgspec.Struct, frozen=True, kw_only=True):
+    """Host time of one small launch of the first rank, before the profiler first ran and after a
+    recording; ``unprofiled_ms`` has what it costs more since."""
+
+    before: float | None = None
+    after: float | None = None
+    why: str | None = None  # one of them is not known
+
+    @property
+    def more(self) -> float | None:
+        """What each costs more since; None: not known."""
+        if self.before is None or self.after is None:
+            return None
+        return max(self.after - self.before, 0.0)
+
+
 class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of the first rank."""
 
@@ -50,6 +66,7 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
     steps_per_s: float | None = None
     batches_per_step: float | None = None
     recording_cost_ms: float | None = None  # by which recording made the run longer
+    launch_us: LaunchMicroseconds = LaunchMicroseconds()
 
 
 class DataWait(msgspec.Struct, frozen=True, kw_only=True):

@@ -71,6 +71,29 @@ class AgainNote(msgspec.Struct, frozen=True, kw_only=True):
     distinct: Count = 0  # calls of them that differ
 
 
+class OperationNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Operations of a step with one name and one set of shapes."""
+
+    name: str = ""
+    shapes: tuple[tuple[Count, ...], ...] = ()  # of tensors with dimensions
+    count: Count = 0  # in a step, of all of them
+    which: tuple[tuple[Count, Count], ...] = ()  # first and last of stretches of these, from 0
+
+
+class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Work of one place whose result was there already, or that nobody reads."""
+
+    kind: str = ""  # step: each step anew; within: more than once in a step; unused
+    places: tuple[FrameNote, ...] = ()  # lines that start it, heaviest first
+    operations: tuple[OperationNote, ...] = ()
+    backward: bool = False
+    times: Count = 0  # operations a step that are in vain
+    of: Count | None = None  # the same with those that are needed
+    bytes: Count = 0  # that they write, a step
+    kept_bytes: Count | None = None  # to keep what other work reads of it
+    steps_ratio: Ratio = 1.0  # of the watched steps after another one, in which it is so
+
+
 class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of one process."""
 
@@ -83,4 +106,8 @@ class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
     attention: tuple[AttentionNote, ...] = ()
     losses: tuple[LossNote, ...] = ()
     again: tuple[AgainNote, ...] = ()
+    work: tuple[WorkNote, ...] | None = None  # null: it was not looked at
+    operators: tuple[str, ...] = ()  # that compute and the dispatcher ran, below autograd
+    views: tuple[str, ...] = ()  # the same that only look at tensors or make room for one
+    work_not_seen: str = ""  # why work was not looked at to the end
     cost_ns: Ns = 0

@@ -66,6 +66,30 @@ class SameCalls:
 
 
 @dataclass(frozen=True)
+class VainOperations:
+    """Operations of one name with tensors of these shapes."""
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    count: int  # in a step, of all of them
+    which: tuple[tuple[int, int], ...]  # first and last of stretches of these, from 0
+
+
+@dataclass(frozen=True)
+class VainWork:
+    """Work of one place whose result was there already, or that nobody reads."""
+
+    kind: str  # step: each step anew; within: more than once in a step; unused
+    places: tuple[Frame, ...]  # lines that start it, heaviest first
+    operations: tuple[VainOperations, ...]
+    backward: bool
+    times: int  # operations a step that are in vain
+    of: int | None  # the same with those that are needed
+    kept_bytes: int | None  # to keep what other work reads of it
+    steps_ratio: float  # of the watched steps after another one, in which it is so
+
+
+@dataclass(frozen=True)
 class RunValues:
     """Of one step that is in no window."""
 
@@ -77,3 +101,7 @@ class RunValues:
     cost_ns: int
     again: tuple[SameCalls, ...] = ()
     losses: tuple[IgnoredRows, ...] = ()
+    work: tuple[VainWork, ...] | None = None  # None: it was not looked at
+    operators: tuple[str, ...] = ()  # that compute and the dispatcher ran, below autograd
+    views: tuple[str, ...] = ()  # the same that only look at tensors or make room for one
+    work_not_seen: str = ""  # why work was not looked at to the end

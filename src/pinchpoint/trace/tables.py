@@ -115,6 +115,12 @@ TABLES: dict[str, dict[str, Column]] = {
         "device": _number("device number; null for an operation on the host", dtype="int32"),
         "flops": _number("floating-point operations, as the compiler counts them", "flop"),
         "bytes": _number("bytes read and written, as the compiler counts them", "bytes"),
+        "widened_at": _name("where numbers that it computes with became wider", nullable=True),
+        "widened_to": _name("the type that they became, such as f32", nullable=True),
+        "spared_bytes": _number("bytes fewer, if they had stayed as narrow as they were", "bytes"),
+        "argument": _name("the argument of the program that it is a copy of", nullable=True),
+        "loop": _name("where the innermost loop that it is in is written", nullable=True),
+        "iterations": _number("how often that loop runs, where the compiler knows it"),
     },
     "flows": {
         "start_ns": _time("where the edge begins"),

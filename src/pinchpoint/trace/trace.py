@@ -71,10 +71,25 @@ class BothBranches:
 
 
 @dataclass(frozen=True)
+class LaunchTimes:
+    """Host time of one small launch in the process, before the profiler first ran and after."""
+
+    before_ns: int
+    after_ns: int
+    unloaded_steps: int = 0  # of the timed ones, those that came before the profiler first ran
+
+    @property
+    def more_ns(self) -> int:
+        """What each costs more since."""
+        return max(self.after_ns - self.before_ns, 0)
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """What a run folder knows besides the trace. None: not recorded."""
 
     unprofiled_step_ns: tuple[int, ...] = ()  # steps timed in the same run with only hooks on
+    launch: LaunchTimes | None = None  # None: not measured
     data_wait_ns: tuple[int, ...] = ()  # wait for the batch in those steps
     command: tuple[str, ...] = ()
     working_directory: str | None = None  # that the program was started in

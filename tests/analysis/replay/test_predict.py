@@ -20,13 +20,12 @@ from pinchpoint.analysis.replay import (
 )
 from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.predict import (
-    _clean,
     corrected_range_ns,
     corrected_step_ns,
-    replayable,
     what_if,
 )
 from pinchpoint.analysis.replay.simulate import PASSES, _Run, all_passes, simulate
+from pinchpoint.analysis.replay.window import clean_window, replayable
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind, RunFacts
 
 US = 1_000
@@ -355,7 +354,7 @@ def test_recording_takes_no_part_of_the_work_of_the_device():
         b.add("device_ops", name="unknown", start_ns=at + 10 * US, duration_ns=80 * US,
               kind=DeviceKind.KERNEL, device=0, stream=8)  # fmt: skip
     trace = b.trace()
-    assert _clean(trace).mean_ns < 60 * US
+    assert clean_window(trace).mean_ns < 60 * US
     assert 79 * US <= corrected_step_ns(trace) <= 100 * US
 
 

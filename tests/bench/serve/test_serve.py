@@ -132,19 +132,19 @@ def test_latencies_count_from_its_turn():
     assert found.window_s == pytest.approx(0.19)
 
 
-def test_waiting_for_a_cpu_before_it_sends_is_no_latency():
-    """It had waited 5 ns when its turn came, and 25 when the request was sent."""
+def test_what_the_generator_itself_takes_before_it_sends_is_no_latency():
+    """It had taken 5 ns when its turn came, and 25 when the request was sent."""
 
     async def one(i):
         return Answer(begun[-1] + 40 * MS, (begun[-1] + 90 * MS,), begun[-1] + 90 * MS, 1, None, 25)
 
-    begun, waited = [], iter([5, 5])
+    begun, taken = [], iter([5, 5])
 
-    def waited_ns():
+    def own_ns():
         begun.append(time.perf_counter_ns())
-        return next(waited)
+        return next(taken)
 
-    found = asyncio.run(run_load(Load(2), one, waited_ns))
+    found = asyncio.run(run_load(Load(2), one, own_ns))
     assert [r.begin_ns - r.meant_ns for r in found] == [20, 20]
 
 

@@ -15,6 +15,7 @@ from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.settings import BARE, BESIDE, UNSTACKED, Settings
+from pinchpoint.capture.windows.launches import LaunchCost
 from pinchpoint.capture.windows.recording import Recording, TraceFile, keep_best
 from pinchpoint.run_folder.documents import ProcessDocument, WorkerDocument
 
@@ -103,6 +104,60 @@ def test_names_follow_the_window_of_times_and_the_early_window_gives_way(tmp_pat
     assert session.stage is Stage.DONE
     after = [session.clock.interval_ns[i] for i in session.after]
     assert after == [10 * MS] * 20
+
+
+class Launches(LaunchCost):
+    """Which ends of which intervals launches were timed at; each time 3 ms on the clock."""
+
+    def __init__(self, session, clock):
+        super().__init__()
+        self._session, self._clock, self.at = session, clock, []
+
+    def _begin(self, window, intervals):
+        self.before_ns, self.loaded_since, self.why = 8, intervals, None
+        self._take("before")
+
+    def _end(self):
+        self.after_ns = 14
+        self._take("after")
+
+    def _take(self, what):
+        self._clock.now += 3 * MS
+        self.at.append((what, len(self._session.clock.interval_ns)))
+
+
+def test_launches_are_timed_before_the_first_window_and_after_those_with_all_their_steps(
+    tmp_path, clock
+):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True)
+    session.launches = launches = Launches(session, clock)
+    run(session, clock, *[10] * 60)
+    assert [what for what, _ in launches.at] == ["before", "after", "after", "after"]
+    assert session.budget.stalled_ns > 0
+    for _, interval in launches.at:  # no step that was timed has them
+        assert interval in session.clock.disturbed
+    after = [session.clock.interval_ns[i] for i in session.after]
+    assert after == [10 * MS] * 20
+    steps = facts._steps(session)
+    first = launches.at[0][1]
+    timed = session.clock.undisturbed(session.before.start, session.before.stop)
+    assert steps["launch_ns"] == {
+        "before": 8,
+        "after": 14,
+        "why": None,
+        "unloaded_steps": len([row for row in timed if row < first]),
+    }
+
+
+def test_a_program_that_ends_within_a_window_is_not_held_up_by_launches(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock)
+    session.launches = launches = Launches(session, clock)
+    run(session, clock, *[10] * 16)
+    session.finish()
+    assert [what for what, _ in launches.at] == ["before"]
+    assert facts._steps(session)["launch_ns"]["why"] == "no recording ended with a step"
 
 
 class DearWindow(CountingWindow):

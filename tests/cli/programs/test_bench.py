@@ -171,6 +171,23 @@ def test_run_and_check_and_history(capsys, tmp_path):
     assert "t x" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        (900.0, "wall time against this session will decide nothing"),
+        (0.0, "the first session of a baseline"),
+    ],
+)
+def test_the_first_session_says_what_can_be_compared_with_it(capsys, monkeypatch, load, said):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", *PRINTED]
+    command = [sys.executable, "-c", "print('x: 10')"]
+    assert cli([*gate, "--fail", "x:5%", "--update", "--", *command]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert said in out
+    assert "--base" in out
+
+
 def test_check_accepts_a_new_level(capsys, tmp_path):
     gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", *PRINTED]
     before, after = ([sys.executable, "-c", f"print('x: {x}')"] for x in (10, 15))

@@ -3,6 +3,7 @@
 import pytest
 
 from pinchpoint.importers.xplane.programs import with_programs
+from pinchpoint.importers.xplane.space import StoredProgram
 from xplane_messages import message, varint
 
 F32, BF16, U8 = 11, 16, 6
@@ -29,7 +30,7 @@ def costs(*instructions, inside=(), root=0):
         }
         for at, name in enumerate(("asked", "other"))
     ]  # fmt: skip
-    with_programs(rows, [memoryview(program)])
+    with_programs(rows, [StoredProgram(None, memoryview(program))])
     return rows[0]["flops"], rows[0]["bytes"]
 
 
@@ -117,5 +118,5 @@ def test_lines_of_newer_programs_are_in_an_index_of_frames(inner, expected):
         "op": "asked", "module": "jit_step", "device": None, "start_ns": 0, "duration_ns": 5,
         "source": None, "flops": None, "bytes": None, "kernel": None,
     }  # fmt: skip
-    with_programs([row], [memoryview(program)])
+    with_programs([row], [StoredProgram(None, memoryview(program))])
     assert row["source"] == expected

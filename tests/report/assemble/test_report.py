@@ -3,9 +3,20 @@
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint.analysis.replay import predict
 from pinchpoint.report import decode, diagnose, encode
 from pinchpoint.report.tables.columns import MOST_ROWS
-from pinchpoint.trace import ApiKind, Device, HostKind, MemoryKind, RunFacts, Severity, Source
+from pinchpoint.report.words.steps import step_sentence
+from pinchpoint.trace import (
+    ApiKind,
+    Device,
+    HostKind,
+    LaunchTimes,
+    MemoryKind,
+    RunFacts,
+    Severity,
+    Source,
+)
 
 
 @pytest.fixture
@@ -165,6 +176,26 @@ def test_measured_steps_beat_an_estimate(builder):
     steps = diagnose(builder.trace(run=run)).steps
     assert steps.unprofiled_ns_predicted == 82_000
     assert steps.unprofiled_ns_range == (80_400, 83_600)
+    assert steps.unprofiled_how == "measured in the same run"
+
+
+def test_what_launches_cost_more_is_said_and_what_was_timed_is_kept(builder, monkeypatch):
+    monkeypatch.setattr(predict, "_hidden_in_ns", lambda trace, step_ns, more_ns: more_ns)
+    run = RunFacts(unprofiled_step_ns=(80_000, 82_000, 84_000), launch=LaunchTimes(8_300, 14_700))
+    report = diagnose(builder.trace(run=run))
+    assert report.steps.unprofiled_ns_predicted == 82_000 - 6_400
+    assert report.steps.measured_ns == 82_000
+    assert report.steps.launch_more_ns == 6_400
+    assert step_sentence(report).startswith("A step takes 75.6 µs without the profiler (")
+    assert (
+        "measured in the same run, less what launches cost more since the recording (6.4 µs each)"
+    ) in step_sentence(report)
+
+
+def test_launches_that_cost_no_more_need_no_words(builder):
+    run = RunFacts(unprofiled_step_ns=(80_000,) * 3, launch=LaunchTimes(8_300, 8_300))
+    steps = diagnose(builder.trace(run=run)).steps
+    assert (steps.measured_ns, steps.launch_more_ns) == (None, 0)
     assert steps.unprofiled_how == "measured in the same run"
 
 

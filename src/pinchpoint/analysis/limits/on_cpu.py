@@ -96,6 +96,54 @@ def _fastest(which: Rows, took: Ints, alike: Mask) -> Ints:
     return found
 
 
+# All calls over as many of the fastest with their inputs: 1.3 where the cores were free, 2.4 to 17
+# at load 11 on 2 cores.
+SLOWED_RATIO = 1.5
+
+
+# Of the limit of a slow machine: healthy products take 0.04 of it, elementwise work and
+# convolutions 0.1 to 0.8, transforms of a fast length 0.3.
+FAR_RATIO = 3.0
+
+
+@once_per_trace
+def _when_free(trace: Trace) -> tuple[Ints, Ints]:
+    """For each row of ``host_ops``, what it takes by itself: as the fastest of its operator with
+    the same inputs did, and not more than a few times what its work needs on a slow core."""
+    host, own = trace.host_ops, cpu_operators(trace)
+    assert host is not None
+    shown = with_inputs(trace).host_ops
+    assert shown is not None
+    rows = np.flatnonzero(own.operator & (own.own_ns > 0) & rows_in_steps(trace, host))
+    columns = [shown["name"][rows].astype(np.int64)]
+    columns += [shown.filled(c, NOT_KNOWN)[rows] for c in ("shapes", "dtypes", "values", "strides")]
+    distinct, which = distinct_rows(*columns)
+    limit_ns = np.full(len(distinct), np.inf)
+    for row in np.flatnonzero(distinct[:, 1] != NOT_KNOWN).tolist():
+        limit = _limit_ns(call_of(trace.names, *distinct[row, :4].tolist()))
+        limit_ns[row] = np.inf if np.isnan(limit) else FAR_RATIO * limit
+    fastest, least = own.own_ns.copy(), own.own_ns.copy()
+    fastest[rows] = _fastest(which, own.own_ns[rows], distinct[:, 1] != NOT_KNOWN)
+    least[rows] = np.minimum(fastest[rows], limit_ns[which]).astype(np.int64)
+    return fastest, least
+
+
+def fair_ratio(trace: Trace, inside: Mask) -> float:
+    """What part of their time these rows would have of the step if no call had waited for a core.
+
+    1 where the cores were free. Where others had them, a call of microseconds that waited for its
+    turn is recorded with milliseconds, and which calls these are is chance.
+    """
+    own, (fastest, least) = cpu_operators(trace), _when_free(trace)
+    assert trace.host_ops is not None
+    every = own.operator & rows_in_steps(trace, trace.host_ops)
+    took, mine = int(own.own_ns[every].sum()), int(own.own_ns[every & inside].sum())
+    if not mine or took < SLOWED_RATIO * fastest[every].sum():
+        return 1.0
+    slowed = took / max(int(least[every].sum()), 1)
+    return min(slowed * int(least[every & inside].sum()) / mine, 1.0)
+
+
 def _told(ns_per_step: Ints, known: Mask) -> Rows:
     """Operators of which something is known, and the longest of the others, in their order."""
     longest_first = np.argsort(-ns_per_step, kind="stable")

@@ -20,6 +20,8 @@ from pinchpoint.analysis.replay.predict import (
     comes_in_bursts,
     corrected_made,
     corrected_step_ns,
+    timed_ns,
+    with_doubt_of_launches,
 )
 from pinchpoint.analysis.replay.ranges import AS_IT_IS, Made, range_ns
 from pinchpoint.analysis.statistics import rounded_mean
@@ -208,7 +210,10 @@ def mean_range_ns(trace: Trace) -> tuple[int, int] | None:
         error = 2 * float(np.std(timed)) / sqrt(len(timed))  # two standard errors of a mean
         # Some steps that are far longer than the others make the mean longer than a typical one.
         least = min(usual, int(np.median(timed)), mean_ns)
-        edges = round(max(mean_ns - error, least)), round(mean_ns + error)
+        low, high = with_doubt_of_launches(
+            trace, mean_ns, max(mean_ns - error, least), mean_ns + error
+        )
+        edges = round(low), round(high)
         counted = counted_mean_ns(trace) or mean_ns
         return min(edges[0], counted), max(edges[1], counted)
     if made is None:
@@ -218,8 +223,9 @@ def mean_range_ns(trace: Trace) -> tuple[int, int] | None:
 
 
 def timed_steps_ns(trace: Trace) -> NDArray[np.int64]:
-    """Steps that the same run timed without the profiler; empty where it timed none."""
-    return np.array(trace.run.unprofiled_step_ns if trace.run else (), np.int64)
+    """Steps that the same run timed without the profiler, less what launches cost more since it
+    ran; empty where it timed none."""
+    return np.array(timed_ns(trace), np.int64)
 
 
 def counted_mean_ns(trace: Trace) -> int | None:

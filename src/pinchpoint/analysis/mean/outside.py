@@ -1,8 +1,11 @@
 """What a run with steps does outside of them: before the third, and after the last."""
 
-from pinchpoint.analysis.host.frames import is_recorder
+from collections import Counter
+from dataclasses import replace
+
+from pinchpoint.analysis.host.frames import NAMELESS, Owner, frame_of, is_recorder
 from pinchpoint.analysis.mean.rare_steps import kind_of
-from pinchpoint.analysis.mean.ways import imports
+from pinchpoint.analysis.mean.ways import imports, is_own
 from pinchpoint.analysis.mean.whole_run import Cores, RunPlace, places_of
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.frozen import dataclass
@@ -18,6 +21,9 @@ class Phase:
     ns: int
     imports_ns: int  # of it
     places: tuple[RunPlace, ...]  # most time first; their shares are of the phase
+    works: tuple[Spent, ...] = ()  # what they were made of
+    cores: Cores = Cores(0)
+    works_ns: int = 0  # of the phase
 
 
 @once_per_trace
@@ -40,12 +46,53 @@ def _phase(id_: str, ns: int, spent: tuple[Spent, ...], cores: Cores) -> Phase:
     seen_us = max(sum(one.us for one in spent), 1)
     of_imports = sum(one.us for one in spent if imports(one.frames))
     works = tuple(one for one in spent if not _told_elsewhere(one))
-    return Phase(
-        id_,
-        ns,
-        round(ns * of_imports / seen_us),
-        places_of(works, cores, _scaled(ns, works, seen_us)),
-    )
+    works_ns = _scaled(ns, works, seen_us)
+    places = places_of(works, cores, works_ns)
+    imports_ns = round(ns * of_imports / seen_us)
+    return Phase(id_, ns, imports_ns, places, works, cores, works_ns)
+
+
+def around(trace: Trace, phase: Phase, least_ns: float) -> RunPlace | None:
+    """The innermost function of the program that surely takes so long with all that it calls;
+    None without one. The code of modules calls everything, and so does what calls the steps."""
+    everywhere = _calls_the_steps(trace)
+    us: Counter[tuple[str, str]] = Counter()
+    for one in phase.works:
+        if not imports(one.frames):
+            for key in {key for name in one.frames if (key := _own(name)) is not None}:
+                us[key] += one.us
+    for key, _ in sorted(us.items(), key=lambda item: item[1]):
+        if key in everywhere or key[1] == "<module>":
+            continue
+        inside = tuple(_seen_from(one, key) for one in phase.works)
+        for place in places_of(inside, phase.cores, phase.works_ns):
+            is_it = place.at is not None and (place.at.file, place.at.function) == key
+            if is_it and place.share.range_ns[0] >= least_ns:
+                return place
+    return None
+
+
+def _calls_the_steps(trace: Trace) -> set[tuple[str, str]]:
+    """The program's functions that were running while steps were."""
+    samples = trace.run.samples if trace.run else None
+    threads = () if samples is None else samples.threads
+    frames = {name for thread in threads for one in thread.spent for name in one.frames}
+    return {key for name in frames if (key := _own(name)) is not None}
+
+
+def _own(name: str) -> tuple[str, str] | None:
+    frame = frame_of(name)
+    own = frame is not None and frame.owner is Owner.USER and frame.function not in NAMELESS
+    return (frame.file, frame.function) if frame is not None and own else None
+
+
+def _seen_from(one: Spent, key: tuple[str, str]) -> Spent:
+    """A stack without what one of its functions has called of the program's own code."""
+    at = next((i for i, name in enumerate(one.frames) if _own(name) == key), None)
+    if at is None or imports(one.frames):
+        return one
+    first = max((i + 1 for i in range(at) if is_own(one.frames[i : i + 1])), default=0)
+    return one if first == 0 else replace(one, frames=one.frames[first:], doing="")
 
 
 def _scaled(ns: int, works: tuple[Spent, ...], seen_us: int) -> int:

@@ -36,11 +36,12 @@ from pinchpoint.analysis.replay.predict import (
     after_saving,
     corrected_range_ns,
     corrected_step_ns,
-    replayable,
+    least_by_launches_ns,
     what_if,
 )
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Doubtful, most_doubtful
+from pinchpoint.analysis.replay.window import replayable
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
@@ -67,7 +68,9 @@ def step_range_ns(trace: Trace) -> tuple[int, int] | None:
 
 def why_not_closer(trace: Trace) -> Doubtful | None:
     """Why the step without the profiler is a range and no point; None where it is one, and where it
-    was timed."""
+    was timed, unless launches may explain a shorter one."""
+    if least_by_launches_ns(trace) is not None:
+        return Doubtful.LAUNCHES
     made = made_with_exceptions(trace)
     return None if made is None else most_doubtful(made, AS_IT_IS)
 

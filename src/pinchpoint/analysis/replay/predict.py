@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
-from pinchpoint.analysis.replay.changes import Change, MoveToOwnStream, RemoveRecordingCost
-from pinchpoint.analysis.replay.graph import Graph, build
+from pinchpoint.analysis.replay.changes import AddHostTime, Change, MoveToOwnStream
+from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.least_step import (
     at_power_limit_ns,
     device_ns,
@@ -22,115 +22,18 @@ from pinchpoint.analysis.replay.least_step import (
 )
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Made, made_of, range_ns
-from pinchpoint.analysis.replay.simulate import all_passes, simulate
+from pinchpoint.analysis.replay.recording_cost import calibrated
+from pinchpoint.analysis.replay.window import Clean, Replayable, clean_window, replayable
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace import ApiKind, Trace, once_per_trace
 from pinchpoint.trace.intervals import covered_before, flatten
 
-MOST_NODES = 12_000  # calls of a replayed window; more steps are left out beyond it
-SAME_STEP_RATIO = 0.05  # recorded steps of one kind differ by as much
 OTHER_WORK_RATIO = (
     0.3  # the same work under load: an H100's 1.98 GHz fall to 1.4 at its power limit
 )
 BURST_PERCENTILE = 95  # a round of 16 workers makes one step in 16 wait for all of them
 BURST_RATIO = 3.0  # of the median; steps that vary by themselves stay below it
-
-
-@dataclass(frozen=True, eq=False)
-class Replayable:
-    """A trace's graph, and what replaying it unchanged gives against what was recorded."""
-
-    graph: Graph
-    counted: NDArray[np.bool_]  # the replayed steps that stand for all
-    recorded_ns: float  # their mean period as recorded
-    identity_ns: float  # as replayed once, unchanged, from the recorded state
-    settled_ns: float  # as replayed unchanged until the window repeats itself
-    settled_every_ns: float  # the same for all replayed steps
-
-    @property
-    def identity_error(self) -> float:
-        """Relative error of the unchanged replay."""
-        return self.identity_ns / self.recorded_ns - 1
-
-    def periods_ns(self, graph: Graph, *, every_step: bool = False) -> NDArray[np.int64]:
-        """Periods of the counted steps, or of all, when ``graph`` is replayed."""
-        periods = np.array(simulate(graph).durations_ns, np.int64)
-        return periods if every_step else periods[self.counted]
-
-    def mean_ns(self, graph: Graph, *, every_step: bool = False) -> float:
-        """The mean of those periods."""
-        return float(self.periods_ns(graph, every_step=every_step).mean())
-
-
-@once_per_trace
-def replayable(trace: Trace) -> Replayable | None:
-    """The graph of as many complete steps as are worth replaying; None where it cannot be."""
-    found = steps(trace)
-    usable = found.complete if found.complete.any() else found.typical
-    if trace.api_calls is None or not usable.any():
-        return None
-    chosen = _window(trace, found, np.flatnonzero(usable))
-    graph = build(trace, found.host_start_ns, found.host_end_ns, chosen)
-    if graph is None or not len(graph.op_rows):
-        return None
-    periods = (found.end_ns - found.start_ns)[chosen]
-    counted = _counted(found.typical[chosen], periods, found.typical_ns)
-    before = int(found.start_ns[chosen.start])
-    first, *_, last = (np.array(done.durations_ns) for done in all_passes(graph, before))
-    recorded, identity, settled = (float(of[counted].mean()) for of in (periods, first, last))
-    return Replayable(graph, counted, recorded, identity, settled, float(last.mean()))
-
-
-def _counted(
-    typical: NDArray[np.bool_], periods_ns: NDArray[np.int64], typical_ns: int | None
-) -> NDArray[np.bool_]:
-    """The typical steps without the first, which follows a seam when the window is repeated.
-
-    With it, where the others alone are further from the typical step.
-    """
-    rest = typical.copy()
-    rest[0] = False
-    if not rest.any() or typical_ns is None:
-        return typical
-    apart = [abs(float(periods_ns[of].mean()) - typical_ns) for of in (rest, typical)]
-    return rest if apart[0] <= max(apart[1], SAME_STEP_RATIO * typical_ns) else typical
-
-
-def _window(trace: Trace, found: Steps, usable: NDArray[np.intp]) -> slice:
-    """The run of complete steps with most typical ones in it, cut to MOST_NODES calls."""
-    breaks = np.flatnonzero(np.diff(usable) > 1) + 1
-    longest = max(np.split(usable, breaks), key=lambda run: int(found.typical[run].sum()))
-    assert trace.api_calls is not None
-    calls = np.sort(trace.api_calls["start_ns"])
-    before = np.searchsorted(calls, found.host_start_ns)
-    first = int(longest[np.argmax(found.typical[longest])])
-    last = first + 1
-    while last <= longest[-1] and before[last] - before[first] < MOST_NODES:
-        last += 1
-    return slice(first, last)
-
-
-@dataclass(frozen=True, eq=False)
-class _Clean:
-    """The replayable window without recording cost, replayed: what all predictions start from."""
-
-    graph: Graph
-    mean_ns: float  # of the counted steps
-    every_ns: float  # of all replayed steps
-
-
-@once_per_trace
-def _clean(trace: Trace) -> _Clean | None:
-    base = replayable(trace)
-    if base is None or base.settled_ns <= 0:
-        return None
-    graph = apply(trace, base.graph, (RemoveRecordingCost(),))
-    periods = np.array(simulate(graph).durations_ns)
-    counted, every = float(periods[base.counted].mean()), float(periods.mean())
-    if counted <= 0 or every <= 0:  # steps without work of their own
-        return None
-    return _Clean(graph, counted, every)
 
 
 @once_per_trace
@@ -140,13 +43,15 @@ def corrected_range_ns(trace: Trace) -> tuple[int, int] | None:
     10th and 90th percentile of measured steps, where the same run measured them; of steps that
     come in bursts, two standard errors around their mean.
     """
-    if timed := _timed(trace):
+    if timed := timed_ns(trace):
         low, high = np.percentile(timed, (10, 90))
         if comes_in_bursts(trace):
             mean, error = np.mean(timed), np.std(timed) / np.sqrt(len(timed))
             low, high = max(mean - 2 * error, np.min(timed)), mean + 2 * error
+        usual = corrected_step_ns(trace) or 0
+        low, high = with_doubt_of_launches(trace, usual, low, high)
         # The host is timed: it runs ahead while it fills a queue, which no step does for long.
-        low = max(low, min(_device_busy_ns(trace), corrected_step_ns(trace) or 0))
+        low = max(low, min(_device_busy_ns(trace), usual))
         return round(low), round(high)
     made = corrected_made(trace)
     return None if made is None else range_ns(made, AS_IT_IS)
@@ -154,12 +59,16 @@ def corrected_range_ns(trace: Trace) -> tuple[int, int] | None:
 
 def corrected_made(trace: Trace) -> Made | None:
     """What the step without the profiler is made of; None where it was timed or is not known."""
-    step, base, clean = corrected_step_ns(trace), replayable(trace), _clean(trace)
-    if _timed(trace) or step is None or base is None or clean is None:
+    return None if timed_ns(trace) else _estimated_made(trace)
+
+
+def _estimated_made(trace: Trace) -> Made | None:
+    step, base, clean = _estimated_step_ns(trace), replayable(trace), clean_window(trace)
+    if step is None or base is None or clean is None:
         return None
     periods, uneven = _usual_periods_ns(steps(trace)), _uneven_ratio(trace)
     made = made_of(step, clean.graph, clean.graph, periods, uneven_ratio=uneven)
-    return replace(made, recording_ns=_recording_ns(trace))
+    return replace(made, recording_ns=_taken_out_ns(trace, step))
 
 
 def _usual_periods_ns(found: Steps) -> NDArray[np.int64]:
@@ -174,7 +83,11 @@ def _usual_periods_ns(found: Steps) -> NDArray[np.int64]:
 
 def _recording_ns(trace: Trace) -> float:
     """What recording adds to the typical step."""
-    typical, corrected = steps(trace).typical_ns, corrected_step_ns(trace)
+    return _taken_out_ns(trace, corrected_step_ns(trace))
+
+
+def _taken_out_ns(trace: Trace, corrected: int | None) -> float:
+    typical = steps(trace).typical_ns
     return float(max(typical - corrected, 0)) if typical and corrected else 0.0
 
 
@@ -186,9 +99,13 @@ def corrected_step_ns(trace: Trace) -> int | None:
     together) and were recorded with one, the mean, which is what a step costs. An estimate is no
     shorter than the device's work, of which recording takes no part.
     """
-    if timed := _timed(trace):
+    if timed := timed_ns(trace):
         return int(np.mean(timed) if comes_in_bursts(trace) else np.median(timed))
-    base, clean, typical = replayable(trace), _clean(trace), steps(trace).typical_ns
+    return _estimated_step_ns(trace)
+
+
+def _estimated_step_ns(trace: Trace) -> int | None:
+    base, clean, typical = replayable(trace), clean_window(trace), steps(trace).typical_ns
     if base is None or clean is None or typical is None:
         return None
     estimate = int(typical * min(clean.mean_ns / base.settled_ns, 1.0))
@@ -201,7 +118,7 @@ def comes_in_bursts(trace: Trace) -> bool:
 
     Of what the recorded steps have nothing, replay shows nothing. False where the run timed none.
     """
-    timed = _timed(trace)
+    timed = timed_ns(trace)
     if not timed or not _in_bursts(timed):
         return False
     return bool(steps(trace).durations_ns.max(initial=0) >= np.mean(timed))
@@ -258,7 +175,7 @@ def what_if(
     that show in some steps only. It is no shorter than the work that the changes leave:
     :mod:`~pinchpoint.analysis.replay.least_step`.
     """
-    base, clean = replayable(trace), _clean(trace)
+    base, clean = replayable(trace), clean_window(trace)
     if base is None or clean is None:
         return None
     raw = apply(trace, clean.graph, changes)
@@ -316,7 +233,7 @@ def after_saving(
 
 
 def _before_and_after(
-    trace: Trace, base: Replayable, clean: _Clean, after: Graph, every_step: bool
+    trace: Trace, base: Replayable, clean: Clean, after: Graph, every_step: bool
 ) -> tuple[float, float] | None:
     """The step without recording cost, and the one that replays as ``after``.
 
@@ -331,7 +248,7 @@ def _before_and_after(
     if not every_step:
         return usual, typical
     mean, replayed = _mean_step_ns(trace, base, clean), float(periods.mean())
-    timed = _timed(trace)
+    timed = timed_ns(trace)
     if timed and not comes_in_bursts(trace):  # the recorded steps may have had the cause more often
         taken = (
             (clean.every_ns - replayed) * usual / clean.mean_ns
@@ -340,18 +257,90 @@ def _before_and_after(
     return mean, min(max(mean * min(replayed / clean.every_ns, 1.0), typical), mean)
 
 
-def _timed(trace: Trace) -> tuple[int, ...]:
-    """Steps that the same run timed without the profiler."""
+# ------------------------------------------------------------------------------------------------
+# Steps that the same run timed: CUPTI stays loaded once torch has recorded, and launches cost more.
+
+# More than launches were seen to cost: 3.1 and 6.4 µs on the hosts of two H200s, by
+# benchmarks/window_leaves.py.
+MOST_MORE_NS = 8_000
+
+
+@once_per_trace
+def timed_ns(trace: Trace) -> tuple[int, ...]:
+    """Steps that the same run timed without the profiler, less what launches cost more since."""
+    measured, less_ns = _measured(trace), launches_ns(trace)
+    if not less_ns or trace.run is None or trace.run.launch is None:
+        return measured
+    unloaded = trace.run.launch.unloaded_steps
+    usual = float(np.median(measured[unloaded:]))
+    rest = (ns - round(less_ns * min(ns / usual, 1.0)) for ns in measured[unloaded:])
+    return (*measured[:unloaded], *rest)
+
+
+@once_per_trace
+def launches_ns(trace: Trace) -> int:
+    """What the launches of a step cost more since the recording, of a usual step that was timed
+    then; 0 where that is not known. By replay: a host that is ahead of its device hides it."""
+    launch = trace.run.launch if trace.run else None
+    measured = _measured(trace)[launch.unloaded_steps :] if launch else ()
+    if launch is None or not launch.more_ns or not measured:
+        return 0
+    return _hidden_in_ns(trace, float(np.median(measured)), launch.more_ns)
+
+
+def _hidden_in_ns(trace: Trace, step_ns: float, more_ns: int) -> int:
+    """Of a step, what ``more_ns`` of each launch make it longer by."""
+    base, clean, calls = replayable(trace), clean_window(trace), trace.api_calls
+    if base is None or clean is None or calls is None:
+        return 0
+    launches = np.flatnonzero(calls["kind"] == ApiKind.LAUNCH)
+    loaded = base.mean_ns(apply(trace, clean.graph, (AddHostTime(launches, more_ns),)))
+    return round(step_ns * (1 - min(clean.mean_ns / max(loaded, 1.0), 1.0)))
+
+
+def with_doubt_of_launches(
+    trace: Trace, step_ns: float, low: float, high: float
+) -> tuple[float, float]:
+    """The range of a step that was timed, wider by what is not known of its launches.
+
+    What was taken out for them is time of the host, and as doubtful.
+    """
+    doubt, usual = AS_IT_IS.host * launches_ns(trace), corrected_step_ns(trace)
+    least = least_by_launches_ns(trace)
+    if least is not None and usual is not None:
+        low = min(low, step_ns - max(usual - least, 0))
+    return low - doubt, high + doubt
+
+
+@once_per_trace
+def least_by_launches_ns(trace: Trace) -> int | None:
+    """What the step may be where launches may cost more by an unknown time; None where they do not.
+
+    The recording has it shorter than any usual step that was timed, and launches can explain that.
+    """
+    run, timed = trace.run, timed_ns(trace)
+    if run is None or run.launch is not None or not timed or not calibrated(trace):
+        return None
+    made, least, usual = _estimated_made(trace), np.percentile(timed, 10), np.median(timed)
+    if made is None or comes_in_bursts(trace):
+        return None
+    longest = range_ns(made, AS_IT_IS)[1]
+    if longest >= least or usual - _hidden_in_ns(trace, usual, MOST_MORE_NS) > longest:
+        return None
+    return round(made.step_ns)
+
+
+def _measured(trace: Trace) -> tuple[int, ...]:
     return trace.run.unprofiled_step_ns if trace.run else ()
 
 
-def _mean_step_ns(trace: Trace, base: Replayable, clean: _Clean) -> float:
+def _mean_step_ns(trace: Trace, base: Replayable, clean: Clean) -> float:
     """The mean of all complete steps, recording cost taken out.
 
     The many steps that the same run timed without the profiler know better how often a cause comes
     than the few that were recorded.
     """
-    if timed := _timed(trace):
+    if timed := timed_ns(trace):
         return float(np.mean(timed))
     lasting = steps(trace).durations_ns
     recorded = float(lasting.mean()) if len(lasting) else base.recorded_ns
@@ -373,7 +362,7 @@ class ReplayedWindow:
 @once_per_trace
 def replayed_window(trace: Trace) -> ReplayedWindow | None:
     """What any number of changes can be tried on; None where the trace cannot be replayed."""
-    base, clean, usual = replayable(trace), _clean(trace), corrected_step_ns(trace)
+    base, clean, usual = replayable(trace), clean_window(trace), corrected_step_ns(trace)
     if base is None or clean is None or usual is None:
         return None
     return ReplayedWindow(clean.graph, base.counted, clean.mean_ns, usual)

@@ -142,6 +142,7 @@ class Doubtful(StrEnum):
     FEW_STEPS = "the few recorded steps differ much"
     DEVICE = "the same work took the device longer in some steps"
     HOST = "the host's time varies from run to run"
+    LAUNCHES = "launches may cost more since the recording, by how much is not known"
 
 
 def most_doubtful(made: Made, doubts: Doubts) -> Doubtful | None:

@@ -14,7 +14,7 @@ from pinchpoint.analysis.costs.products import ATTENTION
 from pinchpoint.analysis.host.attribution import recomputed_rows
 from pinchpoint.analysis.host.input_arguments import elements, input_shapes
 from pinchpoint.analysis.limits.roofs import Roof, roofs, spec_of
-from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.replay.predict import corrected_step_ns, timed_ns
 from pinchpoint.analysis.replay.recording_cost import calibrated
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.work.operator_work import OperatorWork, operator_work, peak_type
@@ -175,7 +175,7 @@ def _by_type(work: OperatorWork, wanted: Mask) -> dict[str, int]:
 
 def _step_time(trace: Trace, timed: Steps) -> tuple[int, str]:
     if trace.run is not None and trace.run.unprofiled_step_ns:
-        ordered = sorted(trace.run.unprofiled_step_ns)
+        ordered = sorted(timed_ns(trace))
         return ordered[len(ordered) // 2], "measured without the profiler in the same run"
     assert timed.typical_ns is not None
     corrected = corrected_step_ns(trace) if calibrated(trace) else None

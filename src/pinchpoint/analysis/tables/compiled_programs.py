@@ -5,8 +5,14 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.device.compiled import compiled_rows
 from pinchpoint.analysis.host.ancestry import above, parents
-from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
+from pinchpoint.analysis.steps.in_steps import (
+    device_ops_in_steps,
+    judged_steps,
+    per_step,
+    rows_in_steps,
+)
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import Table, Trace, once_per_trace
@@ -89,6 +95,25 @@ class CompiledPlace:
     ops: tuple[str, ...]  # most time first
     calls: float  # a step
     ns_per_step: int  # of the time in which compiled programs compute, its part
+
+
+@once_per_trace
+def compiled_lines(trace: Trace) -> dict[str, int]:
+    """By line (file:line) the time a step of the compiled operations that come from it: on the
+    device, and on the CPU of a program that has none."""
+    found = {place.source: place.ns_per_step for place in compiled_on_host(trace)}
+    ops, rows = trace.device_ops, trace.compiled_ops
+    if ops is None or rows is None or not len(judged_steps(trace)):
+        return found
+    row = compiled_rows(trace)
+    took = np.where((row >= 0) & device_ops_in_steps(trace), ops["duration_ns"], 0)
+    source = np.where(row >= 0, rows.filled("source", -1)[row], -1)
+    for number in np.unique(source[took > 0]).tolist():
+        line = _line(trace.names[number]) if number >= 0 else None
+        if line is not None:
+            ns = round(per_step(trace, int(took[source == number].sum())))
+            found[line] = found.get(line, 0) + ns
+    return found
 
 
 @once_per_trace

@@ -1,7 +1,7 @@
 """A against B: interleaved pairs in fresh processes, looks at 5, 10 and 20 pairs, a verdict."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from pinchpoint.bench.ab.decision import Decision, decide_all, looks_up_to
@@ -12,6 +12,7 @@ from pinchpoint.bench.folders import BenchSession
 from pinchpoint.bench.measures import MEASURES, Measure, default_gates
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, with_seed_of
+from pinchpoint.bench.run.enough import like, said, within
 from pinchpoint.bench.run.process import tail
 from pinchpoint.errors import MeasurementInvalid, UsageError
 from pinchpoint.frozen import dataclass
@@ -72,7 +73,9 @@ def run_ab(
 
     Raises MeasurementInvalid if a command fails, or if no two pairs can be compared.
     """
-    spent_s = sum(_warm_up(arm, plan, session, notice) for arm in (plan.a, plan.b))
+    asked = plan.options
+    plan, spent_s = _warmed_up(plan, session, notice)
+    warnings = (*warnings, *said(asked, plan.options))
     whole_s = spent_s + FEWEST_PAIRS * spent_s / max(plan.warmup_runs, 1)
     if plan.budget_s is not None and whole_s > plan.budget_s:
         notice(
@@ -186,18 +189,24 @@ def _disturbed(pairs: Sequence[Pair], look: int) -> bool:
     return len(pairs) >= look and bad > EXCLUDED_LIMIT * len(pairs)
 
 
-def _warm_up(arm: Arm, plan: AbPlan, session: BenchSession, notice: Notice) -> float:
-    """Runs that fill caches, and prove that the command works before time is spent on it; returns
-    the seconds that they took."""
-    took_s = 0.0
-    for i in range(plan.warmup_runs):
-        notice(f"warm-up run of {arm.name}")
-        folder = session.folder / f"runs/warmup{i}-{arm.name}"
-        run = measure_run(arm, plan.options, Place(folder))
-        check_finished(run, folder, plan.options)
-        plan.gates(run)
-        took_s += run.duration_s or 0.0
-    return took_s
+def _warmed_up(plan: AbPlan, session: BenchSession, notice: Notice) -> tuple[AbPlan, float]:
+    """Runs that fill caches, prove that the command works before time is spent on it, and show how
+    many steps fit into the budget: the plan with that, and the seconds that they took."""
+    asked, took_s = plan.options, 0.0
+    options = within(asked, plan.budget_s)
+    for arm in (plan.a, plan.b):
+        for i in range(plan.warmup_runs):
+            notice(f"warm-up run of {arm.name}")
+            folder = session.folder / f"runs/warmup{i}-{arm.name}"
+            run = measure_run(arm, options, Place(folder))
+            check_finished(run, folder, options)
+            plan.gates(run)
+            took_s += run.duration_s or 0.0
+            if arm is plan.a and i == 0:
+                options = like(options, asked, run)
+                for remark in said(asked, options):
+                    notice(remark)
+    return replace(plan, options=options if plan.warmup_runs else asked), took_s
 
 
 def _measure_pair(pair: int, plan: AbPlan, session: BenchSession, notice: Notice) -> Pair:

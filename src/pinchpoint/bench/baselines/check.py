@@ -10,8 +10,7 @@ import numpy as np
 from pinchpoint.bench.ab.result import AbResult, MeasureResult, signed
 from pinchpoint.bench.baselines import Baseline, Entry, Gate, entry_key
 from pinchpoint.bench.measures import CPU_TIME, MEASURES, OWN_TIME, TIMES, Better, Measure
-from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
-from pinchpoint.bench.run.validity import is_busy
+from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs, was_busy
 from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.bench.statistics.series import ChangePoint, change_points
 from pinchpoint.errors import MeasurementInvalid, NotComparable, UsageError
@@ -219,8 +218,7 @@ def _doubted(items: tuple[CheckItem, ...], result: BenchResult) -> tuple[CheckIt
     """
     cpu = next((item for item in items if item.name == CPU_TIME), None)
     on_host = all(run.steps is None or run.steps.clock == "host" for run in result.runs)
-    host = result.environment.get("host") or {}
-    busy = is_busy(host.get("load_1min"), host.get("cpus_logical"))
+    busy = was_busy(result)
     if not on_host or (not busy and cpu is not None and _is_worse(cpu)):
         return items
     return tuple(

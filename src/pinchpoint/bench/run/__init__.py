@@ -53,6 +53,7 @@ class RunOptions:
     patterns: Mapping[str, "re.Pattern[str]"] = field(default_factory=dict)
     record_steps: bool = True
     step_function: str | None = None  # its return ends a step: NAME of the script, or module:NAME
+    end_after: str | None = None  # 40 steps, 30s of them, or never: bench.run.enough
     seed: int | None = None  # given to the program as PINCHPOINT_SEED and PYTHONHASHSEED
     session_id: str = ""
     env_sha256: str | None = None
@@ -100,7 +101,8 @@ def _environment(arm: Arm, options: RunOptions, folder: Path) -> dict[str, str]:
         env |= {"PINCHPOINT_SEED": str(options.seed), "PYTHONHASHSEED": str(options.seed % 2**32)}
     if not options.record_steps:
         return env
-    return recording_environment(env, str(folder.resolve()), options.step_function)
+    end = None if options.end_after == "never" else options.end_after
+    return recording_environment(env, str(folder.resolve()), options.step_function, end)
 
 
 def _metrics(
@@ -125,7 +127,10 @@ def _metrics(
     peaks = series.peaks if series else {}
     unknown = dict(_NOT_FROM_A_COMMAND)
     unknown |= timed.unknown if timed else _without_steps(options, series)
-    if inside.work is None:
+    work = None if inside.ended_after else inside.work
+    if inside.ended_after:
+        unknown["work"] = f"the run was ended after {inside.ended_after} steps"
+    elif work is None:
         unknown["work"] = "not asked for" if not options.record_steps else _NO_WORK
     if gpus is None:
         unknown["gpu"] = telemetry.no_devices or "no sample fell into the timed window"
@@ -155,7 +160,7 @@ def _metrics(
             recompiles=timed.recompiles if timed else 0,
             allocator_retries=peaks.get("allocator_retries") or 0,
         ),
-        work=inside.work,
+        work=work,
         warmup=timed.warmup if timed else None,
         steps=timed.steps if timed else None,
         throughput=timed.throughput if timed else None,
@@ -166,7 +171,8 @@ def _metrics(
             host_peak_rss_bytes=finished.peak_rss_bytes,
         ),
         gpu=gpus,
-        counters={"user_s": finished.user_s, "system_s": finished.system_s},
+        counters={"user_s": finished.user_s, "system_s": finished.system_s}
+        | ({"ended_after_steps": inside.ended_after} if inside.ended_after else {}),
         program=dict(series.switches) if series else {},
         env_file="env.json" if options.env_sha256 else None,
         env_sha256=options.env_sha256,

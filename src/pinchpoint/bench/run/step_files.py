@@ -66,6 +66,7 @@ class _Document(msgspec.Struct):
     switches: dict[str, Any] | None = None
     problems: list[str] = []
     work: _Work | None = None
+    ended_after: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,7 @@ class Inside:
 
     steps: StepSeries | None  # None: no process marked two steps
     work: Work | None  # of the process that ran longest; None: it was killed, or is not Python
+    ended_after: int | None = None  # so many steps, by the hooks
 
 
 def read_inside(folder: Path) -> Inside:
@@ -86,7 +88,9 @@ def read_inside(folder: Path) -> Inside:
     chosen = max(stepping, key=lambda d: (d.rank == "0", _most_marks(d)), default=None)
     longest = max((d.work for d in documents if d.work), key=lambda w: w.wall_ns, default=None)
     return Inside(
-        None if chosen is None else _series(chosen), None if longest is None else _work(longest)
+        None if chosen is None else _series(chosen),
+        None if longest is None else _work(longest),
+        None if chosen is None else chosen.ended_after,
     )
 
 

@@ -22,6 +22,7 @@ from pinchpoint.bench.serve.connection import (
 )
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.frozen import dataclass
+from pinchpoint.inside.quiet import at_once
 
 HEADER_LIMIT = 64 << 10  # what servers and proxies accept of us; none sends more back
 BODY_LIMIT = 64 << 20  # a thousand times the longest answers
@@ -49,7 +50,7 @@ class Answer:
     end_ns: int
     tokens: int | None  # as the server counts them
     error: str | None = None
-    waited_ns: int = 0  # for a CPU, by this process, until ``sent_ns``
+    own_ns: int = 0  # that this process was at work or waited for a CPU, until ``sent_ns``
 
 
 class BadAnswer(Exception):
@@ -84,13 +85,13 @@ async def ask(
     where: Endpoint,
     body: Mapping[str, object],
     timeout_s: float,
-    waited_ns: Callable[[], int] = lambda: 0,
+    own_ns: Callable[[], int] = lambda: 0,
 ) -> Answer:
     """Send one request and read its stream to the end; failures are answers with ``error``.
 
-    ``waited_ns`` tells how long this thread has waited for a CPU so far.
+    ``own_ns`` tells how long this thread has worked or waited for a CPU so far.
     """
-    sent_ns, waited_at_ns = perf_counter_ns(), waited_ns()
+    sent_ns, own_until_ns = at_once(own_ns)
     chunk_ns: list[int] = []
     tokens: int | None = None
     error: str | None = None
@@ -100,8 +101,11 @@ async def ask(
             content = _content(where, json.dumps(body).encode())
             connection = await _connected(where)
             with closing(connection):
-                sent_ns, waited_at_ns = perf_counter_ns(), waited_ns()
-                await connection.send(content)
+                sent_ns, own_until_ns = at_once(own_ns)
+                left_ns = await connection.send(content)
+                # What passed until it left is ours only as far as we worked or waited for a CPU.
+                late_ns = min(max(left_ns - sent_ns, 0), own_ns() - own_until_ns)
+                sent_ns, own_until_ns = sent_ns + late_ns, own_until_ns + late_ns
                 async with aclosing(_events(connection)) as events:
                     async for event, end_ns in events:
                         if _has_text(event):
@@ -117,7 +121,7 @@ async def ask(
         error = f"{type(problem).__name__}: {problem}"[:200]
     if error or end_ns is None:
         end_ns = perf_counter_ns()
-    return Answer(sent_ns, tuple(chunk_ns), end_ns, tokens, error, waited_at_ns)
+    return Answer(sent_ns, tuple(chunk_ns), end_ns, tokens, error, own_until_ns)
 
 
 async def located(where: Endpoint) -> Endpoint:

@@ -1,8 +1,8 @@
-"""A connection that knows when bytes came to this machine, and what waiting for a CPU took.
+"""A connection that knows when bytes came to this machine, and what its own process took.
 
-A load generator that waits for a CPU reads late. Linux notes when bytes arrive (``SO_TIMESTAMPNS``,
-socket(7)): what is read late is not timed late. Elsewhere, and under TLS, the time is that of the
-reading.
+A load generator that waits for a CPU sends and reads late. Linux notes when bytes leave
+(``SO_TIMESTAMPING``) and arrive (``SO_TIMESTAMPNS``, socket(7)): what is read late is not timed
+late. Elsewhere, and under TLS, the time is that of the call.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ import ssl
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from time import perf_counter_ns, time_ns
+from contextlib import suppress
+from time import perf_counter_ns, thread_time_ns, time_ns
 from typing import Any, Protocol
 
 from pinchpoint.frozen import dataclass
@@ -22,6 +23,10 @@ READ_BYTES = 64 << 10  # one read of a socket seldom has more
 STAMPED = sys.platform == "linux"
 _SO_TIMESTAMPNS = 35  # asm-generic/socket.h; its message carries two longs, seconds and nanoseconds
 _STAMP = struct.Struct("qq")
+_SO_TIMESTAMPING = 37  # asm-generic/socket.h; its message begins with the same two longs
+# linux/net_tstamp.h: SOF_TIMESTAMPING_TX_SOFTWARE, _SOFTWARE and _OPT_TSONLY
+_WHEN_IT_LEAVES = (1 << 1) | (1 << 4) | (1 << 11)
+_NOTES_BYTES = 512  # of the error queue: three times, and which of them was asked for
 _LATEST_NS = 60_000_000_000  # a stamp further off is of a clock that was set
 
 
@@ -36,8 +41,8 @@ class Bytes:
 class Connection(Protocol):
     """One request's way to the server."""
 
-    async def send(self, data: bytes) -> None:
-        """All of it."""
+    async def send(self, data: bytes) -> int:
+        """All of it; when the last of it left this machine, or was ours no more."""
 
     async def read(self) -> Bytes:
         """What is there, once something is."""
@@ -93,9 +98,18 @@ class Stamped:
 
     socket: socket.socket
 
-    async def send(self, data: bytes) -> None:
-        """All of it."""
+    async def send(self, data: bytes) -> int:
+        """All of it; when the last of it left this machine, by the kernel."""
+        _ask_when_it_leaves(self.socket, _WHEN_IT_LEAVES)
         await asyncio.get_running_loop().sock_sendall(self.socket, data)
+        sent_ns = perf_counter_ns()
+        try:
+            notes = self.socket.recvmsg(1, _NOTES_BYTES, socket.MSG_ERRQUEUE)[1]
+        except (OSError, AttributeError):  # none yet, or not Linux
+            return sent_ns
+        finally:
+            _ask_when_it_leaves(self.socket, 0)
+        return min(_stamp_ns(notes, _SO_TIMESTAMPING), sent_ns)
 
     async def read(self) -> Bytes:
         """What is there, once something is."""
@@ -105,7 +119,7 @@ class Stamped:
             except BlockingIOError:
                 await _readable(self.socket)
                 continue
-            return Bytes(data, _arrival_ns(notes))
+            return Bytes(data, _stamp_ns(notes, _SO_TIMESTAMPNS))
 
     def close(self) -> None:
         """At once."""
@@ -117,9 +131,10 @@ class _Stream:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def send(self, data: bytes) -> None:
+    async def send(self, data: bytes) -> int:
         self.writer.write(data)
         await self.writer.drain()
+        return perf_counter_ns()
 
     async def read(self) -> Bytes:
         return Bytes(await self.reader.read(READ_BYTES), perf_counter_ns())
@@ -143,18 +158,25 @@ def _done(waiting: "asyncio.Future[None]") -> None:
         waiting.set_result(None)
 
 
-def _arrival_ns(notes: list[tuple[int, int, bytes]]) -> int:
+def _ask_when_it_leaves(one: socket.socket, flags: int) -> None:
+    with suppress(OSError):  # then the call's own time is all there is
+        if STAMPED:
+            one.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, flags)
+
+
+def _stamp_ns(notes: list[tuple[int, int, bytes]], wanted: int) -> int:
     """On the monotonic clock: now, less what has passed since the kernel's stamp."""
     now_ns, wall_ns = perf_counter_ns(), time_ns()
     for level, kind, content in notes:
-        if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
+        if (level, kind) == (socket.SOL_SOCKET, wanted):
             seconds, rest_ns = _STAMP.unpack(content[: _STAMP.size])
             age_ns = wall_ns - seconds * 1_000_000_000 - rest_ns
             return now_ns - age_ns if 0 <= age_ns < _LATEST_NS else now_ns
     return now_ns
 
 
-def cpu_wait() -> Callable[[], int]:
-    """Nanoseconds that this thread has waited for a CPU so far; always 0 where nobody tells."""
+def own_time() -> Callable[[], int]:
+    """Nanoseconds so far in which this thread was at work, for whichever request, or waited for a
+    CPU to be (the latter only where the system tells): all but waiting for others."""
     waited = queue_clock()
-    return lambda: waited() or 0
+    return lambda: thread_time_ns() + (waited() or 0)

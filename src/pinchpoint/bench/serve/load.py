@@ -13,10 +13,11 @@ import numpy as np
 from pinchpoint.bench.serve.client import Answer
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.frozen import dataclass
+from pinchpoint.inside.quiet import at_once
 from pinchpoint.replacing import read_bounded
 
 Ask = Callable[[int], Awaitable[Answer]]
-Waited = Callable[[], int]  # ns that this thread has waited for a CPU so far
+OwnTime = Callable[[], int]  # ns so far in which this thread was at work or waited for a CPU
 MOST_IN_FLIGHT = 1024  # open loop: beyond this the load generator, not the server, is measured
 
 
@@ -41,7 +42,8 @@ class Request:
     """One request: when it was meant to be sent, when its latency begins, and what came back.
 
     Latency counts from when its turn was, with opening the connection and waiting for a place among
-    those in flight, and without what this process waited for a CPU before it sent.
+    those in flight, and without what this process itself took until it sent: its work, for other
+    requests too, and its waiting for a CPU. A server sees nothing of that.
     """
 
     meant_ns: int
@@ -51,13 +53,13 @@ class Request:
 
 @dataclass(frozen=True)
 class _Turn:
-    """When a request's turn came, and how long this process had waited for a CPU until then."""
+    """When a request's turn came, and what this process had taken itself until then."""
 
     at_ns: int
-    waited_ns: int
+    own_ns: int
 
     def request(self, meant_ns: int, answer: Answer) -> Request:
-        own_ns = min(max(answer.waited_ns - self.waited_ns, 0), answer.sent_ns - self.at_ns)
+        own_ns = min(max(answer.own_ns - self.own_ns, 0), answer.sent_ns - self.at_ns)
         return Request(meant_ns, self.at_ns + own_ns, answer)
 
 
@@ -91,11 +93,11 @@ class Lag:
         return float(np.percentile(self.late_ms, 95)) if self.late_ms else 0.0
 
 
-async def run_load(load: Load, ask: Ask, waited_ns: Waited = lambda: 0) -> list[Request]:
+async def run_load(load: Load, ask: Ask, own_ns: OwnTime = lambda: 0) -> list[Request]:
     """Send all requests; ``ask(i)`` sends the i-th."""
     if load.rate_per_s is None:
-        return await _closed(load, ask, waited_ns)
-    return await _open(load, ask, arrivals_s(load), waited_ns)
+        return await _closed(load, ask, own_ns)
+    return await _open(load, ask, arrivals_s(load), own_ns)
 
 
 def arrivals_s(load: Load) -> Sequence[float]:
@@ -108,9 +110,7 @@ def arrivals_s(load: Load) -> Sequence[float]:
     return times
 
 
-async def _open(
-    load: Load, ask: Ask, arrivals: Sequence[float], waited_ns: Waited
-) -> list[Request]:
+async def _open(load: Load, ask: Ask, arrivals: Sequence[float], own_ns: OwnTime) -> list[Request]:
     begin = perf_counter_ns()
     places = asyncio.Semaphore(MOST_IN_FLIGHT)
 
@@ -122,18 +122,19 @@ async def _open(
     for i, at in enumerate(arrivals):
         meant = begin + round(at * 1e9)
         await asyncio.sleep(max(0.0, (meant - perf_counter_ns()) / 1e9))
-        turn = _Turn(max(meant, perf_counter_ns()), waited_ns())
+        now_ns, own_until_ns = at_once(own_ns)
+        turn = _Turn(max(meant, now_ns), own_until_ns)
         tasks.append(asyncio.create_task(one(i, meant, turn)))
     return list(await asyncio.gather(*tasks))
 
 
-async def _closed(load: Load, ask: Ask, waited_ns: Waited) -> list[Request]:
+async def _closed(load: Load, ask: Ask, own_ns: OwnTime) -> list[Request]:
     done: list[Request] = []
     numbers = iter(range(load.requests))
 
     async def client() -> None:
         for i in numbers:
-            turn = _Turn(perf_counter_ns(), waited_ns())
+            turn = _Turn(*at_once(own_ns))
             done.append(turn.request(turn.at_ns, await ask(i)))
 
     await asyncio.gather(*(client() for _ in range(min(load.concurrency, load.requests))))

@@ -15,7 +15,7 @@ from pinchpoint.bench.run import Place, params_digest
 from pinchpoint.bench.run.timed import summarize_requests
 from pinchpoint.bench.run.validity import FAILED_REQUESTS_LIMIT
 from pinchpoint.bench.serve.client import Answer, Endpoint, ask, located
-from pinchpoint.bench.serve.connection import STAMPED, cpu_wait
+from pinchpoint.bench.serve.connection import STAMPED, own_time
 from pinchpoint.bench.serve.load import Lag, Load, Prompt, Request, body, cycled, run_load
 from pinchpoint.frozen import dataclass
 
@@ -192,7 +192,7 @@ def serve_requests(plan: ServePlan, place: Place) -> tuple[RunMetrics, list[Requ
 async def _send(plan: ServePlan) -> tuple[list[Request], float]:
     """The requests, and how late this process was by itself."""
     prompts = cycled(plan.prompts, plan.warmup_requests + plan.load.requests)
-    where, waited_ns = await located(plan.where), cpu_wait()
+    where, own_ns = await located(plan.where), own_time()
     warm, timed = prompts[: plan.warmup_requests], prompts[plan.warmup_requests :]
 
     async def one(prompt: Prompt) -> Answer:
@@ -203,12 +203,12 @@ async def _send(plan: ServePlan) -> tuple[list[Request], float]:
             chat=plan.chat,
             extra=dict(plan.extra),
         )
-        return await ask(where, content, plan.timeout_s, waited_ns)
+        return await ask(where, content, plan.timeout_s, own_ns)
 
     for prompt in warm:
         await one(prompt)
     async with Lag() as lag:
-        return await run_load(plan.load, lambda i: one(timed[i]), waited_ns), lag.p95_ms
+        return await run_load(plan.load, lambda i: one(timed[i]), own_ns), lag.p95_ms
 
 
 def _keep(path: Path, requests: Sequence[Request]) -> None:

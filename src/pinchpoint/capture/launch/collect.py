@@ -20,6 +20,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.monitor.environment import redacted_command
 from pinchpoint.run_folder.documents import (
     Document,
+    LaunchNote,
     MemoryPeaks,
     ProcessDocument,
     RunDocument,
@@ -41,6 +42,7 @@ from pinchpoint.run_folder.layout import (
 )
 from pinchpoint.run_folder.metrics import (
     DataWait,
+    LaunchMicroseconds,
     MetricsDocument,
     Others,
     RankMetrics,
@@ -240,7 +242,13 @@ def _steps(steps: StepTimes) -> StepMetrics:
         steps_per_s=round(run.count / total_s, 4) if total_s else None,
         batches_per_step=steps.batches_per_step,
         recording_cost_ms=_ms(steps.cost_ns),
+        launch_us=_launch(steps.launch_ns),
     )
+
+
+def _launch(found: LaunchNote) -> LaunchMicroseconds:
+    before, after = (None if ns is None else ns / 1e3 for ns in (found.before, found.after))
+    return LaunchMicroseconds(before=before, after=after, why=found.why)
 
 
 def _data_wait(steps: StepTimes) -> DataWait:

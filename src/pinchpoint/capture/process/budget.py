@@ -124,6 +124,14 @@ class Budget:
             f"that samples saw. To record them: pinchpoint run --stacks --shapes {what} …"
         )
 
+    def names_missing(self, recordings: Sequence[Recording], told: Sequence[str]) -> list[str]:
+        """What to tell of a program that ended before its steady steps, and has one bare step that
+        cost much; nothing that was told before."""
+        files = [r for r in recordings if r.file is not None]
+        early = bool(files) and all(r.window == "early" and not r.stacks for r in files)
+        new = self.without_names() not in told and not self.affords_early_names
+        return [self.without_names()] if early and new and self._settings.names else []
+
     def closed(self, recording: Recording, excess_ns: int, writing_ns: int) -> None:
         """A window is written: its steps became longer by ``excess_ns``."""
         events = events_of(recording.file)

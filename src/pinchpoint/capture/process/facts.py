@@ -86,6 +86,9 @@ def _steps(session: CaptureSession) -> dict[str, Any]:
         "page_faults_per_step": _ratio(clock.faults, clock.counted),
         "kernel_ns_per_step": _ratio(clock.kernel_ns, clock.counted),
         "cost_ns": _cost_ns(session),
+        "launch_ns": session.launches.note(
+            clock.undisturbed(session.before.start, session.before.stop)
+        ),
         "run": summary(clock),
     }
 

@@ -12,9 +12,11 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any
 
+from pinchpoint.capture.flow.content import sum_of_bits
 from pinchpoint.capture.process.value_facts import Leaves
 from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
@@ -29,11 +31,9 @@ IN_A_STEP = 1 << 24  # elements of all tensors: 0.1 s of a CPU
 # Times as many on another device, whose memory moves a hundred times as many a second; pictures of
 # a thousand by a thousand are among them. Its launches are a few milliseconds of the host then.
 ON_DEVICE = 16
-PIECE = 1 << 20  # elements summed at once, which need 24 MiB for a moment
 SAMPLED = 1 << 12  # weights of one parameter, of the last ones: what trains changes them all
 PARAMETERS = 8
 _PLAIN = (int, float, str, bytes, bool, type(None))
-_BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,12 @@ class _Call:
 class SameInputs:
     """Hears of calls for some steps, and says which were made again."""
 
-    def __init__(self, place: Callable[[], tuple[str, int, str] | None]) -> None:
-        self._place = place
+    def __init__(
+        self,
+        place: Callable[[], tuple[str, int, str] | None],
+        unseen: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._place, self._unseen = place, unseen  # nobody else hears of what is done to compare
         self._steps: list[list[_Call]] = []
         self._inside: list[bool] = []  # modules that are running; whether each is looked at
         self._entered: dict[int, int] = {}  # of this step, by depth
@@ -84,7 +88,8 @@ class SameInputs:
             self._entered, self._elements = {}, 0
             return None
         self.end()
-        return list(_again(self._steps))
+        with self._unseen():
+            return list(_again(self._steps))
 
     def end(self) -> None:
         """Hear no more."""
@@ -104,7 +109,8 @@ class SameInputs:
             return
         began_ns = time.perf_counter_ns()
         try:
-            call = self._call(sys.modules["torch"], module, (args, kwargs), answer[0])
+            with self._unseen():
+                call = self._call(sys.modules["torch"], module, (args, kwargs), answer[0])
         except Exception:  # subclasses, devices without an operator: the program comes first
             call = _Call(type(module).__name__, None)
         self._steps[-1].append(call)
@@ -135,8 +141,8 @@ class SameInputs:
                 place,
                 id(module),
                 (shapes, _words(*said), versions),
-                tuple(_sum_of_bits(torch, t) for t in given if t.numel()),
-                tuple(_sum_of_bits(torch, t) for t in weights),
+                tuple(sum_of_bits(torch, t) for t in given if t.numel()),
+                tuple(sum_of_bits(torch, t) for t in weights),
                 settled,
             )
 
@@ -162,19 +168,6 @@ def _all_seen(torch: Any, value: Any, depth: int = 0) -> bool:
 def _words(args: Any, kwargs: Any) -> str:
     """The plain values among arguments."""
     return repr([v for v in (*args, *kwargs.values()) if isinstance(v, _PLAIN)])
-
-
-def _sum_of_bits(torch: Any, tensor: Any) -> Any:
-    """A whole number that two tensors of other values hardly share; it wraps around."""
-    x = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    if x.dtype is torch.bool or x.is_complex():
-        x = x.to(torch.uint8) if x.dtype is torch.bool else torch.view_as_real(x).reshape(-1)
-    bits = x.view(getattr(torch, _BITS[x.element_size()]))
-    total = torch.zeros((), dtype=torch.int64, device=x.device)
-    for number, piece in enumerate(bits.split(PIECE)):
-        weights = torch.arange(1, len(piece) + 1, device=x.device) * 0x9E3779B1 | 1
-        total += (piece.to(torch.int64) * weights).sum() * (2 * number + 1)
-    return total
 
 
 def _again(steps: list[list[_Call]]) -> Iterator[dict[str, Any]]:

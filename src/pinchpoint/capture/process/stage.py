@@ -37,6 +37,7 @@ from pinchpoint.capture.settings import (
     chosen,
 )
 from pinchpoint.capture.windows import Window
+from pinchpoint.capture.windows.launches import LaunchCost
 from pinchpoint.capture.windows.recording import Recording, keep_best
 
 TIMED_STEPS = 20  # unprofiled steps kept on each side of the recording
@@ -93,7 +94,7 @@ class Stages:
         self.foresight: Foresight | None = None
         # Of single steps in no window: told at each edge before one is opened, and after.
         self.look_ends = self.look_begins = self.stepped
-        self.budget = Budget(settings)
+        self.budget, self.launches = Budget(settings), LaunchCost()
         self._kind: Kind = "times"
         self._asked: Kind = "times"  # what was made for it, which may hold less
         self._wanted = self._countdown = 0
@@ -108,7 +109,7 @@ class Stages:
             if self.stage is Stage.RECORDING:
                 self._close()
             self._end_timing()
-            self._say_that_names_are_missing()
+            self.problems += self.budget.names_missing(self.recordings, self.problems)
             if not self.before:
                 steps = len(self.clock.interval_ns)
                 self.before = range(max(FIRST_STEPS, steps - TIMED_STEPS), steps)
@@ -116,14 +117,6 @@ class Stages:
             self._give_up(error)
         self.complete = True
         self._save(self)
-
-    def _say_that_names_are_missing(self) -> None:
-        """Of a program that ended before its steady steps, and has one bare step that cost much."""
-        files = [r for r in self.recordings if r.file is not None]
-        early = bool(files) and all(r.window == "early" and not r.stacks for r in files)
-        told = self.budget.without_names()
-        if early and self.settings.names and not self.budget.affords_early_names:
-            self.problems += [told] if told not in self.problems else []
 
     def keep(self, recording: Recording, *, names_follow: bool = True) -> None:
         """Take note of a recording; one of steady steps takes the place of an early one.
@@ -219,7 +212,7 @@ class Stages:
         if self.window is not None:
             self._on_termination.arm()
             if not self.recordings:
-                self.budget.stalls(self.window.prime)
+                self.launches.prime(self.window, self.clock, self.budget)
         return self.window
 
     def _prime(self, intervals: int) -> None:
@@ -314,6 +307,8 @@ class Stages:
             if not self.settings.stacks:  # torch 2.13 crashes where one with stacks follows at once
                 self._maybe_prime(len(self.clock.interval_ns))  # it may be the next cycle's turn
         else:
+            if step_ended:
+                self.launches.after(self.budget)
             self._recover(self.clock.now_ns() - began_ns)
 
     def _take(self, closed: Recording, writing_ns: int) -> None:

@@ -40,6 +40,7 @@ class Restartable(Stages):
         self.by_time, self.before, self.after = False, range(0), range(0)
         self.completion = CompletionClock()
         self.clock.forget()
+        self.launches.loaded_since = 0
 
     def abandon(self) -> None:
         """Steps stopped, as after a warm-up: end what was begun for them. In their thread."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.capture.flow.work import RepeatedWork
 from pinchpoint.capture.process.policy import compile_count
 from pinchpoint.capture.process.same_inputs import SameInputs
 from pinchpoint.capture.process.stage import Stage, Stages
@@ -93,7 +94,8 @@ class ValuesLook:
         self._attention: dict[Any, _Attention] = {}
         self._masks: dict[Any, tuple[int, Pending, Any]] = {}
         self._losses: dict[Any, _Loss] = {}
-        self._same = SameInputs(_place)
+        self._flow = RepeatedWork()
+        self._same = SameInputs(_place, self._flow.unseen)
         self._document: dict[str, Any] = {}
         self._undo: list[Callable[[], None]] = []
         self._stop_hearing: list[Callable[[], None]] = []
@@ -113,13 +115,14 @@ class ValuesLook:
         self._put_back()
         self._active = False
         self._same.end()
+        self._flow.end()
         while self._stop_hearing:
             self._stop_hearing.pop()()
         self._session.look_ends = self._session.look_begins = _nothing
 
     def _step_ended(self) -> None:
         """An edge, before anything is recorded: write what was seen."""
-        if self._same.watches:
+        if self._same.watches or self._flow.watches:
             self._watched()
         if not self._active:
             return
@@ -137,25 +140,47 @@ class ValuesLook:
             self.stop()
 
     def _watches_more(self) -> bool:
-        """Whether calls of some more steps are compared now."""
-        with contextlib.suppress(Exception):  # torch before 2.1 has no such hooks
-            if self._document and not compile_count():
+        """Whether calls and operations of some more steps are compared now."""
+        if self._document and not compile_count():
+            with contextlib.suppress(Exception):  # torch before 2.1 has no such hooks
                 self._same.begin()
-        return self._same.watches
+            with contextlib.suppress(Exception):
+                self._flow.begin()
+        return self._same.watches or self._flow.watches
 
     def _watched(self) -> None:
-        """Another of the steps after the look, in which calls are compared, has ended."""
+        """Another of the steps after the look, in which work is compared, has ended."""
         self._session.clock.disturb()
-        try:
-            again = self._same.step_ends()
-            if again is not None:
-                cost_ns = self._document["cost_ns"] + self._same.cost_ns
-                more = {"again": again, "cost_ns": cost_ns}
-                write_json(self._path(), self._document | more)
-        except Exception:
-            again = []
-        if again is not None:
+        began_ns = time.perf_counter_ns()
+        more: dict[str, Any] = {}
+        for one, ended in ((self._same, self._compared_calls), (self._flow, self._compared_work)):
+            try:
+                more |= ended() if one.watches else {}
+            except Exception:  # the program comes first
+                one.end()
+        took_ns = time.perf_counter_ns() - began_ns
+        over = not (self._same.watches or self._flow.watches)
+        if over:
+            took_ns += self._same.cost_ns + self._flow.cost_ns
+        self._document |= more | {"cost_ns": self._document["cost_ns"] + took_ns}
+        if more or over:
+            with contextlib.suppress(Exception):
+                write_json(self._path(), self._document)
+        if over:
             self.stop()
+
+    def _compared_calls(self) -> dict[str, Any]:
+        again = self._same.step_ends()
+        return {} if again is None else {"again": again}
+
+    def _compared_work(self) -> dict[str, Any]:
+        notes = self._flow.step_ends()
+        if notes is None:
+            return {}
+        computed, views = self._flow.operators
+        why_not = self._flow.why_not
+        seen = {"operators": computed, "views": views, "work_not_seen": why_not}
+        return {"work": None if why_not else notes, **seen}
 
     def _path(self) -> Path:
         return Path(self._session.settings.folder, VALUES, f"{self._session.identity.stem}.json")
@@ -166,7 +191,7 @@ class ValuesLook:
         after = session.stage in _AFTER
         early = session.stage in _BETWEEN and not self._looks
         early = early and session.clock.edges >= FIRST_EDGES and not session.quiet_busy
-        idle = not (self._active or self._same.watches)
+        idle = not (self._active or self._same.watches or self._flow.watches)
         if not idle or not (after or early) or "torch" not in sys.modules:
             return
         self._looks, self._after, self._active = self._looks + 1, after, True
@@ -183,6 +208,9 @@ class ValuesLook:
         return mine and not graph_is_captured()
 
     def _entered(self, model: Any, args: Any, kwargs: Any) -> None:
+        if self._flow.watches:
+            with contextlib.suppress(Exception):
+                self._flow.seen_model(model)
         if len(self._calls) < MOST_CALLS and self._mine():
             with self._counted():
                 named = _named(model, args) | dict(kwargs)

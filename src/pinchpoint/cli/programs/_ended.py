@@ -10,7 +10,7 @@ from pinchpoint.cli.output import aside, look, note
 from pinchpoint.errors import PinchpointError
 
 if TYPE_CHECKING:
-    from pinchpoint.run_folder.metrics import MetricsDocument
+    from pinchpoint.run_folder.metrics import LaunchMicroseconds, MetricsDocument
 
 BURST_RATIO = 1.5  # of the mean to the median: below it one number tells enough
 
@@ -28,7 +28,7 @@ def say(folder: Path, problems: Sequence[str]) -> None:
     if steps and (typical := steps.unprofiled_ms.median) is not None:
         note(
             f"pinchpoint: {steps.count} steps; {typical:.4g} ms a step without the profiler "
-            f"(median of {steps.unprofiled_ms.count})"
+            f"(median of {steps.unprofiled_ms.count}{_with_dear_launches(steps.launch_us)})"
             f"{_in_bursts(typical, steps.unprofiled_ms.mean)}"
         )
     if steps and steps.recording_cost_ms is not None and metrics.profiled and metrics.duration_s:
@@ -39,6 +39,13 @@ def say(folder: Path, problems: Sequence[str]) -> None:
             f"{_not_counted(metrics)}"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
+
+
+def _with_dear_launches(launch: "LaunchMicroseconds") -> str:
+    """As they were timed; the diagnosis takes it out."""
+    if not launch.more:
+        return ""
+    return f"; each launch in it costs {launch.more:.1f} µs more than before the recording"
 
 
 def _of_ten_minutes(metrics: "MetricsDocument") -> str:
@@ -55,7 +62,13 @@ def _not_counted(metrics: "MetricsDocument") -> str:
     """What no clock of ours sees, since the profiler begins before any ordinary step."""
     if not metrics.memory.torch_peak_allocated_bytes or os.environ.get(TEARDOWN) == "1":
         return ""
-    return f"; not in that: CUPTI stays loaded, and may slow launches ({TEARDOWN}=1 unloads it)"
+    launch = metrics.steps.launch_us if metrics.steps else None
+    more_us, slows = launch.more if launch else None, "may slow launches"
+    if launch is not None and more_us is not None:
+        if not more_us:
+            return ""
+        slows = f"a launch costs {more_us:.1f} µs more than the {launch.before:.1f} before"
+    return f"; not in that: CUPTI stays loaded, and {slows} ({TEARDOWN}=1 unloads it)"
 
 
 def _samples_cost(metrics: "MetricsDocument") -> str:

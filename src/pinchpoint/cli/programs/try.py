@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import look, note, show, show_json, show_plainly
-from pinchpoint.cli.programs.bench.ab import check_pairs
+from pinchpoint.cli.programs.bench.ab import Deciding, check_pairs, seconds
 from pinchpoint.cli.programs.bench.options import Measuring, Switch
 from pinchpoint.errors import UsageError
 from pinchpoint.json_text import indented
@@ -61,6 +61,7 @@ def command(
     *program: str,
     pairs: int = 5,
     threshold: str = "3%",
+    budget: str = "5m",
     choosing: Choosing | None = None,
     measuring: Measuring | None = None,
     json: Annotated[bool, Switch] = False,
@@ -79,6 +80,8 @@ def command(
         The most pairs of runs for a knob.
     threshold
         The smallest gain that must not be missed.
+    budget
+        Time for the runs of a knob, such as 5m or 90s.
     json
         The experiments as JSON on standard output.
     """
@@ -99,7 +102,9 @@ def command(
     wanted = _wanted(choosing)
     from pinchpoint.bench.experiments.search import search
 
-    measure = partial(_one, program, pairs, threshold, choosing, measuring)
+    deciding = Deciding(pairs=pairs, threshold=threshold, budget=budget)
+    seconds(budget)  # refused before anything is measured
+    measure = partial(_one, program, deciding, choosing, measuring)
     done = search(wanted, measure) if choosing.search else [measure(w, ()) for w in wanted]
     _present(done, f"tried on {done[0].bench_id}", json=json)
     return 5 if any(e.outcome == "failed" for e in done) else 0
@@ -181,8 +186,7 @@ def _settings_for(finding: "Finding") -> "list[Setting]":
 
 def _one(
     program: tuple[str, ...],
-    pairs: int,
-    threshold: str,
+    deciding: Deciding,
     choosing: Choosing,
     measuring: Measuring,
     wanted: "Wanted",
@@ -208,9 +212,10 @@ def _one(
             base,
             base,
             session.options(replace(measuring, output=None).run_options(program)),
-            threshold=parse_percent(threshold),
+            threshold=parse_percent(deciding.threshold),
             custom=measuring.custom(),
-            most_pairs=pairs,
+            most_pairs=deciding.most_pairs,
+            budget_s=seconds(deciding.budget),
         )
         done = experiment(base, wanted.settings, plan, session, note, wanted.prediction, kept)
     append(choosing.ledger, done)

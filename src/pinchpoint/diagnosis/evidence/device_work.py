@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.device.compiled import compiled_rows
 from pinchpoint.analysis.host.ancestry import parents, within_rows
 from pinchpoint.analysis.host.attribution import backward_nodes
 from pinchpoint.analysis.host.frames import (
@@ -30,6 +31,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows, distinct_rows
 
@@ -157,6 +159,24 @@ def device_work(trace: Trace, wanted: Mask, what: str) -> DeviceWork | None:
         ),
     )
     return DeviceWork(rows, count, total, place, evidence)
+
+
+def compiled_place(trace: Trace, rows: Rows) -> Location | None:
+    """The line that most of these device operations' time was compiled from; None where the
+    recording holds no compiled program, or most of it is of several lines."""
+    ops, compiled = trace.device_ops, trace.compiled_ops
+    if ops is None or compiled is None or not len(rows):
+        return None
+    row, took = compiled_rows(trace)[rows], ops["duration_ns"][rows]
+    source = np.where(row >= 0, compiled.filled("source", -1)[row], -1)
+    by_source = np.bincount(source[source >= 0], took[source >= 0], 1)
+    if 2 * by_source.max() < took.sum():
+        return None
+    found = _LINE.match(trace.names[int(by_source.argmax())])
+    return Location(found["file"], int(found["line"])) if found else None
+
+
+_LINE = regex(r"(?P<file>[^,\n]+):(?P<line>\d{1,7})(,|$)")
 
 
 def without_work(trace: Trace, rows: Rows) -> Iterator[Change]:

@@ -12,12 +12,20 @@ from pinchpoint.run_folder.documents import (
     Placement,
     ProcessDocument,
     RunDocument,
+    StepTimes,
     WorkerDocument,
     read_if_there,
 )
 from pinchpoint.run_folder.layout import METRICS_FILE, TRACES
 from pinchpoint.run_folder.metrics import MetricsDocument, cores_taken
-from pinchpoint.trace import BothBranches, DeviceSetting, LoaderWorker, NodeShares, RunFacts
+from pinchpoint.trace import (
+    BothBranches,
+    DeviceSetting,
+    LaunchTimes,
+    LoaderWorker,
+    NodeShares,
+    RunFacts,
+)
 
 
 def run_facts(
@@ -30,6 +38,7 @@ def run_facts(
     """The facts of the process that was recorded, and of its machine."""
     return RunFacts(
         unprofiled_step_ns=process.steps.unprofiled_ns,
+        launch=_launch(process.steps),
         data_wait_ns=process.steps.unprofiled_wait_ns,
         command=run.command,
         working_directory=run.working_directory,
@@ -62,6 +71,14 @@ def run_facts(
         devices=environment.gpu.count,
         processes=len(metrics.ranks) or None,
     )
+
+
+def _launch(steps: StepTimes) -> LaunchTimes | None:
+    """None where nothing was measured, or it is not known of one of the two."""
+    found = steps.launch_ns
+    if found.before is None or found.after is None:
+        return None
+    return LaunchTimes(found.before, found.after, steps.unloaded_steps)
 
 
 def _relative(file: str, folder: str | None) -> str:

@@ -6,8 +6,22 @@ from pathlib import Path
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.run_folder.documents import ProcessDocument, read
 from pinchpoint.run_folder.layout import VALUES
-from pinchpoint.run_folder.values import AttentionNote, BatchNote, TensorNote, ValuesDocument
-from pinchpoint.trace.run_values import AttentionMask, IgnoredRows, Padding, RunValues, SameCalls
+from pinchpoint.run_folder.values import (
+    AttentionNote,
+    BatchNote,
+    TensorNote,
+    ValuesDocument,
+    WorkNote,
+)
+from pinchpoint.trace.run_values import (
+    AttentionMask,
+    IgnoredRows,
+    Padding,
+    RunValues,
+    SameCalls,
+    VainOperations,
+    VainWork,
+)
 
 _OF_PADDING = ("mask", "ids", "frames")
 
@@ -36,8 +50,26 @@ def run_values(folder: Path, process: ProcessDocument) -> RunValues | None:
                 for one in found.losses
                 if one.rows and one.classes and one.ignored_ratio is not None
             ),
+            None if found.work is None else tuple(_work(note) for note in found.work),
+            found.operators,
+            found.views,
+            found.work_not_seen,
         )
     return None
+
+
+def _work(note: WorkNote) -> VainWork:
+    of_it = (VainOperations(o.name, o.shapes, o.count, o.which) for o in note.operations)
+    return VainWork(
+        note.kind,
+        note.places,
+        tuple(of_it),
+        note.backward,
+        note.times,
+        note.of,
+        note.kept_bytes,
+        note.steps_ratio,
+    )
 
 
 def _padding(batch: BatchNote) -> Iterator[Padding]:

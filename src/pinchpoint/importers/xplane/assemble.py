@@ -68,6 +68,11 @@ FORMAT = "xplane"
 
 _DEVICE_PLANE = regex(r"/device:(\w+):(\d{1,5})$")
 _NOT_THREADS = ("/host:metadata", "/host:__ScopeRangeCallStack__")
+# Frames of the threads that ``pinchpoint run`` puts beside the program's (capture/process,
+# capture/samples): they wait, or look at the others, and are none of its work.
+_OF_PINCHPOINT = regex(
+    r"\$(?:quiet_watch\.py:\d{1,9} _wait_while_it_fits|pace\.py:\d{1,9} (?:woke|pause_s))$"
+)
 _SURELY_A_DATE_NS = 10**17  # three years; no profile is that long
 _LONGEST_STEP = 10  # digits
 _LONGEST_NS = 1 << 61  # beyond it sums of times would not fit
@@ -102,6 +107,8 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
                 compiled += op
         elif plane.name.startswith("/host:") and plane.name not in _NOT_THREADS:
             for line in plane.lines:
+                if line.events.any_named(_OF_PINCHPOINT.match):
+                    continue
                 process = str(plane.stats.get("process_id", ""))
                 threads.append(Thread(process, str(line.id), line.name or None))
                 for one in _placed(path, line, base):

@@ -100,7 +100,10 @@ def _number(event: Event, stat: str) -> int | None:
     return value if isinstance(value, int) and abs(value) < 1 << 62 else None
 
 
-_ASKED_TO_STOP = regex(r"(?:[^\n]*/)?profiler\.py\(\d{1,9}\): stop_trace")  # of JAX
+# Of JAX, and of pinchpoint run (capture/windows/recording.py), which ends it itself.
+_ASKED_TO_STOP = regex(
+    r"(?:[^\n]*/)?(?:profiler\.py\(\d{1,9}\): stop_trace|recording\.py\(\d{1,9}\): _stop_jax)"
+)
 
 
 def _until_asked_to_stop(host: Table, names: Names) -> Table:

@@ -107,6 +107,7 @@ def compiled_row(
         "duration_ns": duration_ns,
         "op": name,
         "module": _text(facts.get("hlo_module")),
+        "program": facts.get("program_id"),
         "category": _text(facts.get("hlo_category")),
         "source": said_of(_text(facts.get("source")), _text(facts.get("tf_op"))),
         "device": device,

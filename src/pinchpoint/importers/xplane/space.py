@@ -6,10 +6,10 @@ Field numbers are those of the published ``xplane.proto``.
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.files.wire import BYTES, FIXED64, VARINT, Field, MalformedMessage, fields
@@ -53,6 +53,16 @@ class Events:
             if entry.number == _LINE_EVENT:
                 yield _event(entry.bytes, self.names)
 
+    def any_named(self, wanted: Callable[[str], object]) -> bool:
+        """Whether the name of any event is wanted; names are asked once each."""
+        keys = {key for key, name in self.names.events.items() if wanted(name)}
+        return bool(keys) and any(
+            part.number == _EVENT_NAME and part.integer in keys
+            for entry in fields(self.message)
+            if entry.number == _LINE_EVENT
+            for part in fields(entry.bytes)
+        )
+
     def __bool__(self) -> bool:
         return any(entry.number == _LINE_EVENT for entry in fields(self.message))
 
@@ -64,7 +74,7 @@ class Line:
     id: int
     name: str
     start_ns: int
-    events: Iterable[Event]
+    events: Events
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,14 @@ class Plane:
     name: str
     lines: list[Line]
     stats: dict[str, Value]
-    programs: tuple[memoryview, ...] = ()  # HloProto messages, of /host:metadata
+    programs: tuple["StoredProgram", ...] = ()  # of /host:metadata
+
+
+class StoredProgram(NamedTuple):
+    """A compiled program as it stands in the file."""
+
+    id: int | None  # ``program_id`` of what ran of it
+    message: memoryview  # HloProto
 
 
 @dataclass
@@ -116,8 +133,13 @@ def _plane(message: memoryview) -> Plane:
 _PROGRAM = "Hlo Proto"
 
 
-def _programs(names: _Names) -> Iterator[memoryview]:
-    for messages in names.event_stats.values():
+_PROGRAM_ID = regex(r"\((\d{1,19})\)$")  # jit_step(27)
+
+
+def _programs(names: _Names) -> Iterator[StoredProgram]:
+    for key, messages in names.event_stats.items():
+        found = _PROGRAM_ID.search(names.events.get(key, ""))
+        number = int(found[1]) if found else None
         for message in messages:
             parts = list(fields(message))
             if any(
@@ -126,7 +148,8 @@ def _programs(names: _Names) -> Iterator[memoryview]:
                 and names.stats.get(p.integer) == _PROGRAM
                 for p in parts
             ):
-                yield from (p.bytes for p in parts if p.number == _RAW and p.kind == BYTES)
+                raw = (p.bytes for p in parts if p.number == _RAW and p.kind == BYTES)
+                yield from (StoredProgram(number, message) for message in raw)
 
 
 def _map_entry(message: memoryview) -> tuple[int, memoryview]:

@@ -39,6 +39,7 @@ from pinchpoint.report.assemble.run import (
     run_tables,
     run_verdict,
 )
+from pinchpoint.report.assemble.timed import how_known, launch_fields
 from pinchpoint.report.documents.causal import critical_path_info, ladder, shown_pieces
 from pinchpoint.report.documents.clock import AS_RECORDED, WITH_NAMES
 from pinchpoint.report.documents.left_over import (
@@ -360,15 +361,12 @@ def _steps(trace: Trace) -> StepsInfo:
         unprofiled_ns_predicted=predicted,
         unprofiled_ns_range=corrected_range_ns(trace) if known else None,
         unprofiled_not_closer=why_not_closer(trace) if known else None,
-        unprofiled_how=_how(timed)
+        unprofiled_how=how_known(trace)
         if predicted is not None
         else unknown and NOT_CORRECTED + unknown,
+        **launch_fields(trace),
         **mean_fields(trace),
     )
-
-
-def _how(timed: tuple[int, ...]) -> str:
-    return "measured in the same run" if timed else "estimated: the cost of recording taken out"
 
 
 def _breakdown(trace: Trace) -> tuple[PartOfStep, ...]:

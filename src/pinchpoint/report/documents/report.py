@@ -108,6 +108,8 @@ class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled_ns_predicted: int | None = None  # the step without the profiler
     unprofiled_ns_range: tuple[int, int] | None = None  # least and most
     unprofiled_how: str | None = None  # "measured in the same run", "estimated from …"
+    measured_ns: int | None = None  # as timed, with CUPTI loaded; null: the same, or not timed
+    launch_more_ns: int | None = None  # what a launch costs more since the recording; null: unknown
     unprofiled_not_closer: str | None = None  # why only the range is known; null: it is narrow
     mean_ns: int | None = None  # of the complete steps: typical part plus excess
     kinds: tuple[StepKindInfo, ...] = ()  # most time first; empty where no two steps are alike

@@ -59,7 +59,7 @@ def step_sentence(report: Report) -> str | None:
         return f"A step takes {takes}, with the profiler or without{between}"
     measured = (steps.unprofiled_how or "").startswith("measured")
     about = "" if measured or between else "about "
-    how = ", measured in the same run" if measured else ""
+    how = f", {steps.unprofiled_how}" if measured else ""
     unit = time_unit(base)
     same = unit == time_unit(recorded)
     trace = in_unit(recorded, unit) if same else duration(recorded)

@@ -172,3 +172,24 @@ def test_a_single_step_whose_operators_took_longer_may_have_had_no_core(
     run = RunFacts(unprofiled_step_ns=(12 * MILLI,) * 18 + (20 * MILLI,) * 2 + (90 * MILLI,))
     said = outcome("exceptional-steps", replace(trace, run=run) if timed else trace)
     assert said.answer == answer
+
+
+@pytest.mark.parametrize(
+    ("timed", "answer"),
+    [
+        pytest.param((10,) * 24 + (60,), "clear", id="seldom as long without the profiler"),
+        pytest.param((10, 10, 10, 10, 60) * 8, "found", id="as often without the profiler"),
+        pytest.param((), "found", id="nothing else is known of the run"),
+    ],
+)
+def test_usual_work_that_is_slow_while_it_is_recorded_is_none(outcome, timed, answer):
+    """One of eight steps dispatches the same operators, which take 50 ms more."""
+    p = Program()
+    for number in p.steps(9):
+        for _ in range(10):
+            with p.row("aten::linear"):
+                p.busy(6_000 if number == 5 else 1_000)
+                p.kernel("gemm", 100)
+        p.sync()
+    run = RunFacts(unprofiled_step_ns=tuple(ms * MILLI for ms in timed))
+    assert outcome("exceptional-steps", replace(p.trace(), run=run)).answer == answer

@@ -231,6 +231,23 @@ def test_without_stacks_looks_at_the_run_say_where_a_program_on_cpus_computes(ou
     assert high == pytest.approx(0.89 * 7_000_000, rel=0.02)
 
 
+def test_operators_of_a_program_on_cpus_are_no_part_of_a_place_in_python(outcome):
+    """3 ms of Python in a library between two products of 5 ms each: only these 3 can go."""
+    p = TraceBuilder()
+    p.devices = []
+    for step in range(8):
+        begin = step * 14_000_000
+        p.step(step, begin, 14_000_000)
+        p.python("serve.py(9): answer", begin + 1_000, 13_998_000)
+        p.op("aten::mm", begin + 2_000, 5_000_000)
+        p.python("transformers/logits.py(7): __call__", begin + 5_100_000, 3_000_000)
+        p.op("aten::bmm", begin + 8_200_000, 5_000_000)
+    (finding,) = outcome("host-hotspot", p.trace()).findings
+    assert str(finding.location) == "answer (serve.py:9)"
+    assert "mostly Python in __call__ (transformers/logits.py:7)" in finding.summary
+    assert finding.cost_ns_per_step == pytest.approx(3_000_000, rel=0.35)
+
+
 def test_without_stacks_looks_say_what_keeps_a_device_waiting(outcome):
     p = TraceBuilder()
     for step in range(8):

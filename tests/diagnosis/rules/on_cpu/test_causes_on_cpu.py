@@ -79,6 +79,21 @@ def test_large_copies_go():
     assert _found(trace)["cpu-copies"].predicted.step_ns == 6 * MS
 
 
+@pytest.mark.parametrize(("shortest_ms", "found"), [(20, True), (5, False)])
+def test_copies_that_waited_for_a_core_are_no_large_part_of_a_step(shortest_ms, found):
+    """128 KiB are copied in 4 ms of 25. Where a product beside it takes 20 ms and once 5, calls
+    waited for others' turns on a core: 0.26 ms for the copy and 5 for the product are 1 in 25."""
+    products = iter((20, 20, shortest_ms, 20, 20))
+
+    def work(builder, at):
+        copied = {"shapes": "[[256, 128]]", "dtypes": '["float"]'}
+        builder.op("aten::contiguous", at, 4 * MS, **copied)
+        builder.op("aten::copy_", at + US, 4 * MS - 2 * US, **copied)
+        _op(builder, "aten::mm", at + 4 * MS, next(products) * MS)
+
+    assert ("cpu-copies" in _found(_trace(work, length=25 * MS))) == found
+
+
 @pytest.mark.parametrize(
     ("strides", "found"),
     [
@@ -414,6 +429,21 @@ def test_an_operator_is_judged_by_its_fastest_calls(fastest, told):
         assert one.finding.confidence == "low"
         assert one.predicted.range_ns[1] == 10 * MS
         assert one.predicted.step_ns == pytest.approx((10 * 4.04) ** 0.5 * MS, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "told"),
+    [
+        pytest.param("aten::exp2", 1.9, False, id="all threads waited, in the fastest call, too"),
+        pytest.param("aten::exp2", 0.2, True, id="the cores were its own"),
+        pytest.param("aten::normal_", 1.9, True, id="known to be slow"),
+    ],
+)
+def test_where_others_had_the_cores_only_what_is_known_is_slow(name, others, told):
+    taken = iter((20, 8, 20, 20, 20))  # 2 ms would do
+    trace = _trace(lambda b, at: _op(b, name, at, next(taken) * MS, _COUNT), length=25 * MS)
+    facts = RunFacts(cores_allowed=2, cores_there=2, cores_of_others=others)
+    assert ("cpu-slow-operator" in _found(replace(trace, run=facts))) == told
 
 
 def test_an_operator_that_does_more_than_is_wanted_wherever_it_runs():

@@ -65,3 +65,60 @@ def test_a_tracer_of_lines_takes_between_a_third_and_all_of_pythons_time(outcome
         assert 700_000 < took[1] < 950_000  # less what dispatching takes
     (spot,) = outcome("host-hotspot", trace).findings
     assert spot.fix.startswith(f"Run without {tracer}" if tracer else "Do it")
+
+
+TORCH = "torch/distributions/"
+CHECK_US, FACTOR_US, BACKWARD_US, MODEL_US = 900, 400, 1_500, 5_000
+
+
+def distribution(*, checks=True, factors=True, covariance=True):
+    """Each step: a model, a distribution of what it says, and the backward pass of both."""
+    p = Program()
+    engine = p.builder.thread("autograd")
+    for number in p.steps(6):
+        with p.row("aten::linear"):
+            p.kernel("gemm", MODEL_US)
+        with (
+            p.frame("model.py(9): forward"),
+            p.frame(TORCH + "multivariate_normal.py(135): __init__"),
+        ):
+            if checks:
+                with p.frame(TORCH + "constraints.py(646): check"):
+                    with p.row("aten::linalg_cholesky_ex" if factors else "aten::all"):
+                        p.kernel("potrf", CHECK_US)
+                    p.read()
+            if covariance:
+                with p.row("aten::linalg_cholesky_ex", sequence=number):
+                    p.kernel("potrf", FACTOR_US)
+        p.thread = engine
+        with p.row("LinalgCholeskyExBackward0", sequence=number):
+            p.kernel("trsm", BACKWARD_US)
+        p.thread = 0
+        p.sync()
+    return p.trace()
+
+
+def test_a_matrix_is_checked_by_a_factor_and_factored_again(outcome):
+    (finding,) = outcome("debug-mode-left-on", distribution()).findings
+    assert "a matrix is factored again" in finding.summary
+    assert finding.evidence[0].value == pytest.approx(CHECK_US * 1e3, rel=0.01)
+    assert "scale_tril" in finding.fix
+
+
+def test_the_range_is_between_no_check_and_no_factor(predicted):
+    """Said is the middle: without the check, and without what the constructor computes."""
+    left = MODEL_US + FACTOR_US + BACKWARD_US, MODEL_US
+    after = predicted(distribution(), "debug-mode-left-on")
+    assert after == pytest.approx(sum(left) / 2 * 1e3, rel=0.05)
+
+
+def test_a_check_without_a_factor_goes_alone(outcome, predicted):
+    trace = distribution(factors=False)
+    (finding,) = outcome("debug-mode-left-on", trace).findings
+    assert "factored" not in finding.summary
+    left = MODEL_US + FACTOR_US + BACKWARD_US
+    assert predicted(trace, "debug-mode-left-on") == pytest.approx(left * 1e3, rel=0.05)
+
+
+def test_a_distribution_that_checks_nothing_is_fine(outcome):
+    assert outcome("debug-mode-left-on", distribution(checks=False)).answer == "clear"

@@ -188,6 +188,23 @@ def test_what_passes_before_and_after_the_steps_is_said_with_its_places():
     assert "run-hotspot" not in {f.id for f in report.findings} | set(report.clear)
 
 
+def test_a_function_counts_with_what_it_calls_where_nothing_in_it_is_enough():
+    """Three functions of 8 s each, called by one; what calls the steps as well is not told."""
+    main = "work.py(90): main"
+    called = [
+        spent((f"work.py({line}): {name}", "work.py(50): prepare", main), 8)
+        for line, name in ((5, "read"), (15, "join"), (25, "count"))
+    ]
+    steps = spent(("work.py(95): train", main), 3)
+    samples = replace(run_of_steps(every=0), before=thread(*called), threads=(thread(steps),))
+    course = RunCourse(45 * SECOND_NS, before_ns=24 * SECOND_NS)
+    trace = sampled(samples)
+    report = diagnose(replace(trace, run=replace(trace.run, course=course)))
+    (finding,) = [f for f in report.findings if f.id == "run-phases"]
+    assert str(finding.location) == "prepare (work.py:50)"
+    assert gain(report, finding) == "at most 24.0 of 45.0 s"
+
+
 def test_recordings_without_a_run_are_not_asked_about_one():
     asked = {o.id for o in run_rules(sampled(run_of_steps()))}
     assert "run-phases" in asked

@@ -1,6 +1,6 @@
 """``pinchpoint bench check`` and ``bench history``."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,7 +43,7 @@ class Gating:
     allow_inconclusive
         Exit with 0 instead of 4 if the history does not decide.
     budget
-        Time for pairs with the base, such as 10m or 90s.
+        Time for pairs with the base, such as 10m or 90s; no run has more than a part of it.
     profile_on_fail
         If it fails, record a short profile (of the base too, if at hand) and say what changed.
     """
@@ -110,10 +110,16 @@ def check(
         if paired is not None:
             new = paired[1]
         else:
-            new = read_result(result) if result else measure(command, processes, measuring)
+            limit_s = seconds(gating.budget)
+            new = (
+                read_result(result)
+                if result
+                else measure(command, processes, measuring, budget_s=limit_s)
+            )
         update = _Update(baseline, new, gates, measures)
         if past is None or (gating.update and entry_key(new) not in past.entries):
             update.write(past, accept=False)
+            present(new, _first_page(new, command), showing)
             return 0
         found = _judged(past, new, paired[0] if paired else None, before, asked)
         page = check_page.page(found)
@@ -123,6 +129,21 @@ def check(
     if gating.accept or (gating.update and found.verdict in ("pass", "warned")):
         update.write(_with_gates(past, new, gates), accept=gating.accept)
     return 0 if found.exit_code == 4 and gating.allow_inconclusive else found.exit_code
+
+
+def _first_page(new: "BenchResult", command: tuple[str, ...]) -> "ResultPage":
+    """The first session of a benchmark, and what later ones can be compared with."""
+    from pinchpoint.bench.result import was_busy
+    from pinchpoint.report.pages.bench import run_page
+
+    page = run_page(new)
+    base = 'give --base "COMMAND BEFORE THE CHANGE", or measure in a git repository'
+    if (new.environment.get("code") or {}).get("commit") and command:
+        base = "later checks measure side by side with this commit (or --base COMMAND)"
+    if not was_busy(new):
+        return replace(page, notes=(*page.notes, f"the first session of a baseline; {base}"))
+    said = "other programs were using the CPUs: wall time against this session will decide nothing"
+    return replace(page, warnings=(*page.warnings, f"{said}; {base}"))
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,9 @@ class Measuring:
     step_function
         A function of the script (or module:function) whose return ends a step, where neither an
         optimizer nor pinchpoint.step() does.
+    end_after
+        End each run after so many steps (40), seconds of them (30s), or never. Default: with a
+        budget, after a part of it; else never.
     no_steps
         Do not record steps inside the program; wall time and printed numbers remain.
     no_diff
@@ -69,6 +72,7 @@ class Measuring:
     metric: Annotated[list[str], Parameter(negative="")] = field(default_factory=list)
     seed: int | None = None
     step_function: str | None = None
+    end_after: str | None = None
     no_steps: Annotated[bool, Switch] = False
     no_diff: Annotated[bool, Switch] = False
 
@@ -80,6 +84,7 @@ class Measuring:
     def run_options(self, command: tuple[str, ...]) -> "RunOptions":
         """The options of a run of this command."""
         from pinchpoint.bench.run import RunOptions
+        from pinchpoint.bench.run.enough import end_of
         from pinchpoint.bench.run.timed import TimingRules
 
         if self.samples_per_step is not None and self.tokens_per_step is not None:
@@ -96,6 +101,7 @@ class Measuring:
             patterns={name: pattern for name, (_, pattern) in self._metrics().items()},
             record_steps=not self.no_steps,
             step_function=self.step_function,
+            end_after=end_of(self.end_after),
             seed=self.seed,
         )
 

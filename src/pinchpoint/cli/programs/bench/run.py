@@ -58,7 +58,12 @@ def parameters(command: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 def measure(
-    command: tuple[str, ...], processes: int, measuring: Measuring, *, profile: bool = False
+    command: tuple[str, ...],
+    processes: int,
+    measuring: Measuring,
+    *,
+    profile: bool = False,
+    budget_s: float | None = None,
 ) -> "BenchResult":
     """Run the command several times; MeasurementInvalid if it fails or no run is valid."""
     from pinchpoint.bench.ab import check_finished
@@ -66,6 +71,7 @@ def measure(
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.result import BenchResult, with_program
     from pinchpoint.bench.run import Arm, Place, measure_run, with_seed_of
+    from pinchpoint.bench.run.enough import like, said, within
     from pinchpoint.monitor.environment import fingerprint, redacted_command
 
     if not command:
@@ -75,7 +81,8 @@ def measure(
     asked = {"command": redacted_command(command), "processes": processes} | _plain(measuring)
     diff = measuring.keep_diff
     with measurement("run", asked, measuring.output, keep_diff=diff, program=command) as session:
-        options = session.options(measuring.run_options(command))
+        asked_for = session.options(measuring.run_options(command))
+        options = within(asked_for, budget_s)
         params = parameters(command)
         runs = []
         for i in range(processes):
@@ -84,6 +91,7 @@ def measure(
             seeded = with_seed_of(options, i)
             runs.append(measure_run(Arm("", command, params=params), seeded, Place(folder, i)))
             check_finished(runs[-1], folder, options)
+            options = like(options, asked_for, runs[0])
         record = with_program(session.environment, runs)
         result = BenchResult(
             session_id=options.session_id,
@@ -95,7 +103,7 @@ def measure(
             runs=tuple(runs),
             environment=record,
             env_key=fingerprint(record),
-            warnings=session.warnings,
+            warnings=(*session.warnings, *said(asked_for, options)),
         )
         wrote(session.finish(result))
         if profile:

@@ -8,6 +8,11 @@ with new values meanwhile. What trains has other weights in each step, and so is
 called again within one; what a backward pass computes again for want of memory is left alone, and
 so is a loop in which nothing is new: it measures something.
 
+And, where modules were recorded, parametrizations of a weight
+(`torch.nn.utils.parametrize`) that are computed several times with nothing of a backward pass or an
+optimizer in between: they are given nothing but the weight. Not those that count their calls
+(`spectral_norm`) or drop at random.
+
 ## Why it matters
 The answer is known already. A text encoder whose prompt stays while a picture is refined, an image
 that is encoded anew for each word about it, tables made from constants, a parametrization
@@ -27,11 +32,13 @@ import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from msgspec import structs
 
-from pinchpoint.analysis.host.ancestry import parents, within_rows
+from pinchpoint.analysis.host.ancestry import nearest, parents, within, within_rows
 from pinchpoint.analysis.host.attribution import backward_nodes, forward_rows
 from pinchpoint.analysis.replay import Change, DropDeviceOps, ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step, rows_in_steps
+from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.host_spans import outermost
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
@@ -54,7 +61,10 @@ def check(trace: Trace) -> Iterator[Found]:
     """The calls of each class of modules that came again, outermost classes only."""
     host = trace.host_ops
     again = () if trace.run is None or trace.run.values is None else trace.run.values.again
-    if host is None or not again:
+    if host is None:
+        return
+    if not again:
+        yield from _of_weights(trace)
         return
     named = {one.model: rows_named(trace, host, _is_call_of(one.model)) for one in again}
     everywhere = np.logical_or.reduce(list(named.values()))
@@ -65,9 +75,44 @@ def check(trace: Trace) -> Iterator[Found]:
             yield _found(trace, one, rows)
 
 
+_PARAMETRIZED = "ParametrizationList"
+_ELSE_AT_EACH_CALL = regex(r"nn\.Module: (_SpectralNorm|\w*Drop\w*)_\d+$")
+
+
+def _of_weights(trace: Trace) -> Iterator[Found]:
+    """Parametrizations that a forward pass computes several times."""
+    host = trace.host_ops
+    assert host is not None
+    mine = rows_named(trace, host, _is_call_of(_PARAMETRIZED))
+    if not mine.any():
+        return
+    up, none = parents(host), len(host)
+    odd = rows_named(trace, host, lambda name: _ELSE_AT_EACH_CALL.search(name) is not None)
+    changing = np.unique(nearest(up, mine)[odd])
+    mine[changing[changing < none]] = False
+    # What a backward pass computes again, it has not kept.
+    rows = np.flatnonzero(
+        mine & ~within(up, backward_nodes(trace))[:-1] & rows_in_steps(trace, host)
+    )
+    optimizes = rows_named(trace, host, lambda name: name.startswith("Optimizer.step"))
+    passed = np.sort(host["start_ns"][backward_nodes(trace) | optimizes])
+    turn = np.searchsorted(passed, host["start_ns"][rows])
+    _, of_turn, many = np.unique(
+        np.stack([host["name"][rows].astype(np.int64), turn]),
+        axis=1,
+        return_inverse=True,
+        return_counts=True,
+    )
+    rows = rows[many[of_turn.reshape(-1)] > 1]
+    if len(rows):
+        place = busiest_place(trace, rows, host["duration_ns"][rows].astype(np.int64))[0]
+        same = SameCalls(_PARAMETRIZED, None, len(rows), int((many > 1).sum()))
+        yield structs.replace(_found(trace, same, rows), location=place, at_best=())
+
+
 _ONCE = "answer = model(x)  # before the loop; in it: use answer"
 _CACHED = "with torch.nn.utils.parametrize.cached():  # around the forward pass of a step"
-_OF_WEIGHTS = ("ParametrizationList", "_Orthogonal", "_SpectralNorm", "_WeightNorm")
+_OF_WEIGHTS = (_PARAMETRIZED, "_Orthogonal", "_SpectralNorm", "_WeightNorm")
 
 
 def _is_call_of(model: str) -> Callable[[str], bool]:
@@ -96,9 +141,9 @@ def _found(trace: Trace, same: SameCalls, rows: Rows) -> Found:
     return Found(
         summary=(
             f"{same.model} is called {per_step(trace, calls):.3g} × a step, and"
-            f" {same.calls - same.distinct} of {same.calls} calls that were watched repeat an"
-            f" input: {takes}{duration(spent_ns)} of the host's as recorded, for answers that are"
-            " known"
+            f" {same.calls - same.distinct} of {same.calls} calls that were watched repeat"
+            f" {'an input' if same.place else 'the weights'}: {takes}{duration(spent_ns)} of the"
+            " host's as recorded, for answers that are known"
         ),
         evidence=(
             Evidence("calls watched", same.calls, "count"),

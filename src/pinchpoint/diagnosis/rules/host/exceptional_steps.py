@@ -6,10 +6,12 @@ or more; fewer leave it undecided, unless the run around them was timed. What fi
 comes from the same accounting as every step's: what the device waited for and what the host did
 meanwhile, or which device work grew, with its place. Only a part of the mean step that is worth
 fixing is told, and a single step only where it is twice as long as usual or loses more than the
-operating system takes now and then. On a CPU a single step in which the same operators took longer
-is none where the run around the recording was timed: it may have had no core, and the steps of the
-run say whether it comes again. Where `pinchpoint run` sampled the whole run, its far steps are told
-from that: how often they come, and the line that was running.
+operating system takes now and then. Where the run around the recording was timed, steps in which
+the host did the usual work more slowly are none if those that were timed are seldom as long: a host
+that has to keep up is slower while it is recorded. On a CPU a single step in which the same
+operators took longer is none where the run around the recording was timed: it may have had no core,
+and the steps of the run say whether it comes again. Where `pinchpoint run` sampled the whole run,
+its far steps are told from that: how often they come, and the line that was running.
 
 ## Why it matters
 Throughput is set by the mean step. One step of 300 ms among thirty of 27 costs a quarter of it,
@@ -95,8 +97,10 @@ def check(trace: Trace) -> Iterator[Found]:
     if rare_causes(trace):  # the samples say what it was, and how often
         again = [c for c in again if location(trace, c) is not None or c.kind not in _SAYS_NOTHING]
     found = [cause for cause in again if _is_worth_telling(cause, mean)]
-    if computes_on_cpu(trace) and len(timed_steps_ns(trace)):
-        found = [cause for cause in found if not _same_work_once(trace, cause)]
+    if len(timed_steps_ns(trace)):
+        found = [cause for cause in found if not _while_recorded_alone(trace, mean, cause)]
+        if computes_on_cpu(trace):
+            found = [cause for cause in found if not _same_work_once(trace, cause)]
     yield from (_finding(trace, mean, cause) for cause in found)
     more = unrecorded_excess_ns(trace)
     if more is not None and not found:
@@ -145,13 +149,35 @@ def _is_worth_telling(cause: ExceptionalCause, mean: MeanStep) -> bool:
 
 def _same_work_once(trace: Trace, cause: ExceptionalCause) -> bool:
     """Whether it is one step alone, in which no more operators ran than in a usual one."""
+    if cause.kind not in (None, GapKind.DISPATCH) or len(cause.steps) > 1:
+        return False
+    return _same_work(trace, cause)
+
+
+def _same_work(trace: Trace, cause: ExceptionalCause) -> bool:
     host, found = trace.host_ops, steps(trace)
-    if cause.kind not in (None, GapKind.DISPATCH) or len(cause.steps) > 1 or host is None:
+    if host is None:
         return False
     at = np.sort(host["start_ns"][host["kind"] == HostKind.OPERATOR])
     begun = np.searchsorted(at, found.host_start_ns)
     ran = np.searchsorted(at, found.host_end_ns) - begun
-    return bool(ran[cause.steps[0].step] <= SAME_WORK_RATIO * np.median(ran))
+    far = ran[[one.step for one in cause.steps]]
+    return bool((far <= SAME_WORK_RATIO * np.median(ran)).all())
+
+
+# Of what the recorded steps show: where it comes half as often in the steps that were timed without
+# the profiler, it is what recording does to a host that has to keep up.
+AS_OFTEN_RATIO = 0.5
+
+
+def _while_recorded_alone(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> bool:
+    """Whether the host did the usual work more slowly, and hardly does so without the profiler."""
+    if cause.kind not in _SAYS_NOTHING or not _same_work(trace, cause):
+        return False
+    timed = timed_steps_ns(trace)
+    least_ns = min(one.excess_ns for one in cause.steps) * AS_OFTEN_RATIO
+    as_far = float(np.mean(timed >= np.median(timed) + least_ns))
+    return as_far < AS_OFTEN_RATIO * len(cause.steps) / mean.count
 
 
 def _finding(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> Found:

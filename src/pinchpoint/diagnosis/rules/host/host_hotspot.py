@@ -96,14 +96,27 @@ def check(trace: Trace) -> Iterator[Found]:
         yield looked_at
         return
     found = host_computing(trace)
+    # Without a device operators are the work itself; rules about programs on CPUs judge them.
+    if computes_on_cpu(trace):
+        found = _without_operators(trace, found)
     spots = [_spot(trace, found, at) for at in _by_place(trace, found)]
     least = max(LEAST_GAIN_RATIO * base, LEAST_NS)
-    # Without a device operators are the work itself; rules about programs on CPUs judge them.
-    cpu_alone = computes_on_cpu(trace)
-    worth = [s for s in spots if s.ns_per_step >= least and not (cpu_alone and s.on_cpu)]
+    worth = [s for s in spots if s.ns_per_step >= least]
     worth = [s for s in worth if s.steps >= AGAIN or _work(s) is _COMPUTES]
     worth.sort(key=lambda spot: -spot.ns_per_step)
     yield from (_finding(trace, found, spot) for spot in worth[:MOST_TOLD])
+
+
+def _without_operators(trace: Trace, found: HostComputing) -> HostComputing:
+    """The stretches that are Python or work that names itself."""
+    host, kinds = trace.host_ops, activity(trace)[found.row]
+    assert host is not None
+    of_host = np.minimum(found.row, len(host) - 1)
+    operator = (found.row < len(host)) & (host["kind"][of_host] == HostKind.OPERATOR)
+    at = np.flatnonzero(~operator | np.isin(kinds, tuple(_NAMED)))
+    return HostComputing(
+        found.start_ns[at], found.end_ns[at], found.row[at], found.took_ns[at], found.steps
+    )
 
 
 def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
@@ -304,7 +317,10 @@ def _what(spot: _Spot) -> str:
         return f"{spot.name} and what is around it work on tensors on the CPU"
     if spot.in_driver:
         return f"mostly {spot.name}"
-    return f"mostly {'' if spot.does in _NAMED else 'Python in '}{_call(spot)}"
+    frame = frame_of(spot.name)
+    elsewhere = frame and spot.location and frame.file != spot.location.file
+    file = f" ({frame.file}:{frame.line})" if frame and elsewhere else ""
+    return f"mostly {'' if spot.does in _NAMED else 'Python in '}{_call(spot)}{file}"
 
 
 def _call(spot: _Spot) -> str:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import parents, within
+from pinchpoint.analysis.host.ancestry import parents, within, within_rows
 from pinchpoint.analysis.host.input_arguments import elements, input_dtypes, input_shapes
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
@@ -32,14 +32,27 @@ def judged(trace: Trace) -> Mask | None:
     return rows_in_steps(trace, trace.host_ops)
 
 
-def is_material(trace: Trace, spans: HostSpans) -> bool:
-    """Whether so much of the step may be told: in most steps, not by one call that was held up."""
+def is_material(trace: Trace, spans: HostSpans, fair: float = 1.0) -> bool:
+    """Whether so much of the step may be told: in most steps, not by one call that was held up.
+
+    ``fair``: the part of their time that counts, see ``fair_share``.
+    """
     host, windows = trace.host_ops, judged_steps(trace)
     assert host is not None
     step = windows.step_of(host["start_ns"][spans.rows])
     took = np.zeros(len(windows), np.int64)
     np.add.at(took, step, host["duration_ns"][spans.rows])
-    return float(np.median(took)) >= LEAST_RATIO * (steps(trace).typical_ns or 0)
+    return fair * float(np.median(took)) >= LEAST_RATIO * (steps(trace).typical_ns or 0)
+
+
+def fair_share(trace: Trace, spans: HostSpans) -> float:
+    """The part of their time that these spans would have of a step that no other program held up:
+    others' turns on a core fall on some calls and not on others, by chance."""
+    from pinchpoint.analysis.limits.on_cpu import fair_ratio
+
+    host = trace.host_ops
+    assert host is not None
+    return fair_ratio(trace, within_rows(parents(host), spans.rows)[:-1])
 
 
 def free_cores(facts: RunFacts, cores: float) -> float:

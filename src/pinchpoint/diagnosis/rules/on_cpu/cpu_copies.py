@@ -32,6 +32,7 @@ from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import (
     GRAIN_ELEMENTS,
+    fair_share,
     first_elements,
     inside,
     is_material,
@@ -63,7 +64,8 @@ def check(trace: Trace) -> Iterator[Found]:
     wanted = mine & calls.called & copied & named(trace, *_COPIES) & ~elsewhere
     wanted &= size >= GRAIN_ELEMENTS
     spans = host_spans(trace, wanted, "copies of large tensors")
-    if spans is None or not is_material(trace, spans):
+    fair = 1.0 if spans is None else fair_share(trace, spans)
+    if spans is None or not is_material(trace, spans, fair):
         return
     yield Found(
         summary=(
@@ -72,7 +74,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         evidence=spans.evidence,
         cost_ns_per_step=spans.ns_per_step,
-        changes=(ScaleHostSpans(spans.rows, 0.0),),
+        changes=(ScaleHostSpans(spans.rows, 1.0 - fair),),
         location=spans.place,
         fix="Make the tensor in the layout and type of its use, or copy once before the loop",
         confirm=ANY_PROGRAM,

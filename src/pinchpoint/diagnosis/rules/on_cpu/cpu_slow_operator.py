@@ -5,7 +5,8 @@ In a program without a device: operators that take three times as long as one co
 would for the bytes that they must move and the FLOPs that they must do, as their shapes say; and
 that would make the step at least 15 % shorter at that rate, 10 % where the table of operators knows
 why. Judged are the fastest calls with the same inputs, as the others were held up by what else the
-machine had to do; where all calls took half as long again, the gain may be nothing. Where no limit
+machine had to do; where all calls took half as long again, the gain may be nothing, and where other
+programs had more than half of the cores then, only operators of the table are told. Where no limit
 is known, an operator that the table knows to do more than is wanted wherever it runs, if it takes a
 quarter of the step: then between nothing and most of it may be won. Fourier transforms are left to
 `cpu-fft-length`. It yields to every finding that explains the same time.
@@ -29,6 +30,7 @@ import numpy as np
 
 from pinchpoint.analysis.costs import fourier
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans
@@ -36,7 +38,7 @@ from pinchpoint.diagnosis.evidence.operators import Known, known_on_cpu
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import free_cores, is_material, judged
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -46,14 +48,8 @@ if TYPE_CHECKING:
 
 RULE = Rule(needs=("host_ops",), record=SHAPES_AND_TYPES, residual=True, advice=NO_HINT)
 
-# Of the limit of a slow machine: healthy products take 0.04 of it, elementwise work and
-# convolutions 0.1 to 0.8, transforms of a fast length 0.3.
-FAR_RATIO = 3.0
 LEAST_GAIN_RATIO = 0.15  # of the step: where nothing is known, only much is worth the search
 LEAST_GAIN_WHERE_KNOWN_RATIO = 0.10  # host time varies by a tenth between runs of one program
-# All calls over as many of the fastest with their inputs: 1.3 where the cores were free, 2.4 to 17
-# at load 11 on 2 cores.
-FULL_RATIO = 1.5
 DOMINATES_RATIO = 0.25  # of the step: so much is worth a look even where no limit is known
 LEFT_RATIO = 0.1  # at best: what another way costs is not known
 MOST_TOLD = 3  # the engine drops those that other findings explain
@@ -79,18 +75,29 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _told(trace: Trace, piece: "CpuPiece", slowed_ratio: float) -> Found | None:
+    from pinchpoint.analysis.limits.on_cpu import FAR_RATIO, SLOWED_RATIO
+
     limit_ns, step_ns = piece.limit_ns, steps(trace).typical_ns
     fastest_ns = piece.fastest_ns_per_step
     if limit_ns is None or not step_ns or fastest_ns < FAR_RATIO * limit_ns:
         return None
     entry = known_on_cpu(piece.name)
+    if entry is None and slowed_ratio >= SLOWED_RATIO and _lacked_cores(trace):
+        return None  # all of its threads had to wait for a core, in its fastest calls, too
     least = LEAST_GAIN_WHERE_KNOWN_RATIO if entry else LEAST_GAIN_RATIO
     if fastest_ns - limit_ns < least * step_ns / slowed_ratio:
         return None
     spans = _spans(trace, piece)
     if spans is None:
         return None
-    return _finding(trace, piece, spans, entry, is_full=slowed_ratio >= FULL_RATIO)
+    return _finding(trace, piece, spans, entry, is_full=slowed_ratio >= SLOWED_RATIO)
+
+
+def _lacked_cores(trace: Trace) -> bool:
+    """Whether other programs left the run less than half of the cores that it may use."""
+    facts = run_facts(trace)
+    cores = facts.cores_allowed or facts.cores_there
+    return cores is not None and free_cores(facts, cores) < cores / 2
 
 
 def _without_limit(trace: Trace, piece: "CpuPiece") -> Found | None:

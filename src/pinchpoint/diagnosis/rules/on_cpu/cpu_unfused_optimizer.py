@@ -30,7 +30,7 @@ from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import inside, is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import fair_share, inside, is_material, judged
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
@@ -60,7 +60,8 @@ def check(trace: Trace) -> Iterator[Found]:
     ranges = starts[host["name"]] & (host["kind"] == HostKind.ANNOTATION)
     has_a_closure = int(own.sum()) < int(called.sum())
     spans = host_spans(trace, own if has_a_closure else mine & ranges, "time of the optimizer")
-    if spans is None or not is_material(trace, spans):
+    fair = 1.0 if spans is None else fair_share(trace, spans)
+    if spans is None or not is_material(trace, spans, fair):
         return
     count = per_step(trace, len(calls))
     yield Found(
@@ -73,7 +74,7 @@ def check(trace: Trace) -> Iterator[Found]:
             *spans.evidence,
         ),
         cost_ns_per_step=spans.ns_per_step,
-        changes=(ScaleHostSpans(spans.rows, SINGLE_PASS_RATIO),),
+        changes=(ScaleHostSpans(spans.rows, 1.0 - fair * (1.0 - SINGLE_PASS_RATIO)),),
         location=spans.place,
         fix="Use the fused optimizer",
         hint=f"torch.optim.{_class_of(trace, spans.rows)}(..., fused=True)",

@@ -26,18 +26,20 @@ Where both copies are needed: a snapshot, or a tensor that is changed while its 
 read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pinchpoint.analysis.device.compiled import compiled_rows
 from pinchpoint.analysis.replay import DropDeviceOps
 from pinchpoint.analysis.steps.compiled_calls import called_function
 from pinchpoint.analysis.steps.in_steps import per_step
-from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.device_work import compiled_place, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, MemoryKind, Table, Trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
@@ -52,6 +54,7 @@ RULE = Rule(
 
 LARGE_COPY_BYTES = 8 << 20  # takes 6 µs on an H100, read and written; less is a matter of latency
 LONG_COPY_NS = 50_000  # at a tenth of an H100's rate, 8 MiB take as long; small ones 1 to 5 µs
+MOST_NAMED = 3  # arguments: a tree of thousands is one argument by its first leaves
 EACH_STEP_RATIO = 0.5  # of one a step: what comes more rarely is a snapshot, and wanted
 
 
@@ -65,19 +68,26 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     moved = _moved(trace, ops, work.rows)
     function = called_function(trace, work.rows)
-    where = f" in {work.place}" if work.place else ""
+    place = compiled_place(trace, work.rows) or work.place
+    arguments = _arguments(trace, work.rows)
+    where = f" in {place}" if place else ""
     compiled = f", for the compiled function {function}" if function else ""
     yield Found(
         summary=(
             f"{work.count:.3g} copies a step move {moved.words} from one place in the"
             f" device's memory to another{where}{compiled}: {duration(work.ns_per_step)}"
             " of each recorded step"
+            + (f"; they keep its argument {arguments[0]} as it was" if arguments else "")
         ),
-        evidence=(*moved.evidence, *work.evidence),
+        evidence=(
+            *moved.evidence,
+            *work.evidence,
+            *(Evidence("copied argument", name, "words") for name in arguments),
+        ),
         cost_ns_per_step=work.ns_per_step,
         changes=(DropDeviceOps(work.rows),),
-        location=work.place,
-        fix=_donate(function)
+        location=place,
+        fix=_donate(function, arguments)
         if function
         else "Write the values where they are read, instead of copying them there",
         hint="static_cache = cache  # bound once: a graph reads and writes it in place",
@@ -85,11 +95,32 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
-def _donate(function: str) -> str:
+def _donate(function: str, arguments: Sequence[str]) -> str:
+    if arguments:
+        names = ", ".join(dict.fromkeys(_NAME.split(one)[0] for one in arguments))
+        return (
+            f"Donate {names} to {function} (donate_argnums of jax.jit), which gives back what it"
+            " changed: XLA then changes it in place"
+        )
     return (
         f"Donate the arrays that {function} takes and gives back changed (donate_argnums of"
         " jax.jit): XLA then changes them in place"
     )
+
+
+_NAME = regex(r"[\[.]")  # of an argument, before the path to the leaf: buffer['next_obs']
+
+
+def _arguments(trace: Trace, rows: Rows) -> tuple[str, ...]:
+    """Arguments of compiled functions that these operations copy, most time first."""
+    ops, compiled = trace.device_ops, trace.compiled_ops
+    if ops is None or compiled is None:
+        return ()
+    row = compiled_rows(trace)[rows]
+    name = np.where(row >= 0, compiled.filled("argument", -1)[row], -1)
+    took = np.bincount(name[name >= 0], ops["duration_ns"][rows][name >= 0])
+    most = np.argsort(-took, kind="stable")[:MOST_NAMED].tolist()
+    return tuple(trace.names[number] for number in most if took[number])
 
 
 @dataclass(frozen=True)

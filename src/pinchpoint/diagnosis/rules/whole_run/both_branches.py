@@ -2,7 +2,7 @@
 
 ## What it looks for
 A `jax.lax.cond` or `switch` whose predicate differs from row to row under `jax.vmap`, as
-`pinchpoint run` hears it from JAX, on the CPU; and the time of the compiled operations that come
+`pinchpoint run` hears it from JAX; and the time of the compiled operations that come
 from the lines of its branches. It is no cause where they take little of the step.
 
 ## Why it matters
@@ -23,7 +23,7 @@ Where in nearly every step some row needs the branch.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.tables.compiled_programs import compiled_on_host
+from pinchpoint.analysis.tables.compiled_programs import compiled_lines
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
@@ -70,4 +70,4 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _ns_per_step(trace: Trace, condition: BothBranches) -> int:
     lines = set(condition.lines)
-    return sum(one.ns_per_step for one in compiled_on_host(trace) if one.source in lines)
+    return sum(ns for line, ns in compiled_lines(trace).items() if line in lines)

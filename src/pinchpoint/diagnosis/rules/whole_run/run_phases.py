@@ -2,8 +2,9 @@
 
 ## What it looks for
 Looks at the main thread before the third step of a run and after its last: a function of the
-program that takes at least a quarter of the whole run there, with 95 % confidence. Imports,
-compilation and what recording itself takes are left out; evaluation between steps shows as
+program that takes at least a quarter of the whole run there, with 95 % confidence; where none does
+by itself, the innermost that does with all that it calls, if it is not what calls the steps, too.
+Imports, compilation and what recording itself takes are left out; evaluation between steps shows as
 exceptional steps.
 
 ## Why it matters
@@ -45,17 +46,19 @@ FIRST_RATIO = 0.5  # of the run, outside of the steps: then that is what to look
 
 def check(trace: Trace) -> Iterator[Found]:
     """Places outside of the steps, most time first."""
-    from pinchpoint.analysis.mean.outside import phases
+    from pinchpoint.analysis.mean.outside import around, phases
     from pinchpoint.diagnosis.evidence.run_places import account_of
 
     outside, account = phases(trace), account_of(trace)
     if not outside or not account.total_ns:
         raise NotChecked("the run outside of its steps was not looked at")
     first = sum(phase.ns for phase in outside) >= FIRST_RATIO * account.total_ns
+    least_ns = LEAST_RATIO * account.total_ns
     for phase in outside:
-        for place in phase.places:
-            if place.at and place.share.range_ns[0] >= LEAST_RATIO * account.total_ns:
-                yield _found(trace, phase, place, first=first)
+        sure = [p for p in phase.places if p.at and p.share.range_ns[0] >= least_ns]
+        whole = None if sure else around(trace, phase, least_ns)
+        for place in sure if whole is None else [whole]:
+            yield _found(trace, phase, place, first=first)
 
 
 def _found(trace: Trace, phase: "Phase", place: RunPlace, *, first: bool) -> Found:

@@ -1,0 +1,61 @@
+"""Runs that end once enough of their steps are timed: programs train for hours, a gate has minutes.
+
+The hooks inside the program end it after so many steps, or so many seconds of them
+(``inside.step_recorder``). With a budget and no word of the user, the first run has a part of the
+budget, and the others make as many steps as that one did.
+"""
+
+from dataclasses import replace
+
+from pinchpoint.bench.metrics import RunMetrics
+from pinchpoint.bench.run import RunOptions
+from pinchpoint.errors import UsageError
+
+ENDED_AFTER = "ended_after_steps"  # in the counters of a run
+NEVER = "never"
+# Five pairs and a warm-up of each arm are twelve runs, and beside its steps a program starts,
+# imports and sets up: half of the budget for the steps.
+PART_OF_BUDGET = 1 / 24
+UNSTEADY = 4  # times as many steps, where the first run's never became steady
+
+
+def end_of(text: str | None) -> str | None:
+    """``40`` (steps), ``30s`` or ``never``, as it was typed; UsageError for anything else."""
+    if text is None or text == NEVER:
+        return text
+    number, seconds = text.removesuffix("s"), text.endswith("s")
+    if not number.isdecimal() or int(number) < (1 if seconds else 2):
+        raise UsageError(
+            f"--end-after {text}: steps (2 or more), seconds such as 30s, or never",
+            hint="--end-after 40",
+        )
+    return text
+
+
+def within(options: RunOptions, budget_s: float | None) -> RunOptions:
+    """For the first run. Unchanged where the end is given, where nothing tells of steps, or where
+    numbers that the program prints are asked for: these may come at its end."""
+    if budget_s is None or options.end_after or not options.record_steps or options.patterns:
+        return options
+    return replace(options, end_after=f"{budget_s * PART_OF_BUDGET:.3g}s")
+
+
+def like(options: RunOptions, asked: RunOptions, first: RunMetrics) -> RunOptions:
+    """For the runs after the first: as many steps as that one made, if ``within`` ended it."""
+    steps = first.counters.get(ENDED_AFTER)
+    if asked.end_after == options.end_after:
+        return asked
+    if steps is None:
+        return asked  # it ended by itself, and so will the others
+    unsteady = first.warmup is not None and first.warmup.converged is False
+    return replace(asked, end_after=str(int(steps) * (UNSTEADY if unsteady else 1)))
+
+
+def said(asked: RunOptions, options: RunOptions) -> tuple[str, ...]:
+    """A remark where runs are ended that nobody asked to end."""
+    if asked.end_after == options.end_after:
+        return ()
+    return (
+        f"each run was ended after {options.end_after} steps, to fit the budget"
+        " (--end-after never: the whole program)",
+    )

@@ -1,0 +1,108 @@
+"""Which operations give what was there, and which give what nobody reads."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from pinchpoint.capture.flow.numbers import Numbered
+from pinchpoint.capture.flow.operations import Operation
+from pinchpoint.capture.flow.storages import Storage
+
+MAKES_NOTHING = ("aten::empty", "aten::new_empty", "aten::_efficientzerotensor")
+_MARKS = ("escape", "profiler::")  # no operations of the program
+CONSTANTS = ("aten::zeros", "aten::ones", "aten::full", "aten::arange", "aten::scalar_tensor")
+# Of a step that gives nothing but what the one before gave, all is the same batch: a measurement.
+SAME_RATIO = 0.9
+
+
+def idle(one: Operation) -> bool:
+    """Whether it computes nothing: another look at a tensor, or room for one."""
+    return one.view or one.kind.name.startswith((*MAKES_NOTHING, *_MARKS))
+
+
+def repeated(step: int, steps: Sequence[Sequence[Operation]], numbers: Numbered) -> list[str]:
+    """For each operation of a step: ``step`` if the step before had the same, ``within`` if this
+    one had, ``first`` if it will have, empty for others."""
+    before = set(numbers.number[step - 1]) if step else set()
+    mine, seen = numbers.number[step], set[int]()
+    only_weights = not numbers.news[step] or _mostly_the_same(step, steps, numbers, before)
+    found = []
+    for at, one in enumerate(steps[step]):
+        number = mine[at]
+        could = not (one.random or one.backward or idle(one))
+        across = number in before and not (only_weights and numbers.from_inputs[step][at])
+        again = "step" if across else "within" if number in seen else ""
+        seen.add(number)
+        found.append(again if could else "")
+    _leave_what_changes(step, steps, found)
+    later = {mine[at] for at, how in enumerate(found) if how == "within"}
+    for at, number in enumerate(mine):
+        if not found[at] and number in later and not idle(steps[step][at]):
+            later.discard(number)
+            found[at] = "first"
+    return found
+
+
+def _mostly_the_same(
+    step: int, steps: Sequence[Sequence[Operation]], numbers: Numbered, before: set[int]
+) -> bool:
+    work = [(at, one) for at, one in enumerate(steps[step]) if not idle(one)]
+    same = [one for at, one in work if numbers.number[step][at] in before]
+    return sum(_weight(one) for one in same) > SAME_RATIO * sum(_weight(one) for _, one in work)
+
+
+def _weight(one: Operation) -> int:
+    return one.bytes + 4096  # a small operation takes time, too
+
+
+def _leave_what_changes(
+    step: int,
+    steps: Sequence[Sequence[Operation]],
+    found: list[str],
+) -> None:
+    """What is changed afterwards is no answer to keep, nor is what lies where it lay before."""
+    operations = steps[step]
+    writers: dict[int, list[int]] = defaultdict(list)
+    for at, one in enumerate(operations):
+        for number in (*one.makes, *(n for n, _ in one.writes)):
+            writers[number].append(at)
+    made = {number for one in operations for number in one.makes}
+    later = {number for one in steps[step + 1 :] for op in one for number, _ in op.writes}
+    spoilt = [number for number in writers if number not in made or number in later]
+    spoilt += [
+        number
+        for number, ats in writers.items()
+        if any(not found[at] and not idle(operations[at]) for at in ats)
+    ]
+    done: set[int] = set()
+    while spoilt:
+        number = spoilt.pop()
+        if number in done:
+            continue
+        done.add(number)
+        for at in writers[number]:
+            if found[at] in ("step", "within"):
+                found[at] = ""
+                one = operations[at]
+                spoilt += [*one.makes, *(n for n, _ in one.writes)]
+
+
+def unused(steps: Sequence[Sequence[Operation]], storages: Sequence[Storage]) -> list[list[bool]]:
+    """For each operation whether nobody reads what it gives, all steps in one look back."""
+    live = {n for n, one in enumerate(storages) if _is_kept(one)}
+    found: list[list[bool]] = []
+    for step in reversed(steps):
+        dead = []
+        for one in reversed(step):
+            written = [number for number, _ in one.writes]
+            outside = any(not storages[n].made for n in written)
+            needed = one.root or outside or any(n in live for n in (*one.makes, *written))
+            if needed and not one.kind.sizes_only:
+                live.update(number for number, _ in one.reads)
+            live.difference_update(one.makes)
+            dead.append(not needed and not idle(one) and bool(one.makes or one.writes))
+        found.append(dead[::-1])
+    return found[::-1]
+
+
+def _is_kept(one: Storage) -> bool:
+    return one.alive or one.escaped or one.after_backward

@@ -1,0 +1,336 @@
+"""Hears of every operation of some steps, and of what reads tensors without one.
+
+A mode of the dispatcher is told of each operation below autograd, in the thread of the steps and,
+as torch hands modes on, in those of the backward pass. It calls the operation as it was and gives
+what that gives. Nothing is heard of where the program has a mode of its own, uses subclasses of
+tensors, or makes more operations than can be looked at in time.
+"""
+
+import contextlib
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from pinchpoint.capture.flow.operations import (
+    Kind,
+    Operation,
+    Shapes,
+    Tensor,
+    changed,
+    is_random,
+    kind_of,
+    laid_flat,
+    lies,
+    shapes_of,
+)
+from pinchpoint.capture.flow.storages import Storages, content
+from pinchpoint.capture.windows.threads import graph_is_captured
+from pinchpoint.frozen import dataclass
+
+MOST_OPERATIONS = 20_000  # in a step; about a second of bookkeeping
+MOST_NS = 1_500_000_000  # of bookkeeping in a step
+LONGEST_NS = 5_000_000  # of one operation: beyond that, another thread had the core
+MOST_FRAMES = 48  # of the user's and of libraries' code around an operation
+MOST_SUMS = 512  # in a step, of answers that are compared
+# Methods of tensors that hand their memory to something which is not seen; others call these.
+_READS = ("numpy", "tolist")
+_HANDS_OUT = ("data_ptr", "untyped_storage", "__dlpack__")
+ESCAPE = Kind(
+    "escape", frozenset(), (), random=False, read_by_host=True, opaque=True, sizes_only=False
+)
+Stack = tuple[tuple[CodeType, int], ...]  # code and line, outermost first
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """An operation that is about to run; fields as in ``Operation``."""
+
+    kind: Kind
+    plain: Any
+    reads: tuple[Tensor, ...]
+    writes: tuple[tuple[int, bool], ...]
+    random: bool
+    opaque: bool
+    shapes: Shapes
+    backward: bool
+
+
+class Watch:
+    """One watch over some steps."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.storages = Storages(torch)
+        self.steps: list[list[Operation]] = [[]]
+        self.stacks: list[Stack] = [()]
+        self._stacks: dict[Any, int] = {(): 0}
+        self._kinds: dict[Any, Kind] = {}
+        self._codes: dict[CodeType, bool] = {}
+        self._framework = _folders(torch)
+        self._mode: Any = None
+        self._undo: list[Callable[[], None]] = []
+        self._paused = False
+        self._in_backward = False
+        self.compared: dict[tuple[Any, int], int] = {}  # of answers that sums are taken of
+        self.sums: list[dict[tuple[Any, int], Any]] = [{}]
+        self._counts: dict[Any, int] = {}
+        self.why_not = ""  # what could not be seen: nothing may be said then
+        self.cost_ns = self._step_ns = 0
+
+    # Begin and end
+
+    def begin(self) -> bool:
+        """Hear of operations from now on; False where that is not possible."""
+        torch = self.torch
+        if torch._C._len_torch_dispatch_stack():
+            return False
+        dispatch = sys.modules["torch.utils._python_dispatch"].TorchDispatchMode
+        heard = self._heard
+
+        class Flow(dispatch):  # type: ignore[misc, valid-type]
+            supports_higher_order_operators = True
+
+            def __torch_dispatch__(
+                self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                return heard(func, types, args, kwargs or {})
+
+        self._mode = Flow()
+        self._mode.__enter__()
+        for name in (*_READS, *_HANDS_OUT):
+            self._replace(name, hands_out=name in _HANDS_OUT)
+        return True
+
+    def end(self) -> None:
+        """Hear no more: only this mode is left, wherever it stands among others."""
+        while self._undo:
+            self._undo.pop()()
+        mode, self._mode = self._mode, None
+        if mode is None:
+            return
+        c, above = self.torch._C, []
+        try:
+            while c._len_torch_dispatch_stack():
+                top = c._get_dispatch_stack_at(c._len_torch_dispatch_stack() - 1)
+                if top is mode:
+                    mode.__exit__(None, None, None)
+                    break
+                above.append(c._pop_torch_dispatch_stack(None))
+        finally:
+            for one in reversed(above):
+                c._push_on_torch_dispatch_stack(one)
+
+    def close(self) -> None:
+        """Hear no more, and hold nothing."""
+        self.end()
+        self.storages.close()
+        self.sums = []
+
+    def step_ends(self) -> None:
+        """The next operations belong to another step."""
+        with self.unseen():
+            self.storages.step_ends()
+        self.steps.append([])
+        self.sums.append({})
+        self._counts = {}
+        self._step_ns = 0
+
+    @contextlib.contextmanager
+    def unseen(self) -> Iterator[None]:
+        """What is done meanwhile belongs not to the program."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    # What is heard
+
+    def _heard(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if self._paused or self.why_not:
+            return func(*args, **kwargs)
+        began = time.perf_counter_ns()
+        before: _Begun | None = None
+        try:
+            before = self._before(func, types, args, kwargs)
+        except Exception as error:  # tensors without storage, of other devices
+            self.why_not = f"{type(error).__name__}: {error}"
+        between = time.perf_counter_ns()
+        answer = func(*args, **kwargs)
+        again = time.perf_counter_ns()
+        if before is not None:
+            try:
+                self._after(before, answer)
+            except Exception as error:
+                self.why_not = f"{type(error).__name__}: {error}"
+        took = between - began + time.perf_counter_ns() - again
+        self._step_ns += min(took, LONGEST_NS)
+        self.cost_ns += took
+        if self._step_ns > MOST_NS or len(self.steps[-1]) > MOST_OPERATIONS:
+            self.why_not = "too many operations in a step"
+        return answer
+
+    def _before(self, func: Any, types: Any, args: Any, kwargs: Any) -> _Begun | None:
+        torch = self.torch
+        if any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in types):
+            self.why_not = "subclasses of tensors"
+        elif graph_is_captured():
+            self.why_not = "a CUDA graph is captured"
+        if self.why_not:
+            return None
+        kind = self._kinds.get(func)
+        if kind is None:
+            kind = self._kinds[func] = kind_of(func)
+        backward = torch._C._current_graph_task_id() >= 0
+        if self._in_backward and not backward:
+            self.storages.backward_ended()
+        self._in_backward = backward
+        tensors: list[Any] = []
+        opaque = kind.opaque
+        try:
+            plain: Any = laid_flat((args, tuple(sorted(kwargs.items()))), torch.Tensor, tensors)
+        except LookupError:
+            plain, opaque = (), True
+        there = [t for t in tensors if t.layout is torch.strided]
+        opaque = opaque or len(there) < len(tensors)
+        written = changed(torch, kind, args, kwargs)
+        reads = self._reads(there, () if kind.sizes_only else {id(t) for t in written})
+        if opaque:
+            writes = [(number, False) for number, _ in reads]
+        else:
+            writes = [self._written(t) for t in written]
+        random = opaque or is_random(kind, args, kwargs)
+        shapes = shapes_of(tensors)
+        return _Begun(kind, plain, reads, tuple(writes), random, opaque, shapes, backward)
+
+    def _reads(self, tensors: list[Any], unread: Any) -> tuple[Tensor, ...]:
+        """What is read, looked at before it may be changed; nothing of it if all is ``unread``."""
+        found = []
+        for tensor in tensors:
+            number = self.storages.number(tensor)
+            if unread != () and id(tensor) not in unread:
+                self.storages.look_at(tensor, number)
+            found.append((number, lies(tensor)))
+        return tuple(found)
+
+    def _written(self, tensor: Any) -> tuple[int, bool]:
+        number = self.storages.number(tensor)
+        self.storages.all[number].written = True
+        whole = tensor.numel() * tensor.element_size() >= self.storages.all[number].bytes
+        return number, whole
+
+    def _after(self, begun: _Begun, answer: Any) -> None:
+        torch, storages, kind = self.torch, self.storages, begun.kind
+        given: list[Any] = []
+        root = begun.opaque or kind.read_by_host
+        try:
+            laid_flat(answer, torch.Tensor, given)
+        except LookupError:
+            root = True
+        made, size = [], 0
+        there = [t for t in given if t.layout is torch.strided]
+        for tensor in there:
+            if not storages.known(tensor):
+                made.append(storages.number(tensor, made=True, backward=begun.backward))
+                size += storages.all[made[-1]].bytes
+        scalar = not begun.backward and any(t.numel() <= 1 for t in given)
+        self.steps[-1].append(
+            Operation(
+                kind,
+                begun.plain,
+                begun.reads,
+                begun.writes,
+                tuple(made),
+                not made and not begun.writes and bool(given),
+                begun.random,
+                root or scalar or len(there) < len(given) or not given,
+                begun.backward,
+                begun.shapes,
+                self._stack(sys._getframe(3)),
+                size,
+            )
+        )
+        key = (kind.name, begun.shapes)
+        at = self._counts.get(key, 0)
+        self._counts[key] = at + 1
+        which = self.compared.get((key, at))
+        if which is not None and which < len(there) and len(self.sums[-1]) < MOST_SUMS:
+            storage = storages.of(there[which])
+            if storages.affords(storage.nbytes()):
+                self.sums[-1][key, at] = content(torch, storage)
+
+    def _escapes(self, tensor: Any, *, written: bool) -> None:
+        if self._paused or self.why_not:
+            return
+        try:
+            if not self.storages.known(tensor):
+                return
+            number = self.storages.number(tensor)
+            self.storages.all[number].escaped = True
+            if written:
+                self.steps[-1].append(
+                    Operation(
+                        ESCAPE, (), (), ((number, False),), (), False, True, True, False, (), 0, 0
+                    )
+                )
+        except Exception as error:
+            self.why_not = f"{type(error).__name__}: {error}"
+
+    def _replace(self, name: str, *, hands_out: bool) -> None:
+        """A method of tensors, until the watch ends."""
+        kind = self.torch.Tensor
+        original = getattr(kind, name, None)
+        if original is None:
+            return
+        own, escapes = kind.__dict__.get(name), self._escapes
+
+        def replaced(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            escapes(tensor, written=hands_out)
+            return original(tensor, *args, **kwargs)
+
+        setattr(kind, name, replaced)
+
+        def undo() -> None:
+            if kind.__dict__.get(name) is replaced:
+                if own is None:
+                    delattr(kind, name)
+                else:
+                    setattr(kind, name, own)
+
+        self._undo.append(undo)
+
+    # Where in the program
+
+    def _stack(self, frame: FrameType | None) -> int:
+        found: list[tuple[CodeType, int]] = []
+        codes = self._codes
+        while frame is not None and len(found) < MOST_FRAMES:
+            code = frame.f_code
+            shown = codes.get(code)
+            if shown is None:
+                shown = codes[code] = self._is_shown(code)
+            if shown:
+                found.append((code, frame.f_lasti))
+            frame = frame.f_back
+        key = tuple(found)
+        number = self._stacks.get(key)
+        if number is None:
+            number = self._stacks[key] = len(self.stacks)
+            self.stacks.append(key[::-1])
+        return number
+
+    def _is_shown(self, code: CodeType) -> bool:
+        file = code.co_filename
+        return "-packages/" in file.removeprefix(self._framework[0]) or not file.startswith(
+            ("<frozen", "<string", *self._framework)
+        )
+
+
+def _folders(torch: Any) -> tuple[str, ...]:
+    """Folders of torch, of this package and of Python's own library."""
+    ours = str(Path(__file__).parents[2])
+    return (str(Path(torch.__file__).parent), ours, sysconfig.get_path("stdlib"))

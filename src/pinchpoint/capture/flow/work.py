@@ -1,0 +1,234 @@
+"""Repeated and unused work of a few steps of a program, as notes for its run folder.
+
+Two steps are learnt from. In those that follow, the bits of what is said to be the same are
+compared: only what was the same is noted.
+"""
+
+import sys
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from pinchpoint.capture.flow.claims import (
+    Claims,
+    Key,
+    claims,
+    edge,
+    numbers_of,
+    positions,
+    to_compare,
+)
+from pinchpoint.capture.flow.operations import Operation
+from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
+from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
+from pinchpoint.capture.flow.watch import ESCAPE, Watch
+
+# Nobody reads what a measurement computes: of a step that is mostly in vain, nothing is said.
+UNUSED_RATIO = 0.5
+# Two to learn from; then bits are compared from step to step. Where a round of several steps has
+# its own input (a picture's), half of them may belong to the next one.
+STEPS = 6
+UNUSED_IN = (1, 2, 3, 4)  # steps; what is made in one may be read in the next
+MOST_NOTES = 12
+MOST_OPERATIONS = 256  # of different names and shapes in a note
+# What is written for one operation, whatever its size: a kernel of a few microseconds.
+LEAST_BYTES = 1 << 16
+
+
+class RepeatedWork:
+    """Watches steps, and says what of them was done in vain."""
+
+    def __init__(self) -> None:
+        self._watch: Watch | None = None
+        self._threads = False  # others run code of the program, and may read what is made here
+        self.cost_ns = 0
+        self.why_not = ""
+        self.operators: tuple[list[str], list[str]] = ([], [])  # that compute, and others
+        self._models: set[int] = set()
+
+    @property
+    def watches(self) -> bool:
+        """Whether steps are watched now."""
+        return self._watch is not None
+
+    def begin(self) -> None:
+        """Watch from now on, where that can be done."""
+        watch = Watch(sys.modules["torch"])
+        if watch.begin():
+            self._watch = watch
+
+    def seen_model(self, model: Any) -> None:
+        """A module that the program calls: its buffers are no input."""
+        if self._watch is None or self._watch.why_not or id(model) in self._models:
+            return
+        self._models.add(id(model))
+        with self._watch.unseen():
+            self._watch.storages.parameters([*model.parameters(), *model.buffers()])
+
+    def unseen(self) -> AbstractContextManager[None]:
+        """While others look at tensors."""
+        return nullcontext() if self._watch is None else self._watch.unseen()
+
+    def step_ends(self) -> list[dict[str, Any]] | None:
+        """None while more steps are to be watched; at the end the notes."""
+        watch = self._watch
+        if watch is None:
+            return []
+        self._threads = self._threads or _others_run()
+        if watch.why_not:
+            self.why_not = watch.why_not
+            self.end()
+            return []
+        if len(watch.steps) < STEPS:
+            watch.step_ends()
+            if len(watch.steps) > 2:
+                with watch.unseen():
+                    watch.compared = watch.compared | to_compare(watch)
+            return None
+        watch.end()
+        watch.storages.step_ends()
+        self.operators = operators(watch.steps)
+        notes = list(_notes(watch, dead=not self._threads))
+        self.end()
+        return notes
+
+    def end(self) -> None:
+        """Watch no more."""
+        if self._watch is not None:
+            self.cost_ns += self._watch.cost_ns
+            self._watch.close()
+        self._watch = None
+
+
+def _others_run() -> bool:
+    """Whether other threads are in code of the program, or wait for work of it."""
+    futures: Any = sys.modules.get("concurrent.futures.thread")
+    if futures is not None and len(getattr(futures, "_threads_queues", ())):
+        return True
+    own = threading.get_ident()
+    for thread, frame in sys._current_frames().items():
+        inner: Any = frame
+        while inner is not None and thread != own:
+            file = inner.f_code.co_filename
+            if not ("/lib/python" in file or "pinchpoint" in file or file.startswith("<")):
+                return True
+            inner = inner.f_back
+    return False
+
+
+# What is noted
+
+
+def _notes(watch: Watch, *, dead: bool) -> Iterator[dict[str, Any]]:
+    found = numbers_of(watch)
+    told, lines = claims(watch, found), chains(watch.stacks)
+    operations, members = told.operations, told.members
+    wholly = sites(operations, [bool(how) for how in members], lines)
+    notes = []
+    for kind, kinds in (("step", ("step",)), ("within", ("within", "first"))):
+        mine = {at: chain for at, chain in wholly.items() if members[at] in kinds}
+        for group in together(operations, mine):
+            again = [at for at in group if members[at] == kind]
+            if again and not all(_is_constant(operations[at]) for at in again):
+                note = _note(kind, operations, again, wholly)
+                note["kept_bytes"] = _kept(told, again)
+                note["of"] = len(group)
+                note["steps_ratio"] = round(sum(told.ratio[at] for at in again) / len(again), 4)
+                notes.append(note)
+    if dead and not found.unseen_writers:
+        notes += _unused(watch, lines)
+    notes.sort(key=lambda note: -note.pop("weight"))
+    yield from notes[:MOST_NOTES]
+
+
+def _is_constant(one: Operation) -> bool:
+    return one.kind.sizes_only or (one.kind.name.startswith(CONSTANTS) and not one.reads)
+
+
+def _kept(told: Claims, mine: Iterable[int]) -> int:
+    """Bytes of what other work reads of these, each value once."""
+    wanted, operations = set(mine), told.operations
+    values = {
+        told.numbers[at]: operations[at].bytes
+        for at, _ in edge(operations, told.members)
+        if at in wanted
+    }
+    return sum(values.values())
+
+
+def _unused(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
+    """What nobody read in steps in turn; nothing where that is most of the work."""
+    dead = unused(watch.steps, watch.storages.all)
+    members = _in_all(watch, dead)
+    operations = watch.steps[UNUSED_IN[-1]]
+    work = sum(one.bytes for one in operations if not idle(one))
+    of_it = sum(one.bytes for one, member in zip(operations, members, strict=True) if member)
+    if of_it > UNUSED_RATIO * work:
+        return
+    wholly = sites(operations, members, lines)
+    for group in together(operations, wholly):
+        yield _note("unused", operations, group, wholly)
+
+
+def _in_all(watch: Watch, dead: list[list[bool]]) -> list[bool]:
+    places = [positions(watch.steps[step]) for step in UNUSED_IN]
+    totals = [Counter(key for key, _ in some) for some in places]
+    told = [
+        dict(zip(some, dead[step], strict=True))
+        for some, step in zip(places, UNUSED_IN, strict=True)
+    ]
+    return [
+        all(one.get(place, False) for one in told)
+        and all(total[place[0]] == totals[-1][place[0]] for total in totals)
+        for place in places[-1]
+    ]
+
+
+def _note(
+    kind: str, operations: Sequence[Operation], mine: Sequence[int], site: dict[int, Chain]
+) -> dict[str, Any]:
+    places = positions(operations)
+    totals = Counter(key for key, _ in places)
+    which: dict[Key, list[int]] = defaultdict(list)
+    for at in mine:
+        key, order = places[at]
+        which[key].append(order)
+    weights = {at: operations[at].bytes + LEAST_BYTES for at in mine}
+    heaviest = sorted(which, key=lambda key: -len(which[key]))[:MOST_OPERATIONS]
+    return {
+        "kind": kind,
+        "places": spelt((site[at], weights[at]) for at in mine),
+        "operations": [
+            {
+                "name": key[0],
+                "shapes": key[1],
+                "count": totals[key],
+                "which": _ranges(which[key]),
+            }
+            for key in heaviest
+        ],
+        "backward": all(operations[at].backward for at in mine),
+        "times": len(mine),
+        "bytes": sum(operations[at].bytes for at in mine),
+        "weight": sum(weights.values()),
+    }
+
+
+def _ranges(orders: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of stretches of numbers."""
+    found: list[tuple[int, int]] = []
+    for order in sorted(orders):
+        if found and order == found[-1][1] + 1:
+            found[-1] = (found[-1][0], order)
+        else:
+            found.append((order, order))
+    return found
+
+
+def operators(steps: Sequence[Sequence[Operation]]) -> tuple[list[str], list[str]]:
+    """Names of all operators that the dispatcher ran: those that compute, and others."""
+    computed = {one.kind.name for step in steps for one in step if not idle(one)}
+    all_of_them = {one.kind.name for step in steps for one in step if one.kind is not ESCAPE}
+    return sorted(computed), sorted(all_of_them - computed)

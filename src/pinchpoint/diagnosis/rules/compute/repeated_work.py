@@ -1,0 +1,95 @@
+"""A step computes what was computed before, from the same values.
+
+## What it looks for
+`pinchpoint run` watches the operations of six steps after its recording, as torch's dispatcher
+runs them, and numbers values: what the same operation gives of the same values has the same number,
+and what is written in place gets a new one. Named is work whose number was there already: in the
+step before (*each step anew*, in half of the steps at least), or earlier in the same step. In four
+of the steps the bits of such answers are compared, where other work reads them; what was not the
+same is left out. Left alone is
+what may answer otherwise (random operations, collectives, what is changed afterwards), what a
+backward pass computes, checkpoints included, constants, and all that comes from the batch in a loop
+to which nothing new came: it measures something, or has one batch. The place is the outermost line
+all of whose work is repeated. Modules that are called again as a whole are a matter of
+`same-input-again`.
+
+## Why it matters
+The result is known already. A factorisation of a matrix that stays, masks, filters and tables of
+positions built in each step, weights that are merged or converted at each use, an encoder run again
+for the same text: the work is real, so that neither the device nor the host looks idle.
+
+## How to fix it
+Compute it where its input is made, keep the result, and compute it anew when that input changes.
+Within a step gradients flow back through one result as through many.
+
+## When to ignore it
+Where the input does change, more seldom than every few steps; or where the result is too large to
+keep, and is computed again by intent.
+"""
+
+from collections.abc import Iterator
+
+from pinchpoint.diagnosis.evidence.vain_work import Vain, counted, vain, watched
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import RUN_FOLDER
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+from pinchpoint.trace.run_values import VainWork
+
+RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, advice=NO_HINT)
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Work of each place that gives what was there."""
+    values = watched(trace)
+    for work in () if values is None else values.work or ():
+        if work.kind in _HOW:
+            rows = vain(trace, work, beside_modules=True)
+            if rows is not None:
+                yield _found(trace, work, rows)
+
+
+_HOW = {
+    "step": "with the same result as in the step before",
+    "within": "with a result that was computed in the same step already",
+}
+_FIX = {
+    "step": "Compute it once before the loop, and anew only when what it is made from changes",
+    "within": "Compute it once a step, and use the result where it is computed again",
+}
+_HINT = {
+    "step": "kept = build()  # before the loop; in it: use kept",
+    "within": "once = build()  # at the start of a step; later in it: use once",
+}
+
+
+def _found(trace: Trace, work: VainWork, rows: Vain) -> Found:
+    where = f" in {rows.place}" if rows.place else ""
+    device = f"{duration(rows.device_ns)} of the device's time, " if rows.device_ns else ""
+    kept = work.kept_bytes or 0
+    return Found(
+        summary=(
+            f"{counted(work)} a step{where}, mostly {rows.longest}, {_HOW[work.kind]}:"
+            f" {device}{duration(rows.host_ns)} of the host's as recorded, for results that are"
+            " known"
+        ),
+        evidence=(
+            Evidence("operations in vain", work.times, "per step"),
+            Evidence("of these and the ones they repeat", work.of or work.times, "per step"),
+            Evidence("of the watched steps after another one", work.steps_ratio, "ratio"),
+            *rows.evidence,
+            Evidence("to keep what is used of it", kept, "bytes"),
+        ),
+        cost_ns_per_step=max(rows.device_ns, rows.host_ns),
+        changes=rows.changes(trace),
+        at_best=rows.at_best(trace),
+        location=rows.place,
+        fix=f"{_FIX[work.kind]} ({_size(kept)})",
+        hint=_HINT[work.kind],
+        confidence="high",
+    )
+
+
+def _size(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB" if size >= 1 << 20 else f"{size / 2**10:,.1f} KiB"

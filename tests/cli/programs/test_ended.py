@@ -1,0 +1,60 @@
+"""What a person reads once a recorded program has ended."""
+
+import pytest
+
+from pinchpoint.cli.programs._ended import say
+from pinchpoint.run_folder.documents import MemoryPeaks, write
+from pinchpoint.run_folder.layout import METRICS_FILE
+from pinchpoint.run_folder.metrics import (
+    LaunchMicroseconds,
+    MetricsDocument,
+    StepMetrics,
+    UnprofiledSteps,
+)
+
+LOADED = "; not in that: CUPTI stays loaded"
+UNLOADS = "(TEARDOWN_CUPTI=1 unloads it)"
+
+
+@pytest.mark.parametrize(
+    ("launch", "step", "cost"),
+    [
+        pytest.param(
+            LaunchMicroseconds(before=8.3, after=14.7),
+            "(median of 25; each launch in it costs 6.4 µs more than before the recording)",
+            f"{LOADED}, and a launch costs 6.4 µs more than the 8.3 before {UNLOADS}",
+            id="measured",
+        ),
+        pytest.param(
+            LaunchMicroseconds(before=8.3, after=8.2), "(median of 25)", "(10.0 %)", id="no more"
+        ),
+        pytest.param(
+            LaunchMicroseconds(why="a CUDA graph was being captured"),
+            "(median of 25)",
+            f"{LOADED}, and may slow launches {UNLOADS}",
+            id="not known",
+        ),
+    ],
+)
+def test_what_launches_cost_more_is_said_with_its_figure(
+    tmp_path, capsys, monkeypatch, launch, step, cost
+):
+    monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
+    write(
+        tmp_path / METRICS_FILE,
+        MetricsDocument(
+            duration_s=700.0,
+            steps=StepMetrics(
+                count=507,
+                unprofiled_ms=UnprofiledSteps(count=25, median=16.01),
+                recording_cost_ms=70_000.0,
+                launch_us=launch,
+            ),
+            memory=MemoryPeaks(torch_peak_allocated_bytes=1),
+            profiled=True,
+        ),
+    )
+    say(tmp_path, [])
+    steps, recording, _ = capsys.readouterr().err.splitlines()
+    assert steps.endswith(f"a step without the profiler {step}")
+    assert recording.endswith(cost)

@@ -1,0 +1,55 @@
+"""Operations whose results nobody reads, found again in a recording."""
+
+from dataclasses import replace
+
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.trace import RunFacts
+from pinchpoint.trace.run_values import RunValues, VainOperations, VainWork
+
+MS = 1_000_000
+PLACE = ("model.py", 30, "forward")
+
+
+def dropping(kind="unused", *, backward=False, shapes=True):
+    """Steps of 10 ms on a busy device: 4 of them for what is dropped."""
+    b = TraceBuilder()
+    for step in range(6):
+        at = step * 10 * MS
+        b.step(step, at, 10 * MS)
+        for name, start, takes in (("aten::mm", 0, 6 * MS), ("aten::mean", 6 * MS, 4 * MS)):
+            text = {"shapes": "[[8, 16, 64]]"} if shapes else {}
+            b.op(name, at + start // 6, MS, **text)
+            b.launch(at + start // 6 + 1_000, 100_000, name[6:], at + start, takes - 1_000)
+    operations = (VainOperations("aten::mean", ((8, 16, 64),), 1, ((0, 0),)),)
+    note = VainWork(kind, (PLACE,), operations, backward, 1, None, None, 1.0)
+    computed = ("aten::mean", "aten::mm")
+    values = RunValues(30, 1, True, (), (), 0, work=(note,), operators=computed)
+    return replace(b.trace(), run=RunFacts(values=values))
+
+
+def test_what_nobody_reads_is_left_out(outcome):
+    (found,) = outcome("unused-work", dropping()).findings
+    assert found.summary.startswith(
+        "Nobody reads the results of 1 operation a step in forward (model.py:30), mostly"
+        " aten::mean: 4.00 ms of the device's time"
+    )
+    device, host = found.changes
+    assert len(device.device_ops) == 5  # judged steps: the first has none before it
+    assert host.factor == 0
+    assert found.hint is None
+
+
+def test_gradients_that_nobody_reads_are_not_computed(outcome):
+    (found,) = outcome("unused-work", dropping(backward=True)).findings
+    assert "needs_input_grad" in found.hint
+
+
+@pytest.mark.parametrize("kind", ["step", "within"])
+def test_what_is_repeated_is_another_cause(outcome, kind):
+    assert outcome("unused-work", dropping(kind)).findings == ()
+
+
+def test_without_shapes_it_is_not_checked(outcome):
+    assert outcome("unused-work", dropping(shapes=False)).answer == "not checked"
