@@ -447,7 +447,7 @@ def test_a_program_without_times_leads_to_the_recording(tmp_path):
 
 def test_lines_of_json_are_no_table(tmp_path):
     line = b'{"gpu": "A100", "mem_util": 0.5, "run": 1}\n'
-    with pytest.raises(UnreadableFile, match="text, not a recording"):
+    with pytest.raises(UnreadableFile, match="program's own, not a recording"):
         load(file(tmp_path, "results.jsonl", 2 * line))
 
 
