@@ -295,6 +295,8 @@ def test_what_programs_say_at_their_end(tmp_path):
             "Speed: 0.2ms preprocess, 1.3ms inference, 0.0ms loss, 0.5ms postprocess per image",
             {"preprocess (ms)": "0.2", "inference (ms)": "1.3", "postprocess (ms)": "0.5"},
         ),
+        ("    throughput/device/tokens_per_second=50,032", {"device/tokens/s": "50,032"}),
+        ("{'loss': 1.5, 'samples_per_sec': 12.5, 'x': 1}", {"samples/s": "12.5"}),
         ("iter 10: loss 2.3, time 123.45ms, mfu 20.1%", {"step (ms)": "123.5"}),
         (
             "Epoch(train) [1][ 50/99] lr: 0.1 eta: 0:01 time: 0.30  data_time: 0.02 memory: 9",

@@ -43,7 +43,9 @@ _SIGNS = regex(
     rb"|(?<!=)=+ Serving Benchmark Result =|^= PERFORMANCE OVERVIEW|=== Performance summary ==="
     rb"|\bThroughput: [\d.]+ requests/s, |\bAvg latency: [\d.]+ seconds|'train_runtime': "
     rb"|^Output throughput: [\d.]+ token/s|\d+s [\d.]+ms/step\b|ms pre-?process, [\d.]+ms inference"
-    rb"|" + TABLE + rb"|TRITON KERNELS BANDWIDTH INFO|elapsed time per iteration \(ms\): "
+    rb"|_per_sec(?:ond)?['\"]?\s?[=:] ?\d|"
+    + TABLE
+    + rb"|TRITON KERNELS BANDWIDTH INFO|elapsed time per iteration \(ms\): "
     rb"|\bStep Time ?: ?[\d.]+ ?s\b"
     rb"|^iter \d+: loss [\d.]+, time |^Epoch: \[\d+\]\[ *\d+/\d+\]\s+Time |\bdata_time: [\d.]+"
     rb"|^\S{0,80}step +\d+/\d+ .{0,200}\b[\d.]{1,12} ms\b|CurrSamplesPerSec=|\bstep_avg:[\d.]+ms",
