@@ -493,6 +493,39 @@ def test_a_program_with_a_mode_of_its_own_is_left_alone(told):
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_process_hears_of_nothing():
+    import os
+
+    work = RepeatedWork()
+    work.begin()
+    child = os.fork()
+    if not child:
+        watch = work._watch
+        torch.ones(3).sin()
+        os._exit(0 if watch.steps == [[]] and watch.why_not else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    torch.ones(3).sin()
+    assert [one.kind.name for one in work._watch.steps[0]] == ["aten::ones", "aten::sin"]
+    work.end()
+
+
+def test_a_watch_that_another_thread_ends_leaves_the_program_alone():
+    import threading
+
+    work = RepeatedWork()
+    work.begin()
+    watch = work._watch
+    other = threading.Thread(target=work.end)
+    other.start()
+    other.join()
+    assert torch.ones(3).sin().shape == (3,)
+    assert watch.steps == [[]]
+    watch._mode = torch._C._get_dispatch_stack_at(0)
+    watch.end()
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
 def test_too_many_operations_end_the_watch(told, monkeypatch):
     monkeypatch.setattr("pinchpoint.capture.flow.watch.MOST_OPERATIONS", 5)
     kept = matrix()
