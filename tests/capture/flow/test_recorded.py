@@ -27,7 +27,7 @@ def step():
     optimizer.step()
     optimizer.zero_grad()
 
-for _ in range(120):
+for _ in range(400):
     step()
 """
 
