@@ -167,7 +167,8 @@ def test_caches_are_found_while_other_threads_make_tuples(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "file", ["_dynamo/convert_frame.py", "_inductor/output_code.py", "_functorch/_aot_autograd/r.py"]
+    "file",
+    ["_dynamo/convert_frame.py", "_inductor/output_code.py", "_functorch/_aot_autograd/f.py"],
 )
 def test_a_thread_in_compiled_code_is_waited_for(tmp_path, file):
     """Its ranges began in the recording that has ended; torch's compiler is known by its files."""

@@ -84,8 +84,8 @@ def all_moved_on(since: Places, within_s: float = MOVES_ON_WITHIN_S) -> bool:
 def in_compiled_code() -> set[int]:
     """Threads that compile, or run what torch compiled; the one that asks left out.
 
-    Their ranges are objects of C++ which nobody can find and let go, and may be open for a minute: a
-    compiled function whose kernels are built, or its backward pass compiled, when it is first called.
+    Their ranges are objects of C++ which nobody can find and let go, and may be open for a minute:
+    where a compiled function is first called, kernels are built and its backward pass is compiled.
     """
     frames: Any = sys._current_frames()
     frames.pop(threading.get_ident(), None)
@@ -93,8 +93,8 @@ def in_compiled_code() -> set[int]:
 
 
 def all_left_compiled_code(since: Collection[int], within_s: float = MOVES_ON_WITHIN_S) -> bool:
-    """Wait until each of these threads was seen outside of it; one that never is may be there still,
-    in the same call."""
+    """Wait until each of these threads was seen outside of it; one that never is may be there
+    still, in the same call."""
     left, until = set(since), time.monotonic() + within_s
     while left := left & in_compiled_code():
         if time.monotonic() > until:
@@ -105,13 +105,13 @@ def all_left_compiled_code(since: Collection[int], within_s: float = MOVES_ON_WI
 
 # Who opens such ranges in torch 2.11 and 2.13 (``_RecordFunctionFast``), and who calls these.
 _COMPILED = tuple(
-    os.sep + os.path.join("torch", *part)
+    f"/torch/{part}".replace("/", os.sep)
     for part in (
-        ("_dynamo", "convert_frame.py"),
-        ("_dynamo", "utils.py"),
-        ("_functorch", "_aot_autograd", ""),
-        ("_inductor", ""),
-        ("fx", ""),
+        "_dynamo/convert_frame.py",
+        "_dynamo/utils.py",
+        "_functorch/_aot_autograd/",
+        "_inductor/",
+        "fx/",
     )
 )
 
