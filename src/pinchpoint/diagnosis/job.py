@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from pinchpoint.analysis.ranks.job import Job
-from pinchpoint.analysis.ranks.late_causes import MORE_WORK
+from pinchpoint.analysis.ranks.late_causes import WORK_SUBJECTS
 from pinchpoint.analysis.ranks.what_if import JobReplay, Own, as_recorded
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO
@@ -120,11 +120,22 @@ def _gain(job: Job, own: Own, same: Sequence[RankFinding], id_: str) -> int:
     """What the job wins if the cause goes away on every rank that shows it."""
     usable = int(job.facts.usable.sum())
     if _in_collectives(id_):
-        return min(f.saving_ns for f in same) if len(same) >= MOST_RATIO * usable else 0
+        least = min(_without_waiting(job, f) for f in same)
+        return least if len(same) >= MOST_RATIO * usable else 0
     if job.replay is None:
         return min(f.saving_ns for f in same) if len(same) == usable else 0
     before = job.replay.ask(own)
     return max(before - job.replay.ask(_less(own, same)), 0)
+
+
+def _without_waiting(job: Job, found: RankFinding) -> int:
+    """What a finding about collectives gives its rank. Where the rank stands in them because others
+    are late, only the transfer can go: waiting ends with no change to the collectives."""
+    between = job.between
+    waits = float(np.mean(between.waiting_ns[found.rank])) if between.waiting_ns.size else 0.0
+    moves = between.transfer_ns[found.rank] + between.untold_ns[found.rank]
+    transfer = float(np.mean(moves)) if moves.size else 0.0
+    return min(found.saving_ns, round(transfer)) if waits > transfer else found.saving_ns
 
 
 def _in_collectives(id_: str) -> bool:
@@ -134,17 +145,18 @@ def _in_collectives(id_: str) -> bool:
 
 
 def _less(own: Own, same: Sequence[RankFinding]) -> Own:
-    less = own.ns.copy()
+    device, host = own.ns.copy(), own.host_ns.copy()
     for one in same:
-        less[one.rank] = np.maximum(less[one.rank] - one.saving_ns, 0)
-    return Own(less, own.like)
+        for ns in (device, host):
+            ns[one.rank] = np.maximum(ns[one.rank] - one.saving_ns, 0)
+    return Own(device, own.like, host)
 
 
 def _without_late_ranks(job: Job, replay: JobReplay) -> Own:
     """Own times after what a finding about late ranks promises: nobody pays for them twice."""
     late = np.array([one.rank for one in job.late_ranks])
     first = job.late_ranks[0].doing[:1]
-    work = bool(first) and first[0].subject == MORE_WORK
+    work = bool(first) and first[0].subject in WORK_SUBJECTS
     return replay.balanced(late) if work else replay.as_peers(late)
 
 

@@ -30,6 +30,7 @@ from typing import Any
 import psutil
 from msgspec.structs import replace
 
+from pinchpoint.analysis.ranks.inputs import first_inputs
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import RankSummary
 from pinchpoint.diagnosis import engine
@@ -37,6 +38,7 @@ from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.errors import PinchpointError
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile, local_copy
+from pinchpoint.importers.run_folder import names_beside
 from pinchpoint.importers.run_folder.facts import was_contended
 from pinchpoint.jobs.looks import own_places
 from pinchpoint.report.assemble.findings import answers
@@ -71,7 +73,10 @@ def summary_of(trace: Trace, path: str) -> RankSummary:
     """What is kept of a rank, with what the run folder around its file knows of it."""
     contended = was_contended(path)
     places = own_places(path) if contended else ()
-    return replace(summarise(trace), contended=contended, places=places)
+    summary = replace(summarise(trace), contended=contended, places=places)
+    if summary.inputs or summary.refused is not None or (named := names_beside(path)) is None:
+        return summary
+    return replace(summary, inputs=first_inputs(named))
 
 
 def record_of(trace: Trace, file: RankFile) -> RankRecord:

@@ -29,3 +29,17 @@ def test_a_host_that_waits_for_room_in_the_queue_does_not_work():
 
 def test_a_slow_launch_without_a_queue_is_work():
     assert own_ns(issued_ahead(behind_ms=0.1)).tolist() == [10 * MS] * 6
+
+
+def test_a_queue_is_full_before_a_step_has_as_many_operations():
+    """Of 1,400 operations a step 1,024 wait in the queue: its host is less than a step ahead."""
+    b = TraceBuilder()
+    count, each = 1400, 10_000
+    for i in range(3):
+        at = i * count * each
+        b.step(i, at, count * each)
+        for k in range(count):
+            long = 4 * USUAL_LAUNCH_NS if i == 2 and k == 1200 else 1_000
+            b.launch(at + k * each, long, "gemm", at + k * each + 1030 * each, each)
+    first, _, last = own_ns(b.trace()).tolist()
+    assert first - last == 3 * USUAL_LAUNCH_NS

@@ -10,6 +10,7 @@ from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.stragglers import excess, lateness
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import pack, unpack
+from pinchpoint.analysis.ranks.what_if import as_recorded
 from pinchpoint.trace import HostKind
 from rank_traces import MS, US, Job
 
@@ -174,12 +175,23 @@ def test_what_the_step_would_be():
 
 
 def test_a_rank_that_its_host_holds_up_takes_work_for_nothing():
-    """Work of 4 and 20 ms is 12 each; the one that waits 9 ms for its host has time for it."""
+    """Work of 4 and 20 ms is 12 each, and as long as the host of one of them needs 15."""
     job = job_of(Job(ranks=2, work_ms=lambda rank, step: 20.0 if rank == 1 else 4.0))
-    facts = replace(job.facts, host_ns=np.array([[13.0 * MS]]) * np.ones_like(job.facts.host_ns))
-    found = replace(job.replay, facts=facts).balanced(np.array([1])).ns
-    assert np.nanmax(found[0]) == near(13)
-    assert np.nanmax(found[1]) == near(12)
+    facts = replace(job.facts, host_ns=np.array([[15.0 * MS]]) * np.ones_like(job.facts.host_ns))
+    replay = replace(job.replay, facts=facts)
+    shared = replay.balanced(np.array([1]))
+    assert [np.nanmax(ns) for ns in shared.ns] == [near(12), near(12)]
+    assert replay.ask(shared) == near(15)
+
+
+def test_a_host_that_runs_ahead_may_be_slow_in_single_steps():
+    """Its mean of 12 ms bounds the step, not the 30 ms of one of them."""
+    job = job_of(Job(ranks=2, steps=5, work_ms=lambda rank, step: 20.0 if rank == 1 else 4.0))
+    host = np.array([[30.0, 7.5, 7.5, 7.5, 7.5]] * 2)[:, : job.facts.host_ns.shape[1]] * MS
+    facts = replace(job.facts, host_ns=host)
+    replay = replace(job.replay, facts=facts)
+    assert replay.ask(replay.balanced(np.array([1]))) == pytest.approx(13 * MS, rel=0.02)
+    assert replay.ask(as_recorded(facts)) == near(21)
 
 
 def test_a_missing_call_is_named():
@@ -257,6 +269,8 @@ def test_device_work_shows_who_is_late_through_what_recording_does_to_hosts():
         own_ns=own,
         usable=np.array([True, True]),
         parts=parts,
+        worked_ns=np.full((2, 3), np.nan),
+        inputs={},
         parts_ns=np.array([[15.0, 75.0], [62.0, 28.0]]) * MS,
         work_ns=np.array([15.0, 62.0]) * MS,
         recording_ns=np.full((2, 3), 60.0) * MS,

@@ -25,6 +25,7 @@ class RankCalls:
     duration_ns: Ints
     ready_ns: Ints  # when it could have started, but for the collective before it on its stream
     exposed_ns: Ints
+    covered: Ints  # 1 where something was computed when it ended: nobody waited for it then
     step: Ints  # position of the step that issued it; -1 outside the steps
     asked: tuple[Arguments, ...]
     kernel: tuple[str, ...]
@@ -35,21 +36,22 @@ class RankCalls:
 def rank_calls(trace: Trace) -> RankCalls:
     """All collectives that were issued inside a step, or the whole recording without steps."""
     found = [*_on_device(trace), *_by_the_host(trace)]
-    found = [(*f[:5], _as_pair(trace, f[5]), f[6]) for f in found]
-    kept = [f for f in found if f[5].kind not in POINT_TO_POINT]
+    found = [(*f[:6], _as_pair(trace, f[6]), f[7]) for f in found]
+    kept = [f for f in found if f[6].kind not in POINT_TO_POINT]
     pairs = len(found) - len(kept)
     order = np.argsort([f[0] for f in kept], kind="stable").tolist() if kept else []
     kept = [kept[i] for i in order]
-    numbers = np.array([f[:5] for f in kept], np.int64).reshape(-1, 5)
-    start, duration, ready, exposed, step = numbers.T
+    numbers = np.array([f[:6] for f in kept], np.int64).reshape(-1, 6)
+    start, duration, from_when, exposed, covered, step = numbers.T
     return RankCalls(
         start_ns=start,
         duration_ns=duration,
-        ready_ns=ready,
+        ready_ns=from_when,
         exposed_ns=exposed,
+        covered=covered,
         step=step,
-        asked=tuple(f[5] for f in kept),
-        kernel=tuple(f[6] for f in kept),
+        asked=tuple(f[6] for f in kept),
+        kernel=tuple(f[7] for f in kept),
         point_to_point=pairs,
     )
 
@@ -73,7 +75,7 @@ def _as_pair(trace: Trace, asked: Arguments) -> Arguments:
     )
 
 
-_Call = tuple[int, int, int, int, int, Arguments, str]
+_Call = tuple[int, int, int, int, int, int, Arguments, str]
 
 
 def _on_device(trace: Trace) -> list[_Call]:
@@ -93,8 +95,9 @@ def _on_device(trace: Trace) -> list[_Call]:
         strict=True,
     )
     start, end = ops["start_ns"][rows], ops.end_ns[rows]
-    exposed = _alone(_computing(trace), start, end)
-    columns = (start, end - start, _ready(trace, rows), exposed, step[rows])
+    busy = computing(trace)
+    exposed, covered = _alone(busy, start, end), _covers(busy, end)
+    columns = (start, end - start, ready(trace, rows), exposed, covered, step[rows])
     numbers = zip(*(c.tolist() for c in columns), strict=True)
     kernels = [short_kernel_name(trace.names[n]) for n in ops["name"][rows].tolist()]
     return [
@@ -111,14 +114,15 @@ def _by_the_host(trace: Trace) -> list[_Call]:
     rows = np.flatnonzero(np.isin(host["name"], named))
     start, end = host["start_ns"][rows], host.end_ns[rows]
     step = step_of(trace, start)
-    exposed = _alone(_computing(trace), start, end)
+    busy = computing(trace)
+    exposed, covered = _alone(busy, start, end), _covers(busy, end)
     asked = [Arguments(kind=trace.names[n]) for n in host["name"][rows].tolist()]
-    columns = (start, end - start, start, exposed, step)
+    columns = (start, end - start, start, exposed, covered, step)
     numbers = zip(*(c.tolist() for c in columns), strict=True)
-    return [(*n, a, "") for n, a in zip(numbers, asked, strict=True) if n[4] >= 0]
+    return [(*n, a, "") for n, a in zip(numbers, asked, strict=True) if n[5] >= 0]
 
 
-def _ready(trace: Trace, rows: Rows) -> Ints:
+def ready(trace: Trace, rows: Rows) -> Ints:
     """When each collective could have started, had its stream been free.
 
     A collective waits for what was issued before it. Where it follows another collective on its
@@ -129,15 +133,15 @@ def _ready(trace: Trace, rows: Rows) -> Ints:
     start, end = ops["start_ns"], ops.end_ns
     stream = ops.filled("stream", -1)
     collective = ops["kind"] == DeviceKind.COLLECTIVE
-    ready: Ints = start[rows].copy()
+    from_when: Ints = start[rows].copy()
     for one in np.unique(stream[rows]).tolist():
         on_stream = np.flatnonzero(stream == one)
         before = np.append(-1, on_stream[:-1])
         follows = collective[on_stream] & (before >= 0) & collective[before]
         follows &= start[on_stream] - end[before] < AT_ONCE_NS
         held = np.isin(rows, on_stream[follows])
-        ready[held] = np.minimum(ready[held], _work_before(trace, rows[held]))
-    return np.maximum(ready, np.minimum(by.start_ns[rows], start[rows]))
+        from_when[held] = np.minimum(from_when[held], _work_before(trace, rows[held]))
+    return np.maximum(from_when, np.minimum(by.start_ns[rows], start[rows]))
 
 
 def _work_before(trace: Trace, rows: Rows) -> Ints:
@@ -153,7 +157,8 @@ def _work_before(trace: Trace, rows: Rows) -> Ints:
     return np.where(at >= 0, done[np.maximum(at, 0)], by.start_ns[rows])
 
 
-def _computing(trace: Trace) -> Intervals:
+def computing(trace: Trace) -> Intervals:
+    """When kernels ran that are no collectives."""
     ops = trace.device_ops
     if ops is None:
         return flatten([], [])
@@ -164,6 +169,12 @@ def _computing(trace: Trace) -> Intervals:
 def _alone(busy: Intervals, start: Ints, end: Ints) -> Ints:
     alone: Ints = end - start - (covered_before(busy, end) - covered_before(busy, start))
     return alone
+
+
+def _covers(busy: Intervals, times: Ints) -> Ints:
+    """1 where something is computed just before and after."""
+    both: Ints = covered_before(busy, times + 1) - covered_before(busy, times - 1)
+    return (both > 1).astype(np.int64)
 
 
 def step_of(trace: Trace, times: Ints) -> Ints:

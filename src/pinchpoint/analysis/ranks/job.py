@@ -349,7 +349,8 @@ def _look_again(
             same = (over.peer_of == over.peer_of[rank]) & facts.usable
             same[rank] = False
             parts = _parts_in(summary, facts, facts.step_numbers[wanted[rank]])
-            did = late_causes(facts, rank, summary, parts, np.flatnonzero(same))
+            always = len(late.stragglers) > 0
+            did = late_causes(facts, rank, summary, parts, np.flatnonzero(same), always=always)
             explained[rank] = LateRank(rank, did)
     return tuple(explained[rank] for rank in wanted if rank in explained), missing
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from pinchpoint.analysis.ranks.inputs import LargerInput, larger_input, uneven_input
 from pinchpoint.analysis.ranks.own_time import BETWEEN_RANKS, JobFacts
-from pinchpoint.analysis.ranks.summary import Cause, Kernel, RankSummary
+from pinchpoint.analysis.ranks.summary import DEVICE, Cause, Kernel, RankSummary
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Floats, Ints
@@ -36,7 +37,9 @@ SUBJECTS = {
     GapKind.UNRECORDED: "host stopped or not recorded",
 }
 MORE_WORK, SLOW_DEVICE, SLOW_KERNEL = "more work", "slow device", "slow kernel"
-DEVICE_SUBJECTS = (MORE_WORK, SLOW_DEVICE, SLOW_KERNEL)
+UNEVEN_INPUTS = "uneven inputs"  # the more work that a share of the data makes
+WORK_SUBJECTS = (MORE_WORK, UNEVEN_INPUTS)  # sharing it out evenly makes the others longer
+DEVICE_SUBJECTS = (*WORK_SUBJECTS, SLOW_DEVICE, SLOW_KERNEL)
 OTHER = "other"
 
 
@@ -63,9 +66,18 @@ class PeerComparison:
 
 
 def late_causes(
-    facts: JobFacts, rank: int, summary: RankSummary, late: Floats, peers: Ints
+    facts: JobFacts,
+    rank: int,
+    summary: RankSummary,
+    late: Floats,
+    peers: Ints,
+    *,
+    always: bool = True,
 ) -> tuple[LateCause, ...]:
-    """Reasons, most time first. ``late`` are the rank's parts in the steps in which it was late."""
+    """Reasons, most time first. ``late`` are the rank's parts in the steps in which it was late.
+
+    ``always``: it is late in most steps, so that its means tell why.
+    """
     usual = np.median(facts.parts_ns[peers], axis=0)
     more = {p.id: m for p, m in zip(facts.parts, (late - usual).tolist(), strict=True)}
     groups = {p.id: p for p in facts.parts if p.id not in BETWEEN_RANKS}
@@ -74,7 +86,11 @@ def late_causes(
     if on_device > 0:
         work = device_work(facts, rank, summary.kernels, peers)
         subject, what = _on_device(work)
-        found.append(LateCause(subject, what, round(on_device), work.most_at))
+        at = work.most_at
+        given = _given_more(facts, summary, peers, always=always)
+        if given is not None:
+            subject, what, at = UNEVEN_INPUTS, _share_in_words(given), _where_it_came(given, at)
+        found.append(LateCause(subject, what, round(on_device), at))
     causes = summary.causes
     for part_id, part in groups.items():
         if part.group != "device" and more[part_id] > 0:
@@ -83,6 +99,41 @@ def late_causes(
     found.sort(key=lambda d: -d.ns_per_step)
     enough = LEAST_RATIO * sum(d.ns_per_step for d in found)
     return tuple(d for d in found if d.ns_per_step >= enough)[:MOST_NAMED]
+
+
+def _given_more(
+    facts: JobFacts, summary: RankSummary, peers: Ints, *, always: bool
+) -> LargerInput | None:
+    """The input of which the rank has more; None where shapes say nothing."""
+    theirs = [facts.inputs.get(p, ()) for p in peers.tolist()]
+    given = larger_input(summary.inputs, theirs) if always else None
+    return given or (None if always else uneven_input([summary.inputs, *theirs]))
+
+
+def _share_in_words(given: LargerInput) -> str:
+    sizes = f"{given.mine:,.0f} against {given.theirs:,.0f}"
+    first = f"first in {given.at.operator}"
+    if given.by_turns:
+        return (
+            f"batches of unequal size in the same step: the largest has {given.ratio:.2f} times the"
+            f" mean of the ranks, {first}"
+        )
+    along = given.dimension is not None and (given.dimension > 0 or len(given.at.dims) == 1)
+    size = "as long" if along else "as large"
+    return f"batches {given.ratio:.2f} times {size} as its peers' ({sizes}, {first})"
+
+
+def _where_it_came(given: LargerInput, most: Cause | None) -> Cause:
+    at = given.at
+    return Cause(
+        part=DEVICE,
+        ns_per_step=most.ns_per_step if most else 0,
+        at_ns=most.at_ns if most else 0,
+        file=at.file,
+        line=at.line,
+        function=at.function,
+        operator=at.operator,
+    )
 
 
 def _off_device(part_id: str, label: str, ns: float, place: Cause | None) -> LateCause:
@@ -150,7 +201,7 @@ def device_work(
     lost = total * (1 - 1 / np.maximum(time, 1e-9))
     return PeerComparison(
         kernels_ratio=kernels_ratio,
-        blocks_ratio=float(np.average(size[known], weights=total[known])) if known.any() else None,
+        blocks_ratio=_more_blocks(size[known], total[known]) if known.any() else None,
         slower_ratio=float(np.average(time[alike], weights=total[alike])) if alike.any() else None,
         slower_share=(
             float(total[alike & (time >= SLOWER_RATIO)].sum() / total[alike].sum())
@@ -160,6 +211,21 @@ def device_work(
         slowest=rows[int(np.argmax(lost))][3],
         most_at=most_at,
     )
+
+
+def _more_blocks(ratios: Floats, weights: Floats) -> float:
+    """The mean of the ratios; where that is more work, the middle one of those that are larger.
+
+    Persistent kernels have as many blocks as the device has units, whatever they are given. A
+    kernel of one block in one run and a thousand in another says nothing about the batch.
+    """
+    mean = float(np.average(ratios, weights=weights))
+    more = ratios >= MORE_RATIO
+    if mean < MORE_RATIO or not more.any():
+        return mean
+    order = np.argsort(ratios[more], kind="stable")
+    upto = np.cumsum(weights[more][order])
+    return float(ratios[more][order[int(np.searchsorted(upto, upto[-1] / 2))]])
 
 
 def _typical(values: Floats) -> float:

@@ -4,7 +4,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from pinchpoint.analysis.host.launches import main_thread, waits
+from pinchpoint.analysis.host.launches import issued, main_thread, waits
 from pinchpoint.analysis.host.source_lines import Place, place_of, places
 from pinchpoint.analysis.host.timeline import NO_ROW
 from pinchpoint.analysis.ranks.collective_calls import rank_calls
@@ -22,6 +22,9 @@ from pinchpoint.trace.intervals import covered_before, flatten
 
 
 USUAL_LAUNCH_NS = 20_000  # recorded launches on H100 hosts take 5 to 12 µs
+# A queue of CUDA holds 1,024 operations: on H200s every launch that waited in it found 1,032 to
+# 1,046 issued and not done; fewer, as some of them are no kernels.
+FULL_QUEUE = 1_000
 
 
 def host_ns(trace: Trace, found: Steps, issue_end: Ints) -> Ints:
@@ -41,7 +44,8 @@ def host_ns(trace: Trace, found: Steps, issue_end: Ints) -> Ints:
 
 
 def _for_room_in_the_queue(trace: Trace, found: Steps, issue_end: Ints) -> tuple[Ints, Ints]:
-    """When launches waited because the queue was full: the device was a whole step behind."""
+    """When launches waited because the queue was full: the device was a whole step behind, or as
+    many operations as a queue holds."""
     calls = trace.api_calls
     if calls is None or not len(found):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -49,8 +53,18 @@ def _for_room_in_the_queue(trace: Trace, found: Steps, issue_end: Ints) -> tuple
     behind[0] = len(behind) > 1 and bool(behind[1])  # the window of the first one is partial
     step = np.searchsorted(found.host_start_ns, calls["start_ns"], "right") - 1
     gives = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH, ApiKind.MEMSET))
-    long = gives & (step >= 0) & behind[step] & (calls["duration_ns"] > USUAL_LAUNCH_NS)
+    far = behind[step] | (_in_queue(trace, calls["start_ns"]) >= FULL_QUEUE)
+    long = gives & (step >= 0) & far & (calls["duration_ns"] > USUAL_LAUNCH_NS)
     return calls["start_ns"][long] + USUAL_LAUNCH_NS, calls.end_ns[long]
+
+
+def _in_queue(trace: Trace, times: Ints) -> Ints:
+    """How many operations were issued and not done at each time."""
+    ops, by = trace.device_ops, issued(trace)
+    assert ops is not None
+    given, done = np.sort(by.start_ns[by.linked]), np.sort(ops.end_ns[by.linked])
+    count: Ints = np.searchsorted(given, times) - np.searchsorted(done, times, "right")
+    return count
 
 
 # ------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import overload
 import numpy as np
 
 from pinchpoint.analysis.ranks.summary import (
+    FirstInput,
     Kernel,
     RankPart,
     RankPlace,
@@ -30,6 +31,7 @@ from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 
 _NUMBERS = 10  # of a rank
+_MATRICES = 6  # of ranks × steps
 _NONE = -(1 << 62)  # inside the column only
 
 
@@ -174,9 +176,11 @@ class JobFacts:
     host_ns: Floats  # what its host needed to issue the step
     recording_ns: Floats
     kernels: Floats
+    worked_ns: Floats  # by the rank's device, transfers left out
     parts: tuple[RankPart, ...]
     parts_ns: Floats  # (ranks, parts): mean of the rank's complete steps
     kernel_samples: Mapping[int, tuple[Kernel, ...]]  # by position, of ranks that stand for all
+    inputs: Mapping[int, tuple[FirstInput, ...]] = field(default_factory=dict)  # of the same ranks
     # By position, of the first ranks whose cores others took
     places: Mapping[int, tuple[RankPlace, ...]] = field(default_factory=dict)
 
@@ -193,9 +197,14 @@ class JobFacts:
             for r in self.ranks
         ]
         device = np.maximum(self.device_ns - np.array(cost, float).reshape(-1, 1), 0)
-        host = np.maximum(self.host_ns - self.recording_ns, 0)
-        own: Floats = np.fmax(device, host)
+        own: Floats = np.fmax(device, self.unrecorded_host_ns)
         return own
+
+    @property
+    def unrecorded_host_ns(self) -> Floats:
+        """What its host would need to issue the step if nothing was recorded."""
+        host: Floats = np.maximum(self.host_ns - self.recording_ns, 0)
+        return host
 
     @property
     def work_ns(self) -> Floats:
@@ -218,10 +227,11 @@ class FactsOf:
     seen: int = 0
     with_steps: int = 0
     numbers: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    matrices: Floats = field(default_factory=lambda: np.zeros((5, 0, 0)))
+    matrices: Floats = field(default_factory=lambda: np.zeros((_MATRICES, 0, 0)))
     parts: dict[str, RankPart] = field(default_factory=dict)
     means: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     samples: dict[int, tuple[Kernel, ...]] = field(default_factory=dict)
+    inputs: dict[int, tuple[FirstInput, ...]] = field(default_factory=dict)
     sample_every: int = 1
     places: dict[int, tuple[RankPlace, ...]] = field(default_factory=dict)
 
@@ -237,13 +247,14 @@ class FactsOf:
         row = len(self.ranks)
         if not row:
             self.numbers = self._common_steps()
-            self.matrices = np.full((5, self.seen, len(self.numbers)), np.nan)
+            self.matrices = np.full((_MATRICES, self.seen, len(self.numbers)), np.nan)
             self.means = np.zeros((self.seen, 0))
         if row % self.sample_every == 0:
-            self.samples[row] = summary.kernels
+            self.samples[row], self.inputs[row] = summary.kernels, summary.inputs
         if len(self.samples) > MOST_SAMPLES:
             self.sample_every *= 2
             self.samples = {r: k for r, k in self.samples.items() if r % self.sample_every == 0}
+            self.inputs = {r: i for r, i in self.inputs.items() if r in self.samples}
         if summary.places and len(self.places) < MOST_SAMPLES:
             self.places[row] = summary.places
         self.ranks.add(summary)
@@ -272,7 +283,7 @@ class FactsOf:
 
     def done(self) -> JobFacts:
         """Everything side by side."""
-        window, device, host, recording, kernels = self.matrices
+        window, device, host, recording, kernels, worked = self.matrices
         return JobFacts(
             ranks=self.ranks,
             step_numbers=self.numbers,
@@ -281,9 +292,11 @@ class FactsOf:
             host_ns=host,
             recording_ns=recording,
             kernels=kernels,
+            worked_ns=worked,
             parts=tuple(self.parts.values()),
             parts_ns=self.means,
             kernel_samples=self.samples,
+            inputs=self.inputs,
             places=self.places,
         )
 
@@ -295,14 +308,17 @@ def complete_steps(summary: RankSummary) -> Mask:
 
 
 def _rows(summary: RankSummary) -> tuple[Ints, Floats]:
-    """Numbers of the rank's steps, and what is known of each: shape (5, steps)."""
+    """Numbers of the rank's steps, and what is known of each: shape (matrices, steps)."""
     steps = summary.steps
     window = unpack(steps.end_ns) - unpack(steps.start_ns)
     shared = np.array([p.id in BETWEEN_RANKS for p in summary.parts], np.bool_)
     waiting = summary.parts_by_step()[:, shared].sum(axis=1) if shared.any() else 0 * window
     host = unpack(steps.host_ns)
     chosen = complete_steps(summary)
-    columns = (window, window - waiting, host, unpack(steps.recording_ns), unpack(steps.kernels))
+    recording, kernels = unpack(steps.recording_ns), unpack(steps.kernels)
+    device = np.array([p.group == "device" for p in summary.parts], np.bool_)
+    worked = summary.parts_by_step()[:, device].sum(axis=1) if device.any() else 0 * window
+    columns = (window, window - waiting, host, recording, kernels, worked)
     return unpack(steps.number)[chosen], np.array(columns, float)[:, chosen]
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.ranks.clocks import Clocks
 from pinchpoint.analysis.ranks.matching import GroupName, Matching, Source, by_group, meets
 from pinchpoint.analysis.ranks.own_time import JobFacts
-from pinchpoint.analysis.ranks.summary import RankSummary, unpack, unpack_small
+from pinchpoint.analysis.ranks.summary import RankSummary, unpack, unpack_bits, unpack_small
 from pinchpoint.analysis.ranks.waits import Rendezvous
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Floats, Ints
@@ -223,6 +223,11 @@ def _columns(
     kinds = np.array([k.group for k in summary.call_kinds], np.int64)
     step_end = unpack(summary.steps.end_ns)[window]
     begin = int(unpack(summary.steps.start_ns)[window[0]])
+    # What a rank computes until a collective ends hides it but for the gaps between its kernels,
+    # in which it waits for nobody.
+    covered = unpack_bits(summary.calls.covered, len(summary.calls.step) // 4)[calls]
+    hidden = covered & (2 * exposed < end - start)
+    exposed = np.where(hidden, 0, exposed)
     blocked = flatten(end - exposed, end)
 
     def progress(times: Ints) -> Floats:

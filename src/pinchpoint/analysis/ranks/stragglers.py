@@ -12,6 +12,7 @@ without recording is lateness, whatever the recorded times of the hosts say.
 import numpy as np
 
 from pinchpoint.analysis.ranks.communication import Communication
+from pinchpoint.analysis.ranks.inputs import uneven_input
 from pinchpoint.analysis.ranks.own_time import RECORDED_PARTS, JobFacts
 from pinchpoint.analysis.statistics import mean as mean_of_all
 from pinchpoint.analysis.statistics import mean_of_steps, median_of_ranks
@@ -46,6 +47,7 @@ class Excess:
     doubt_ns: Floats  # (ranks,): how much of it recording or other programs may have caused
     peer_of: Ints  # (ranks,): number of the group that a rank is compared with
     more_work_ns: Floats  # (ranks,): device work beyond what its peers need in all, unrecorded
+    uneven_ns: Floats  # device work of the step beyond its peers', where their inputs differ
 
     @property
     def sure_ns(self) -> Floats:
@@ -57,6 +59,17 @@ class Excess:
         sure: Floats = np.maximum(self.ns - times * self.doubt_ns[:, None], 0)
         sure = np.where(np.isnan(sure), sure, np.maximum(sure, self.more_work_ns[:, None]))
         return np.minimum(sure, np.where(np.isnan(self.waited_ns), np.inf, self.waited_ns))
+
+    @property
+    def more_in_step_ns(self) -> Floats:
+        """What the device of each rank works more than its peers', as far as these waited; else 0.
+
+        Neither recording nor chance makes inputs larger: ranks that take turns at having more to do
+        make each step as long as the longest share.
+        """
+        more = np.minimum(self.uneven_ns, np.where(np.isnan(self.waited_ns), 0, self.waited_ns))
+        sure: Floats = np.maximum(np.nan_to_num(more), 0.0)
+        return sure
 
     @property
     def mean_ns(self) -> Floats:
@@ -95,7 +108,7 @@ class Lateness:
 def excess(facts: JobFacts, between: Communication) -> Excess:
     """Own time of each rank and step beyond the median of its peers."""
     peer_of = between.peer_of
-    out, waited = np.full((2, *facts.own_ns.shape), np.nan)
+    out, waited, uneven = np.full((3, *facts.own_ns.shape), np.nan)
     doubt = np.zeros(len(facts.ranks))
     recorded = np.array([p.id in RECORDED_PARTS for p in facts.parts], np.bool_)
     host_work = facts.parts_ns[:, recorded].sum(axis=1)
@@ -110,6 +123,8 @@ def excess(facts: JobFacts, between: Communication) -> Excess:
             continue
         out[members] = facts.own_ns[members] - _others(facts.own_ns[members])
         waited[members] = _others(between.late_ns[members])
+        if uneven_input([facts.inputs.get(m, ()) for m in members.tolist()]) is not None:
+            uneven[members] = facts.worked_ns[members] - _others(facts.worked_ns[members])
         more_host_work = host_work[members] - _others(host_work[members, None])[:, 0]
         doubted = RECORDING_DOUBT * _others(recording[members, None])[:, 0]
         doubt[members] = np.clip(more_host_work, 0, doubted)
@@ -117,7 +132,7 @@ def excess(facts: JobFacts, between: Communication) -> Excess:
         doubt[members] = np.where(contended[members], np.inf, doubt[members])
         beyond = works[members] - _others(needs[members, None])[:, 0]
         more_work[members] = np.maximum(beyond, 0)
-    return Excess(out, waited, doubt, peer_of, more_work)
+    return Excess(out, waited, doubt, peer_of, more_work, uneven)
 
 
 def _others(values: Floats) -> Floats:
@@ -151,9 +166,9 @@ def lateness(facts: JobFacts, over: Excess) -> Lateness:
     explained = float(by_step[np.isin(worst, named)].sum() / max(by_step.sum(), 1))
     if explained < OFTEN_RATIO:
         sure = np.nan_to_num(over.beyond_doubt_ns(DOUBT_OF_ONE_STEP))
-        beyond = np.where(sure > _by_chance(over.ns), sure, 0.0)
+        beyond = np.maximum(np.where(sure > _by_chance(over.ns), sure, 0.0), over.more_in_step_ns)
         cost = float(beyond.max(axis=0).mean())
-        return Lateness(round(cost), (), _incidents(sure))
+        return Lateness(round(cost), (), _incidents(np.maximum(sure, over.more_in_step_ns)))
     found = tuple(_straggler(int(r), sure[r]) for r in named[:MOST_NAMED].tolist())
     # Without them somebody else is the latest of each step, by chance.
     others = np.delete(sure, named, axis=0)

@@ -10,6 +10,7 @@ from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.launches import NOBODY, issued, main_thread
 from pinchpoint.analysis.host.source_lines import place_of
 from pinchpoint.analysis.ranks.collective_calls import rank_calls, step_of
+from pinchpoint.analysis.ranks.inputs import first_inputs
 from pinchpoint.analysis.ranks.lost_time import host_ns, lost_time, where
 from pinchpoint.analysis.ranks.summary import (
     DEVICE,
@@ -67,6 +68,7 @@ def summarise(trace: Trace) -> RankSummary:
         point_to_point=rank_calls(trace).point_to_point,
         causes=lost_time(trace),
         kernels=_kernels(trace),
+        inputs=first_inputs(trace),
     )
     return _within_bounds(summary)
 
@@ -167,6 +169,7 @@ def _calls(
         duration_ns=pack(found.duration_ns[kept]),
         ready_ns=pack(found.ready_ns[kept] + (trace.origin_ns or 0)),
         exposed_ns=pack(found.exposed_ns[kept]),
+        covered=found.covered[kept].astype("u1").tobytes(),
         kind=pack_small(kind[kept]),
         step=pack_small(found.step[kept] - first),
         place=pack_small(place[kept]),
@@ -265,4 +268,6 @@ def _within_bounds(summary: RankSummary) -> RankSummary:
         return summary
     kinds = tuple(msgspec.structs.replace(k, kernel="", dtype=None) for k in summary.call_kinds)
     groups = tuple(msgspec.structs.replace(g, ranks=None) for g in summary.groups)
-    return msgspec.structs.replace(summary, call_kinds=kinds, groups=groups, causes=(), kernels=())
+    return msgspec.structs.replace(
+        summary, call_kinds=kinds, groups=groups, causes=(), kernels=(), inputs=()
+    )

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.arrays import Ints, Mask
 
 SCHEMA = "pinchpoint.rank/1"
 MOST_BYTES = 200_000  # of a summary as JSON
-MOST_CALLS = 2_200  # collectives kept: 48 bytes each, and a third more in base64
+MOST_CALLS = 2_200  # collectives kept: 49 bytes each, and a third more in base64
 LONGEST_TEXT = 160  # characters kept of a name or place
 MOST_CELLS = 3_000  # step × part
 
@@ -42,6 +42,11 @@ def pack_small(values: Any) -> bytes:
 def unpack_small(column: bytes) -> Ints:
     """The numbers of a column of 32 bits."""
     return np.frombuffer(column, "<i4").astype(np.int64)
+
+
+def unpack_bits(column: bytes, count: int) -> Mask:
+    """Whether each of ``count`` rows has the bit set; none has in an empty column."""
+    return np.frombuffer(column, "u1") > 0 if column else np.zeros(count, np.bool_)
 
 
 class ProcessGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +78,7 @@ class Calls(msgspec.Struct, frozen=True, kw_only=True):
     duration_ns: bytes = b""
     ready_ns: bytes = b""  # when it could have started, but for the one before it on its stream
     exposed_ns: bytes = b""  # of the duration: nothing was computed meanwhile
+    covered: bytes = b""  # of one byte: 1 where something was computed when it ended; none: unknown
     kind: bytes = b""  # small: position in ``call_kinds``
     step: bytes = b""  # small: position in the steps
     place: bytes = b""  # small: position among those of its group and step
@@ -129,6 +135,18 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     place: Cause | None = None  # where its longest run was launched
 
 
+class FirstInput(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest tensor that an operator at the beginning of the steps takes, and its place."""
+
+    operator: str
+    call: Number  # of this operator in the step
+    dims: tuple[float, ...]  # mean over the steps
+    elements: bytes = b""  # in each step
+    file: str | None = None
+    line: Number | None = None
+    function: str | None = None
+
+
 class RankPlace(msgspec.Struct, frozen=True, kw_only=True):
     """A function of the program and the time of a mean step that the rank spends there by itself,
     on a core or asleep of its own will, by looks at it; with 95 % confidence between two bounds."""
@@ -169,6 +187,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     )
     causes: tuple[Cause, ...] = ()
     kernels: tuple[Kernel, ...] = ()
+    inputs: tuple[FirstInput, ...] = ()  # in the order of the step; none without shapes
     places: tuple[RankPlace, ...] = ()  # of ranks whose cores others took
 
     def fault(self) -> str | None:
@@ -203,7 +222,8 @@ def _calls(calls: Calls) -> tuple[bytes, ...]:
     """The columns, small ones made as long as wide ones."""
     wide = (calls.start_ns, calls.duration_ns, calls.ready_ns, calls.exposed_ns)
     small = (calls.kind, calls.step, calls.place, calls.sequence)
-    return (*wide, *(column * (_WIDE_BYTES // _SMALL_BYTES) for column in small))
+    bits = (calls.covered * _WIDE_BYTES,) if calls.covered else ()
+    return (*wide, *(column * (_WIDE_BYTES // _SMALL_BYTES) for column in small), *bits)
 
 
 def _within(column: bytes, low: int, high: int) -> bool:

@@ -35,19 +35,35 @@ class JobChange:
     length_ns: Floats | None = None  # (ranks, steps): the ranks' own progress
     like: Ints | None = None  # (ranks, steps): rank whose course a rank follows; LIKE_ITSELF
     transfer_factor: Floats | None = None  # (sync points,)
+    host_ns: Floats | None = None  # (ranks,): what the host of each needs to issue all steps
     hidden: bool = False  # nobody waits for a transfer as long as the next may start
 
 
 def step_ns(recorded: Marks, change: JobChange | None = None) -> float:
-    """Mean period of the replayed steps on the slowest rank, once the job has settled."""
-    run = _Run(recorded, change or JobChange())
+    """Mean period of the replayed steps on the slowest rank, once the job has settled.
+
+    A host runs ahead of its device, so that a step in which it is slow costs nothing by itself; but
+    no rank is faster than its host in all steps together.
+    """
+    change = change or JobChange()
+    run = _Run(recorded, change)
     for number in range(PASSES):
         run.once(number)
-    return float(np.nanmax(run.last_ns - run.before_ns)) / recorded.steps
+    took = float(np.nanmax(run.last_ns - run.before_ns))
+    if change.host_ns is not None:
+        took = max(took, float(change.host_ns.max(initial=0.0)))
+    return took / recorded.steps
 
 
-def _follow(recorded: Marks, like: Ints, length: Floats, before: Floats, progress: Floats) -> None:
-    """Give marks of some ranks and steps the places that they have on another rank.
+def _follow(
+    recorded: Marks,
+    like: Ints,
+    length: Floats,
+    before: Floats,
+    progress: Floats,
+    needed: Floats,
+) -> None:
+    """Give marks of some ranks and steps the places that they have on another rank, and the needs.
 
     Where the other rank has more or fewer marks in the step, the rank keeps its own course.
     """
@@ -61,8 +77,11 @@ def _follow(recorded: Marks, like: Ints, length: Floats, before: Floats, progres
         model = recorded.by_rank[edges[theirs] : edges[theirs + 1]]
         whole = recorded.length_ns[other, step]
         if len(rows) == len(model) and whole > 0:
-            course = recorded.progress_ns[model] - before[other, step]
-            progress[rows] = course * (length[rank, step] / whole)
+            scale = length[rank, step] / whole
+            progress[rows] = (recorded.progress_ns[model] - before[other, step]) * scale
+            # Where the other one needs no result, nobody waits.
+            theirs_ns = (recorded.needed_ns[model] - before[other, step]) * scale
+            needed[rows] = np.where(np.isnan(theirs_ns), np.inf, theirs_ns)
 
 
 class _Run:
@@ -78,10 +97,11 @@ class _Run:
             length, recorded.length_ns, out=np.ones_like(length), where=recorded.length_ns > 0
         )
         progress = (recorded.progress_ns - before[cell]) * scale[cell]
+        needed = (recorded.needed_ns - before[cell]) * scale[cell]
         if change.like is not None:
-            _follow(recorded, change.like, length, before, progress)
+            _follow(recorded, change.like, length, before, progress, needed)
         self.arrives = after[cell] + progress
-        self.needed = after[cell] + (recorded.needed_ns - before[cell]) * scale[cell]
+        self.needed = after[cell] + needed
         self.all_ns = length.sum(axis=1)
         self.transfer = recorded.transfer_ns
         if change.transfer_factor is not None:
@@ -161,16 +181,15 @@ class JobReplay:
             factor[self.marks.kind == kind] = of_kind
         length = _length(self.facts, self.chosen, None if own is None else own.ns)
         like = None if own is None else own.like[:, self.chosen]
-        found = step_ns(self.marks, JobChange(length, like, factor, hidden))
+        host = None if own is None else np.nansum(own.host_ns[:, self.chosen], axis=1)
+        found = step_ns(self.marks, JobChange(length, like, factor, host, hidden))
         return round(self.base_ns * found / max(self.corrected_ns, 1))
 
     @property
     def least_ns(self) -> int:
         """The step if transfers cost nothing and every rank were as fast as the fastest."""
         own = as_recorded(self.facts)
-        known = ~np.isnan(own.ns)
-        fastest = np.where(known, own.ns, np.inf).min(axis=0, initial=np.inf)
-        like_it = Own(np.where(known, fastest, own.ns), own.like)
+        like_it = Own(_fastest(own.ns), own.like, _fastest(own.host_ns))
         kinds = dict.fromkeys(np.unique(self.marks.kind).tolist(), 0.0)
         return min(self.ask(like_it, transfer_factors=kinds, hidden=True), self.base_ns)
 
@@ -182,7 +201,8 @@ class JobReplay:
             others = np.setdiff1d(members, late)
             if len(others):
                 usual = median_of_ranks(own.ns[others])
-                own.level(late, usual, _typical(own.ns, others, usual), at_most=True)
+                own.level(late, usual, _typical(own.ns, others, usual))
+                own.level_host(late, median_of_ranks(own.host_ns[others]))
         return own
 
     def balanced(self, ranks: Ints) -> "Own":
@@ -192,11 +212,11 @@ class JobReplay:
         has no time to spare: a rank that its host holds up stays as it was.
         """
         own = as_recorded(self.facts)
-        work = self.facts.work_ns
+        work = self.facts.worked_ns
         for members in self._groups(ranks):
             mine = own.ns[members]
-            more = (work[members].mean() - work[members])[:, None]
-            idle = np.maximum(mine - work[members][:, None], 0.0)
+            more = mean_of_ranks(work[members]) - work[members]
+            idle = np.maximum(mine - work[members], 0.0)
             level = mine + np.where(more > 0, np.maximum(more - idle, 0.0), more)
             own.ns[members] = level
             usual = mean_of_ranks(level)
@@ -210,7 +230,8 @@ class JobReplay:
         own = as_recorded(self.facts)
         for members in self._groups(np.arange(len(self.facts.ranks))):
             usual = lower_median_of_ranks(own.ns[members])
-            own.level(members, usual, _typical(own.ns, members, usual), at_most=True)
+            own.level(members, usual, _typical(own.ns, members, usual))
+            own.level_host(members, lower_median_of_ranks(own.host_ns[members]))
         return own
 
     def _groups(self, ranks: Ints) -> Iterator[Ints]:
@@ -230,21 +251,33 @@ class JobReplay:
 class Own:
     """Own time of each rank and step of the job, and whose course it follows meanwhile."""
 
-    ns: Floats
+    ns: Floats  # of the device: its work, and what its host made it idle
     like: Ints
+    host_ns: Floats  # what its host needs to issue the step
 
-    def level(self, ranks: Ints, usual: Floats, models: Ints, *, at_most: bool) -> None:
-        """Bring ranks to the usual time of each step, as the model rank of the step does it."""
+    def level(self, ranks: Ints, usual: Floats, models: Ints) -> None:
+        """Bring ranks down to the usual time of each step, on the course of its model rank."""
         mine = self.ns[ranks]
-        changed = (mine > usual) if at_most else ~np.isnan(mine) & ~np.isnan(usual)
+        changed = mine > usual
         self.ns[ranks] = np.where(changed, usual, mine)
         self.like[ranks] = np.where(changed, models, self.like[ranks])
+
+    def level_host(self, ranks: Ints, usual: Floats) -> None:
+        """Bring their hosts down to the usual time of each step."""
+        self.host_ns[ranks] = np.fmin(self.host_ns[ranks], usual)
 
 
 def as_recorded(facts: JobFacts) -> Own:
     """Every rank as it was, without recording cost."""
-    own = facts.unrecorded_ns.copy()
-    return Own(own, np.full(own.shape, LIKE_ITSELF))
+    # A host that takes longer than its device shows nowhere in the device's progress.
+    own = np.minimum(facts.unrecorded_ns, facts.device_ns)
+    return Own(own, np.full(own.shape, LIKE_ITSELF), facts.unrecorded_host_ns.copy())
+
+
+def _fastest(ns: Floats) -> Floats:
+    """Every rank as fast as the fastest of each step."""
+    known = ~np.isnan(ns)
+    return np.where(known, np.where(known, ns, np.inf).min(axis=0, initial=np.inf), ns)
 
 
 def _typical(own: Floats, ranks: Ints, usual: Floats) -> Ints:
@@ -259,10 +292,8 @@ def _typical(own: Floats, ranks: Ints, usual: Floats) -> Ints:
 def _length(facts: JobFacts, chosen: slice, own_ns: Floats | None) -> Floats:
     """Progress on the device of each rank in each replayed step; 0 where it has none."""
     device = np.nan_to_num(facts.device_ns[:, chosen])
-    wanted = (facts.unrecorded_ns if own_ns is None else own_ns)[:, chosen]
-    length = np.where(np.isnan(wanted), device, wanted)
-    # A host that takes longer than its device shows nowhere in the device's progress.
-    return np.minimum(length, device) if own_ns is None else length
+    wanted = (as_recorded(facts).ns if own_ns is None else own_ns)[:, chosen]
+    return np.where(np.isnan(wanted), device, wanted)
 
 
 def replay(facts: JobFacts, over: Excess, marks: Marks, chosen: slice) -> JobReplay | None:

@@ -19,6 +19,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Ints, Mask
+from pinchpoint.trace.names import rows_named
 
 # ------------------------------------------------------------------------------------------------
 # Why the device can be idle: the closed list of kinds.
@@ -126,6 +127,8 @@ _FRAMES: tuple[tuple[GapKind, str], ...] = (
         r"|jax/.*: (backend_)?compile|^compiler\.py\(\d+\): (backend_compile|compile_or_get_cached)"
         r"|^XlaCompile",
     ),
+    # XLA's, of what an execution needs: microseconds, but where the driver gives each buffer.
+    (GapKind.MALLOC, r"^Build buffer allocations$"),
     (GapKind.GC, r"^Python GC|^gc\.collect"),
     (
         GapKind.CHECKPOINT,
@@ -173,6 +176,8 @@ def _compiled(rows: tuple[tuple[GapKind, str], ...]) -> Patterns:
 
 
 _FRAME_PATTERNS, _BUILTIN_PATTERNS = _compiled(_FRAMES), _compiled(_BUILTINS)
+
+_RUNTIME = regex(r"LoadedExecutable(::|_)|^\[\d+\] GpuExecutable::")
 
 _OF_CALL = {
     ApiKind.SYNC_DEVICE: GapKind.SYNC,
@@ -245,8 +250,17 @@ def _by_itself(trace: Trace) -> Codes:
     code[rows.operators :][loading_calls(trace)] = GapKind.CODE_LOAD
     if trace.host_ops is not None and not _shows_code(trace.host_ops):
         code[: rows.operators][trace.host_ops["kind"] == HostKind.ANNOTATION] = GapKind.UNRECORDED
+    code[: rows.operators][_in_runtime(trace)] = GapKind.DISPATCH
     code[: rows.operators][computed_on_host(trace)] = GapKind.HOST_COMPUTE
     return code
+
+
+def _in_runtime(trace: Trace) -> Mask:
+    """Ranges of XLA's runtime, in which the frame that called it runs no Python."""
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(0, np.bool_)
+    return rows_named(trace, host, lambda name: bool(_RUNTIME.search(name)))
 
 
 def _shows_code(host: Table) -> bool:

@@ -171,6 +171,16 @@ def _named(path: Path, recording: RecordingNote, facts: RunFacts) -> Trace | Non
         return None
 
 
+def names_beside(recording: str) -> Trace | None:
+    """The window for names beside this file of a run folder's traces; None without, or damaged."""
+    path = Path(recording)
+    named = path.parent.parent / NAMES / path.name
+    try:
+        return load(named) if path.parent.name == TRACES and named.is_file() else None
+    except UnreadableFile:  # the times stand without it
+        return None
+
+
 def _documents(path: Path) -> _Documents:
     run = read_document(path / RUN_FILE, RunDocument)
     if run.plain.get("schema") != SCHEMA:

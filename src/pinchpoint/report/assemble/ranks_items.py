@@ -4,7 +4,7 @@ import numpy as np
 
 from pinchpoint.analysis.ranks.accounting import scaling
 from pinchpoint.analysis.ranks.job import Job
-from pinchpoint.analysis.ranks.late_causes import MORE_WORK, LateCause
+from pinchpoint.analysis.ranks.late_causes import WORK_SUBJECTS, LateCause
 from pinchpoint.analysis.ranks.timeline import timeline
 from pinchpoint.report.documents.rank_records import Records
 from pinchpoint.report.documents.ranks import (
@@ -113,7 +113,7 @@ def what_if(job: Job) -> tuple[WhatIfItem, ...]:
     if replay is None or not job.met:
         return ()
     first = job.late_ranks[0].doing[:1] if job.late_ranks else ()
-    shared = bool(first) and first[0].subject == MORE_WORK
+    shared = bool(first) and first[0].subject in WORK_SUBJECTS
     everybody = np.flatnonzero(job.facts.usable)
     level = replay.balanced(everybody) if shared else replay.all_as_median()
     how = "the work shared out evenly" if shared else "no rank slower than the median of its peers"

@@ -10,6 +10,8 @@ from pinchpoint.analysis.ranks.late_causes import (
     MORE_WORK,
     SLOW_DEVICE,
     SLOW_KERNEL,
+    UNEVEN_INPUTS,
+    WORK_SUBJECTS,
     LateCause,
 )
 from pinchpoint.analysis.ranks.stragglers import Straggler
@@ -29,6 +31,9 @@ FIXES = {
     "logging": "Log from a thread, or less often",
     "compiling": "Compile before training, with the same shapes on all ranks",
     MORE_WORK: "Share the work out evenly: shards and batches of equal cost",
+    UNEVEN_INPUTS: "Give all ranks inputs of about the same size in each step: the sampler or"
+    " loader that hands them out there decides; of data sorted by length, deal neighbours out in"
+    " turn: batches[rank::world_size]",
     SLOW_DEVICE: "Look at that device: clocks, power cap, temperature, other processes",
     SLOW_KERNEL: "Compare that kernel's inputs and the device with a rank that is quick",
 }
@@ -109,17 +114,35 @@ def place_of(doing: Sequence[LateCause]) -> Location | None:
     return Location(place.file, place.line, place.function, operator=place.operator)
 
 
+def at_place(job: Job, ranks: Sequence[int]) -> str:
+    """Where the main reason is, as the end of a sentence about one rank; empty for several."""
+    doing = doing_of(job, ranks[0])
+    place = place_of(doing)
+    if place is None or len(ranks) != 1:
+        return ""
+    comes_in = doing[0].subject == UNEVEN_INPUTS
+    return f"; they come in at {place}" if comes_in else f", most of it in {place}"
+
+
 def saving(job: Job, ranks: Sequence[int]) -> tuple[int, int]:
     """Least and most that the job's step wins if these ranks (positions) are late no more.
 
     A rank with too much work passes it on: the others get longer. Everything else goes away.
     """
     doing = doing_of(job, ranks[0])
-    work = bool(doing) and doing[0].subject == MORE_WORK
+    work = bool(doing) and doing[0].subject in WORK_SUBJECTS
     if job.replay is None:
         cost = job.late.cost_ns / 2 if work and len(job.facts.ranks) == 2 else job.late.cost_ns
         return round((1 - LESS_RATIO) * cost), round(cost)
     gain = gain_of(job.replay, ranks, work=work)
+    return round((1 - LESS_RATIO) * gain), round((1 + SURE_RATIO) * gain)
+
+
+def saving_of_even_steps(job: Job, doing: Sequence[LateCause]) -> tuple[int, int] | None:
+    """The same if each step's work was shared out evenly; None where not work is the reason."""
+    if job.replay is None or not doing or doing[0].subject not in WORK_SUBJECTS:
+        return None
+    gain = gain_of(job.replay, np.flatnonzero(job.facts.usable).tolist(), work=True)
     return round((1 - LESS_RATIO) * gain), round((1 + SURE_RATIO) * gain)
 
 

@@ -7,8 +7,9 @@ what they bring.
 
 A rank that comes early waits inside its collective, and overlapping wins none of that. So of each
 call only as much counts as its message takes at half of the best rate that this recording shows for
-any. Where message sizes were not recorded, waiting and transfer cannot be told apart, and it is not
-checked.
+any. Nor does a call count that was ready while this rank still computed, and only waited for those
+before it: it is overlapped already, and what holds it up is a late rank or the link. Where message
+sizes were not recorded, waiting and transfer cannot be told apart, and it is not checked.
 
 ## Why it matters
 Gradients of the last layers are ready long before those of the first. Reducing them meanwhile hides
@@ -29,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.device.collectives import Collectives, collectives
+from pinchpoint.analysis.ranks.collective_calls import computing, ready
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.work.workload import workload
@@ -38,6 +40,7 @@ from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.intervals import covered_before
 
 RULE = Rule(
     needs=("device_ops", "api_calls"),
@@ -73,7 +76,8 @@ def check(trace: Trace) -> Iterator[Found]:
     work = device_work(trace, wanted, "collectives beside which nothing is computed")
     if work is None:
         return
-    moving = np.minimum(found.exposed_ns, _transfer_ns(found))[mine]
+    late = mine & ~_begun_beside_work(trace, found)
+    moving = np.minimum(found.exposed_ns, _transfer_ns(found))[late]
     exposed = round(per_step(trace, int(moving.sum())))
     if typical := breakdown(trace).of_part(
         "exposed-communication"
@@ -90,6 +94,15 @@ def check(trace: Trace) -> Iterator[Found]:
         fix="Reduce gradients in buckets during backward",
         hint="model = DistributedDataParallel(model, gradient_as_bucket_view=True)",
     )
+
+
+def _begun_beside_work(trace: Trace, found: Collectives) -> NDArray[np.bool_]:
+    """Calls that were ready while something was computed, and had to wait for those before them."""
+    assert trace.device_ops is not None
+    busy, start = computing(trace), trace.device_ops["start_ns"][found.rows]
+    since = covered_before(busy, start) - covered_before(busy, ready(trace, found.rows))
+    begun: NDArray[np.bool_] = since > CALL_NS
+    return begun
 
 
 def _transfer_ns(found: Collectives) -> NDArray[np.float64]:

@@ -19,7 +19,8 @@ Find what the late rank did just before (data, a slow kernel, clocks, garbage co
 that; or balance the work.
 
 ## When to ignore it
-Lateness that changes from rank to rank and averages out.
+Lateness that comes once in many steps. If it only changes from rank to rank, every step is still as
+long as its longest share.
 """
 
 from collections.abc import Iterator
@@ -116,6 +117,7 @@ def _always(job: "Job") -> Found:
     ranks = [s.rank for s in named]
     from pinchpoint.diagnosis.rules.communication._rank_delays import (
         MOST_NAMED,
+        at_place,
         doing_of,
         evidence_of,
         fix_for,
@@ -130,19 +132,17 @@ def _always(job: "Job") -> Found:
     doing = doing_of(job, ranks[0])
     who = ranks_in_words(job, ranks)
     holds = "hold" if len(ranks) > 1 else "holds"
-    place = place_of(doing)
-    at = f", most of it in {place}" if place is not None and len(ranks) == 1 else ""
     return Found(
         summary=f"{who[0].upper()}{who[1:]} {holds} up the others by"
         f" {duration(job.late.cost_ns)} a step{since_in_words(job, named[0])}"
-        f"{reasons_in_words(job, ranks)}{at}",
+        f"{reasons_in_words(job, ranks)}{at_place(job, ranks)}",
         evidence=(
             *(fact for rank in ranks[:MOST_NAMED] for fact in evidence_of(job, rank)),
             waiting_of_others(job, ranks),
         ),
         cost_ns_per_step=job.late.cost_ns,
         saving_ns_per_step=saving(job, ranks),
-        location=place,
+        location=place_of(doing),
         fix=". ".join(dict.fromkeys(fix_for(doing_of(job, rank)) for rank in ranks[:MOST_NAMED])),
     )
 
@@ -154,6 +154,7 @@ def _now_and_then(job: "Job") -> Found:
         evidence_of,
         fix_for,
         place_of,
+        saving_of_even_steps,
     )
 
     doing = doing_of(job, worst[0].rank)
@@ -167,11 +168,12 @@ def _now_and_then(job: "Job") -> Found:
         for i in worst[:_NAMED_STEPS]
     ]
     reason = f"; the worst time: {doing[0].what}" if doing else ""
+    cost = job.late.cost_ns
     return Found(
         summary=f"Ranks take turns at being late, {duration(job.late.cost_ns)} a step{reason}",
         evidence=(*steps, *evidence_of(job, worst[0].rank)[1:]),
         cost_ns_per_step=job.late.cost_ns,
-        saving_ns_per_step=(job.late.cost_ns // 2, job.late.cost_ns),
+        saving_ns_per_step=saving_of_even_steps(job, doing) or (cost // 2, cost),
         location=place_of(doing),
         confidence="medium",
         fix=fix_for(doing),

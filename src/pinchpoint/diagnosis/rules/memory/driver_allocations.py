@@ -5,6 +5,10 @@ Driver calls that free device memory inside operators, step after step, with dri
 beside them. Frees inside convolutions alone are workspaces of a search (cudnn-autotune-churn), and
 frees outside operators are the program's wish (empty-cache-in-loop).
 
+In recordings of JAX: executions that take milliseconds for XLA's span "Build buffer allocations",
+in most steps, with no mark of XLA's own allocator in them. A run folder also has the variable, as
+the program had it; without it the confidence is medium.
+
 ## Why it matters
 The framework keeps what it once got from the driver, so that an allocation costs a microsecond.
 At the driver it costs tens of microseconds, and each free waits for the whole device.
@@ -13,7 +17,8 @@ At the driver it costs tens of microseconds, and each free waits for the whole d
 Where nearly every operator allocates, the cache is switched off: remove
 `PYTORCH_NO_CUDA_MEMORY_CACHING` (or `PYTORCH_NO_HIP_MEMORY_CACHING`), and the debugger or sanitiser
 that needed it. Where a few do, memory is nearly full or in pieces, and the cache gives blocks back
-to get others: use a smaller batch, or `expandable_segments`.
+to get others: use a smaller batch, or `expandable_segments`. With JAX unset
+`XLA_PYTHON_CLIENT_ALLOCATOR=platform`; `XLA_PYTHON_CLIENT_MEM_FRACTION` shares a device.
 
 ## When to ignore it
 In the first steps, in which the cache fills.
@@ -33,6 +38,7 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rules.memory._xla_buffers import from_the_driver
 from pinchpoint.trace import ApiKind, HostKind, Trace
 
 RULE = Rule(needs=("api_calls", "host_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)
@@ -48,6 +54,7 @@ def check(trace: Trace) -> Iterator[Found]:
     calls, host, steps = trace.api_calls, trace.host_ops, judged_steps(trace)
     if calls is None or host is None or not len(steps):
         return
+    yield from from_the_driver(trace)
     in_steps = rows_in_steps(trace, calls)
     inside = in_steps & called_by_operators(trace)
     frees = np.flatnonzero((calls["kind"] == ApiKind.FREE) & inside)
