@@ -38,7 +38,7 @@ _EVENT_NAME, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STAT = 1, 2, 3, 4  # of an e
 _NAME_COMES = _EVENT_NAME << 3 | VARINT  # the first byte of an event, as all writers begin it
 _STAT_NAME, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT = 1, 2, 3, 4, 5  # of a statistic
 _RAW, _REFERENCE = 6, 7  # the same
-_BYTES_OF_A_DOUBLE = 8
+_BYTES_OF_A_DOUBLE = 8  # of IEEE 754
 _KEY, _MESSAGE = 1, 2  # of an entry of a map
 _META_NAME, _META_STAT = 2, 5  # of the description of an event or statistic
 
