@@ -404,6 +404,21 @@ STRANGERS = {
         "Visual Profiler",
         "nsys profile",
     ),
+    "engine": (
+        b'{"Layers": [{"Name": "conv1", "LayerType": "CaskConvolution"',
+        "TensorRT built",
+        "trtexec",
+    ),
+    "nvprof without a process": (
+        b"======== Profiling result:\n   Start  Duration  Name\n",
+        "printed by nvprof",
+        "nsys profile",
+    ),
+    "FLOPs in a log": (
+        b"2022-10-26 16:05:43,329, INFO, a\n | module | #parameters or shape | #flops |\n",
+        "FLOPs by module",
+        "pinchpoint run",
+    ),
     "tunable": (b"Validator,PT_VERSION,2.11.0\nGemm,tn_1,Default,0.1\n", "TunableOp", "run"),
     "weights": (b"app;[CUDA memset] 3.25\napp;gemm 9.5\n", "stacks with what each took", "run"),
     "frames": (b"alloc+0x3f6 25\nprint+0xb2 14\nidle+0x12 9\n", "stacks of samples", "run"),
@@ -447,7 +462,7 @@ def test_a_program_without_times_leads_to_the_recording(tmp_path):
 
 def test_lines_of_json_are_no_table(tmp_path):
     line = b'{"gpu": "A100", "mem_util": 0.5, "run": 1}\n'
-    with pytest.raises(UnreadableFile, match="text, not a recording"):
+    with pytest.raises(UnreadableFile, match="program's own, not a recording"):
         load(file(tmp_path, "results.jsonl", 2 * line))
 
 

@@ -230,6 +230,36 @@ def test_a_table_of_operators_shows_the_device_first(tmp_path):
     assert rows(said)["Self XPU time total"] == ("26.111s",)
 
 
+def test_a_table_that_somebody_edited_is_read(tmp_path):
+    """Its columns are not below its rules any more."""
+    text = """-------  -----  ------
+Name     Self CPU     Self CUDA  # of Calls
+-------  -----  ------
+aten::mm   1.3ms    10.155ms      91
+std::enable_if<!(false)2.1ms     5.0ms  12
+-------  -----  ------
+"""
+    table = tables(tmp_path, text)[0]
+    assert (
+        table.rows
+        == (
+            ("aten::mm", "10.155ms", "1.3ms", "91"),
+            ("std::enable_if<!(false)2.1ms", "5.0ms", "12"),
+        )[:1]
+    )
+
+
+def test_requests_of_llama_cpp(tmp_path):
+    text = """load_backend: loaded BLAS backend from /lib/libggml-blas.so
+prompt eval time =    2957.35 ms /   139 tokens (   21.28 ms per token,    47.00 tokens per second)
+       eval time =     697.16 ms /    57 tokens (   12.23 ms per token,    81.76 tokens per second)
+llama_print_timings: prompt eval time = 10.00 ms / 1 tokens ( 1 ms, 53.00 tokens per second)
+"""
+    (table,) = tables(tmp_path, text)
+    assert rows(table)["prompt tokens/s"] == ("2", "50", "50", "47", "53")
+    assert rows(table)["generated tokens"] == ("1", "57", "57", "57", "57")
+
+
 def test_tables_of_older_versions_are_read(tmp_path):
     old = columns_of(
         (20, 15, 15, 15),
@@ -265,6 +295,8 @@ def test_what_programs_say_at_their_end(tmp_path):
             "Speed: 0.2ms preprocess, 1.3ms inference, 0.0ms loss, 0.5ms postprocess per image",
             {"preprocess (ms)": "0.2", "inference (ms)": "1.3", "postprocess (ms)": "0.5"},
         ),
+        ("    throughput/device/tokens_per_second=50,032", {"device/tokens/s": "50,032"}),
+        ("{'loss': 1.5, 'samples_per_sec': 12.5, 'x': 1}", {"samples/s": "12.5"}),
         ("iter 10: loss 2.3, time 123.45ms, mfu 20.1%", {"step (ms)": "123.5"}),
         (
             "Epoch(train) [1][ 50/99] lr: 0.1 eta: 0:01 time: 0.30  data_time: 0.02 memory: 9",

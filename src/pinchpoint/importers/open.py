@@ -385,7 +385,7 @@ def _what_it_looks_like(head: bytes) -> str:
         return "a folder"
     if sum(b < 32 and b not in b"\t\n\r\f\x1b" for b in head) > len(head) // 100:
         return "binary data"
-    return "text"
+    return "JSON of a program's own" if head.lstrip().startswith((b"{", b"[{")) else "text"
 
 
 __all__ = [

@@ -83,7 +83,8 @@ class OperationNote(msgspec.Struct, frozen=True, kw_only=True):
 class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one place whose result was there already, or that nobody reads."""
 
-    kind: str = ""  # step: each step anew; within: more than once in a step; unused
+    # step: each step anew; within: more than once in a step; unused; part: most of it is unused
+    kind: str = ""
     places: tuple[FrameNote, ...] = ()  # lines that start it, heaviest first
     operations: tuple[OperationNote, ...] = ()
     backward: bool = False
@@ -91,6 +92,7 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     of: Count | None = None  # the same with those that are needed
     bytes: Count = 0  # that they write, a step
     kept_bytes: Count | None = None  # to keep what other work reads of it
+    read_ratio: Ratio = 0.0  # of what a part is read of
     steps_ratio: Ratio = 1.0  # of the watched steps after another one, in which it is so
 
 

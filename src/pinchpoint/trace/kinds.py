@@ -6,6 +6,9 @@ from functools import lru_cache
 
 from pinchpoint.regex import regex
 
+# The category of a compiled operation that calls Python back, where its program says so.
+HOST_CALLBACK = "host callback"
+
 
 class HostKind(IntEnum):
     """What a row of ``host_ops`` is."""

@@ -79,7 +79,8 @@ class VainOperations:
 class VainWork:
     """Work of one place whose result was there already, or that nobody reads."""
 
-    kind: str  # step: each step anew; within: more than once in a step; unused
+    # step: each step anew; within: more than once in a step; unused; part: most of it is unused
+    kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]
     backward: bool
@@ -87,6 +88,7 @@ class VainWork:
     of: int | None  # the same with those that are needed
     kept_bytes: int | None  # to keep what other work reads of it
     steps_ratio: float  # of the watched steps after another one, in which it is so
+    read_ratio: float = 0.0  # of what a part is read of
 
 
 @dataclass(frozen=True)

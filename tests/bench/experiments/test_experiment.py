@@ -1,5 +1,7 @@
 import json
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from pinchpoint.bench import ab
@@ -8,6 +10,7 @@ from pinchpoint.bench.ab.result import AbResult
 from pinchpoint.bench.experiments.experiment import (
     Experiment,
     Prediction,
+    _judged,
     append,
     experiment,
     read,
@@ -179,6 +182,59 @@ def test_command_takes_what_a_diagnosis_proposes(tmp_path, monkeypatch, capsys, 
     assert done["outcome"] == "gain"
     assert cli(["try", "--show"]) == 0
     assert "pin_memory=true" in capsys.readouterr().out
+
+
+def test_a_prediction_is_of_one_value(tmp_path, monkeypatch, capsys, program):
+    """Two workers are not held to what one was said to give."""
+    monkeypatch.chdir(tmp_path)
+    program(with_knob=5.0, without=10.0, log=("num_workers: 0 -> 1",))
+    finding = {"id": "dataloader-starved", "summary": "s", "evidence": []}
+    finding |= {"predicted_step_ns": 1_000, "confirm": "pinchpoint try --knob num_workers=1 -- x"}
+    report = {
+        "schema": "pinchpoint.report/1",
+        "source": {"path": "t", "format": "kineto"},
+        "health": {"verdict": "good"},
+        "steps": {"how": "marker", "typical_ns": 2_000},
+        "findings": [finding],
+    }
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    knobs = ["--knob", "num_workers=1,2"]
+    assert cli(["try", "--from", "report.json", "--json", *knobs, "--", "train"]) == 0
+    one, two = json.loads(capsys.readouterr().out)
+    assert (one["predicted_gain"], two["predicted_gain"]) == (1.0, None)
+
+
+def test_what_a_change_gives_is_of_the_step_whichever_measure_decides():
+    def measured(name, ratio, **more):
+        label = name.replace("_", " ")
+        return SimpleNamespace(
+            name=name, label=label, estimate_ratio=ratio, ci95_ratio=(ratio - 0.1, ratio + 0.1),
+            pairs=5, better="lower", improved=False, verdict=None, **more
+        )  # fmt: skip
+
+    step = measured("step_time_ms", 0.6, gated=True)
+    own = measured("own_ms_per_step", 3.8, gated=False)
+    result = SimpleNamespace(
+        measures=(step, own), decided_by=("own_ms_per_step",), verdict="regressed", why=""
+    )
+    about = msgspec.structs.replace(_entry(outcome="failed"), predicted_gain=0.6)
+    done = _judged(about, tuple(settings_of("omp_threads=1")), result, {})
+    assert (done.outcome, done.measure, done.measured_gain) == ("gain", "step_time_ms", 0.6)
+    assert done.why == "own ms per step improved 4.80 ×"
+
+
+def test_a_search_that_keeps_one_change_holds_it_to_its_prediction():
+    seen = []
+
+    def measure(wanted, kept):
+        seen.append(wanted)
+        first = wanted.settings[0].knob.name
+        return _entry(outcome="gain" if first == "num_workers" else "no gain")
+
+    promise = Prediction("dataloader-starved", 0.5)
+    wanted = [Wanted(tuple(settings_of(t))) for t in ("num_workers=4", "gc=off")]
+    search([Wanted(wanted[0].settings, promise), wanted[1]], measure)
+    assert seen[-1] == Wanted(wanted[0].settings, promise, confirms=True)
 
 
 def test_a_search_keeps_what_gains_and_confirms_all_of_it():

@@ -206,6 +206,23 @@ def test_what_a_checkpoint_computes_again_is_no_repeat(told):
     assert told(step, layer) == {}
 
 
+def test_the_end_of_what_a_checkpoint_computes_again_is_no_waste(told):
+    from torch.utils.checkpoint import checkpoint
+
+    layer = torch.nn.Linear(8, 8)
+
+    def step(number):
+        x = torch.randn(4, 8, requires_grad=True)
+        for _ in range(2):
+            x = checkpoint(lambda t: torch.nn.functional.gelu(layer(t)), x, use_reentrant=True)
+        x.square().mean().backward()
+        with torch.no_grad():
+            layer.weight -= 0.1 * layer.weight.grad
+        layer.zero_grad()
+
+    assert "gelu" not in told(step, layer).get("unused", {})
+
+
 def training(batch):
     layer = torch.nn.Linear(8, 8)
     optimizer = torch.optim.AdamW(layer.parameters())
@@ -342,6 +359,24 @@ def test_gradients_that_a_function_computes_for_what_needs_none(told):
     assert note["places"][0][2] == "backward"
 
 
+def test_what_only_a_part_is_read_of(told):
+    layer = torch.nn.Linear(8, 8)
+
+    def step(number):
+        with torch.no_grad():
+            x = layer(torch.randn(6, 8))
+            variance = (x @ x.t()).diagonal().sqrt()  # 6 of 36
+            last = layer(x.sin())[-1].cos()  # one row of six
+            both = layer(x.exp())
+            halves = both[:, :4] * both[:, 4:]  # all of it
+            most = layer(x.tanh())[:-1].cos()
+            (variance.sum() + last.sum() + halves.sum() + most.sum()).item()
+
+    assert told(step, layer) == {"part": {"mm": 1, "addmm": 1}}
+    assert sorted(note["read_ratio"] for note in told.notes) == [0.166667, 0.166667]
+    assert {note["places"][0][2] for note in told.notes} == {"step"}
+
+
 READERS = {
     "item": lambda y: y.sum().item(),
     "numpy": lambda y: y.numpy().sum(),
@@ -472,3 +507,57 @@ def test_no_tensor_is_kept_alive(told):
         assert all(ref() is None for ref in alive)
 
     told(step)
+
+
+def test_a_program_computes_what_it_computes_unwatched():
+    def trained(watch):
+        torch.manual_seed(0)
+        layer = torch.nn.Sequential(
+            torch.nn.Linear(8, 8), torch.nn.Dropout(), torch.nn.Linear(8, 8)
+        )
+        optimizer = torch.optim.AdamW(layer.parameters())
+        work, losses = RepeatedWork(), []
+        if watch:
+            work.begin()
+        for _ in range(STEPS):
+            x = torch.randn(4, 8)
+            loss = layer(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            if watch:
+                work.step_ends()
+        return losses, [p.detach().clone() for p in layer.parameters()]
+
+    (plain, weights), (seen, others) = trained(watch=False), trained(watch=True)
+    assert plain == seen
+    assert all(torch.equal(a, b) for a, b in zip(weights, others, strict=True))
+
+
+def test_gradients_are_stored_without_a_copy(told):
+    weight = torch.nn.Parameter(matrix())
+    seen = []
+
+    class Identity(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, grad):
+            made = grad * 2
+            seen.append(torch._C.TensorBase.data_ptr(made))
+            return made
+
+    def step(number):
+        Identity.apply(weight).square().sum().backward()
+        weight.grad = None
+
+    def kept(number):
+        Identity.apply(weight).sum().backward()
+        assert torch._C.TensorBase.data_ptr(weight.grad) == seen[-1]
+        weight.grad = None
+
+    told(step)
+    told(kept)

@@ -3,7 +3,7 @@
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -51,6 +51,13 @@ def test_a_report_says_what_bounds_the_step_and_what_to_change():
     assert "22.3 in the trace" in text
     assert "<h3>1 · sync-in-loop</h3>" in text
     assert len(text) < 30_000
+
+
+def test_in_a_terminal_a_report_is_what_the_command_prints():
+    printed = []
+    full_report()._repr_pretty_(SimpleNamespace(text=printed.append), cycle=False)
+    assert "1  sync-in-loop" in printed[0]
+    assert "Report(schema" not in printed[0]
 
 
 def test_a_trace_says_where_it_is_from_and_how_long_its_tables_are():

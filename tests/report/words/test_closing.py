@@ -305,3 +305,21 @@ def test_beside_findings_growth_that_is_not_decided_is_said_where_most_is_in_lon
     )  # fmt: skip
     said = "Undecided is growing-steps: steps became longer, yet they level off."
     assert closing_sentence(report).endswith(said) == (outside == 60)
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ("the result of a trial: pinchpoint try --knob omp_threads=1 -- python train.py", True),
+        ("the same run while the machine has nothing else to do", False),
+    ],
+)
+def test_beside_findings_a_cause_that_a_trial_of_a_knob_decides_is_said(record, said):
+    open_ = Unanswered(id="cpu-many-threads", why="it does not show", record=record, fits=True)
+    found = msgspec.structs.replace(full_report().findings[0], predicted_step_ns=90 * MS)
+    report = with_parts(
+        part("host-python", "host runs Python", "host", 100),
+        findings=(found,),
+        not_checked=(open_,),
+    )
+    assert (f"What would tell: {record}." in closing_sentence(report)) == said

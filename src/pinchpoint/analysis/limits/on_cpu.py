@@ -128,17 +128,18 @@ def _when_free(trace: Trace) -> tuple[Ints, Ints]:
     return fastest, least
 
 
-def fair_ratio(trace: Trace, inside: Mask) -> float:
+def fair_ratio(trace: Trace, inside: Mask, *, scarce: bool) -> float:
     """What part of their time these rows would have of the step if no call had waited for a core.
 
-    1 where the cores were free. Where others had them, a call of microseconds that waited for its
-    turn is recorded with milliseconds, and which calls these are is chance.
+    1 where the cores were free: neither ``scarce``, as the run measured it, nor as its calls tell.
+    Where others had them, a call of microseconds that waited for its turn is recorded with
+    milliseconds, and which calls these are is chance.
     """
     own, (fastest, least) = cpu_operators(trace), _when_free(trace)
     assert trace.host_ops is not None
     every = own.operator & rows_in_steps(trace, trace.host_ops)
     took, mine = int(own.own_ns[every].sum()), int(own.own_ns[every & inside].sum())
-    if not mine or took < SLOWED_RATIO * fastest[every].sum():
+    if not mine or not (scarce or took >= SLOWED_RATIO * fastest[every].sum()):
         return 1.0
     slowed = took / max(int(least[every].sum()), 1)
     return min(slowed * int(least[every & inside].sum()) / mine, 1.0)

@@ -78,12 +78,12 @@ def imports(frames: Sequence[str]) -> bool:
 # that one is used for many things (poll, a pipe).
 _BY_WORD = (
     (Way.SLEEP, ("nanosleep",)),
+    (Way.LOCK, ("futex",)),  # before those for processes: it is ``futex_do_wait`` in newer kernels
     (Way.PROCESS, ("do_wait", "wait4", "waitid")),
     (
         Way.NETWORK,
         ("skb", "tcp", "inet", "unix_stream", "sk_wait", "accept", "sock_", "wait_woken"),
     ),
-    (Way.LOCK, ("futex",)),
     (Way.FILES, ("io_schedule", "folio", "page", "jbd2", "ext4", "xfs", "btrfs", "nfs", "fuse")),
 )
 _BY_MODULE = (

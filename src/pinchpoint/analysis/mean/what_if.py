@@ -11,7 +11,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
 from pinchpoint.analysis.mean.mean_step import (
     made_with_exceptions,
@@ -53,7 +53,8 @@ def step_base_ns(trace: Trace) -> int | None:
     """The step that gains are counted from, without the profiler: the mean one where it differs
     from the typical one, else that."""
     usual, mean = corrected_step_ns(trace), mean_step(trace)
-    if usual is None and computes_on_cpu(trace) and not mean_differs(trace):
+    on_cpu = computes_on_cpu(trace) or compiled_for_cpu(trace)
+    if usual is None and on_cpu and not mean_differs(trace):
         return steps(trace).typical_ns
     if usual is None:
         return mean.steady_ns if mean is not None and mean_differs(trace) else None

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.launches import issued, main_thread, own_work
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.arrays import Ints, Mask
 
 # ------------------------------------------------------------------------------------------------
 # What was issued over and over: the work whose repetition shows steps.
@@ -112,8 +113,9 @@ def candidates(trace: Trace, work: LaunchedWork) -> Iterator[Candidate]:
     """All candidates that the trace offers."""
     host = trace.host_ops
     if host is not None and len(host) and not work.on_device:
-        main = host.take(host["thread"] == main_thread(trace))
-        annotated = main.take(main["kind"] == HostKind.ANNOTATION)
+        mine = host["thread"] == main_thread(trace)
+        main = host.take(mine)
+        annotated = main.take((main["kind"] == HostKind.ANNOTATION) & ~_of_xla(trace, host)[mine])
         yield from _optimizer_steps(trace.names, main, work)
         yield from _repeated(trace.names, annotated, "annotation")
         python = np.isin(main["kind"], (HostKind.PYTHON, HostKind.MODULE))
@@ -182,6 +184,24 @@ def _shaped(kind: str, name: str, start: Times, end: Times) -> Iterator[Candidat
         yield Candidate(kind, name, start, end)
     if kind == "annotation" or covered <= gaps:
         yield Candidate(kind, name, start, None)
+
+
+_CALL_OF_JAX = "PjitFunction("  # around each call of a compiled function
+
+
+def _of_xla(trace: Trace, host: Table) -> Mask:
+    """Ranges that JAX and XLA mark for themselves, in a program that calls compiled functions: all
+    but those calls, and what is around them. What a person marks as a step calls at least one."""
+    call = np.array([name.startswith(_CALL_OF_JAX) for name in trace.names], np.bool_)
+    if not call.any():
+        return np.zeros(len(host), np.bool_)
+    chain, kept = np.append(parents(host), len(host)), np.zeros(len(host) + 1, np.bool_)
+    at = np.flatnonzero(call[host["name"]])
+    while len(at):
+        kept[at] = True
+        at = np.unique(chain[at])
+        at = at[~kept[at] & (at < len(host))]
+    return ~kept[:-1]
 
 
 def _of_framework(names: tuple[str, ...]) -> NDArray[np.bool_]:

@@ -16,7 +16,10 @@ _BACKWARD = ("autograd::engine::evaluate_function", "torch::autograd::Accumulate
 _OPTIMIZER = "Optimizer.step"
 _UPDATES = ("aten::_foreach_add", "aten::_fused_", "aten::_foreach_lerp", "aten::_foreach_sub")
 _ATTENTION = ("scaled_dot_product", "flash_attn", "paged_attention", "unified_attention")
-_PRODUCTS = ("aten::linear", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::matmul")
+_PRODUCTS = (
+    "aten::linear", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::matmul",
+    "aten::_transformer_encoder_layer_fwd",  # a whole layer, in inference
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

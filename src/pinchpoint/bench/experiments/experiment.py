@@ -157,7 +157,9 @@ def _about(
     prediction: Prediction | None,
 ) -> Experiment:
     code: Mapping[str, Any] = session.environment.get("code") or {}
-    unknown = {} if prediction else {"predicted_gain": "no diagnosis was given (--from)"}
+    unknown = (
+        {} if prediction else {"predicted_gain": "no diagnosis that was given (--from) predicts it"}
+    )
     return Experiment(
         experiment_id=new_id(),
         utc=utc_now(),
@@ -182,7 +184,10 @@ def _judged(
 ) -> Experiment:
     decided = [m for m in result.measures if m.name in result.decided_by]
     gated = [m for m in result.measures if m.gated]
-    best = decided[0] if decided else max(gated, key=lambda m: m.verdict == "regressed")
+    # What the change gives is a matter of the step, whichever measure could tell that it gives
+    # something: five times less waiting is no step of a fifth.
+    given = max(gated, key=lambda m: m.verdict == "regressed")
+    best = decided[0] if decided else given
     outcome, why = _OUTCOMES[result.verdict], result.why
     inside = [s for s in settings if s.knob.variable is None]
     untouched = [s.knob.name for s in inside if not _touched(s, done)]
@@ -204,10 +209,10 @@ def _judged(
         about,
         outcome=outcome,
         why=why,
-        measure=best.name,
-        measured_gain=best.estimate_ratio,
-        measured_ci95=best.ci95_ratio,
-        pairs=best.pairs,
+        measure=given.name,
+        measured_gain=given.estimate_ratio,
+        measured_ci95=given.ci95_ratio,
+        pairs=given.pairs,
         applied=done,
     )
 

@@ -33,12 +33,14 @@ def search(wanted: Sequence[Wanted], measure: Try) -> list[Experiment]:
     the one that looked best did so with some luck.
     """
     kept: Settings = ()
+    promised: Prediction | None = None  # of all that is kept, where that is one change
     done = []
     for one in sorted(wanted, key=lambda w: -w.gain):
         done.append(measure(one, kept))
         if done[-1].outcome == "gain":
             names = {s.knob.name for s in one.settings}
+            promised = None if kept else one.prediction
             kept = (*(s for s in kept if s.knob.name not in names), *one.settings)
     if len(done) > 1 and kept:
-        done.append(measure(Wanted(kept, confirms=True), ()))
+        done.append(measure(Wanted(kept, promised, confirms=True), ()))
     return done

@@ -47,7 +47,20 @@ class Operation:
     backward: bool  # inside of a backward pass
     shapes: Shapes  # of its tensors with dimensions, in the order of its arguments
     stack: int  # number of the user's frames around it
+    checkpoint: bool  # a checkpoint runs it
     bytes: int  # of what it makes
+    elements: int = 0  # of the first tensor that it gives
+
+
+ESCAPE = Kind(
+    "escape", frozenset(), (), random=False, read_by_host=True, opaque=True, sizes_only=False
+)
+
+
+def escape(number: int) -> Operation:
+    """The memory of a storage is handed to something that is not seen, which may write to it."""
+    writes = ((number, False),)
+    return Operation(ESCAPE, (), (), writes, (), False, True, True, False, (), 0, False, 0)
 
 
 def kind_of(func: Any) -> Kind:

@@ -21,6 +21,7 @@ from pinchpoint.capture.flow.operations import (
     Shapes,
     Tensor,
     changed,
+    escape,
     is_random,
     kind_of,
     laid_flat,
@@ -39,9 +40,7 @@ MOST_SUMS = 512  # in a step, of answers that are compared
 # Methods of tensors that hand their memory to something which is not seen; others call these.
 _READS = ("numpy", "tolist")
 _HANDS_OUT = ("data_ptr", "untyped_storage", "__dlpack__")
-ESCAPE = Kind(
-    "escape", frozenset(), (), random=False, read_by_host=True, opaque=True, sizes_only=False
-)
+_CHECKPOINT = "torch/utils/checkpoint.py"
 Stack = tuple[tuple[CodeType, int], ...]  # code and line, outermost first
 
 
@@ -250,8 +249,9 @@ class Watch:
                 root or scalar or len(there) < len(given) or not given,
                 begun.backward,
                 begun.shapes,
-                self._stack(sys._getframe(3)),
+                *self._stack(sys._getframe(3)),
                 size,
+                there[0].numel() if there else 0,
             )
         )
         key = (kind.name, begun.shapes)
@@ -272,11 +272,7 @@ class Watch:
             number = self.storages.number(tensor)
             self.storages.all[number].escaped = True
             if written:
-                self.steps[-1].append(
-                    Operation(
-                        ESCAPE, (), (), ((number, False),), (), False, True, True, False, (), 0, 0
-                    )
-                )
+                self.steps[-1].append(escape(number))
         except Exception as error:
             self.why_not = f"{type(error).__name__}: {error}"
 
@@ -305,7 +301,9 @@ class Watch:
 
     # Where in the program
 
-    def _stack(self, frame: FrameType | None) -> int:
+    def _stack(self, frame: FrameType | None) -> tuple[int, bool]:
+        """The number of the frames; and whether a checkpoint runs its part of the program."""
+        checkpoint = False
         found: list[tuple[CodeType, int]] = []
         codes = self._codes
         while frame is not None and len(found) < MOST_FRAMES:
@@ -315,13 +313,15 @@ class Watch:
                 shown = codes[code] = self._is_shown(code)
             if shown:
                 found.append((code, frame.f_lasti))
+            elif code.co_filename.endswith(_CHECKPOINT):
+                checkpoint = True
             frame = frame.f_back
         key = tuple(found)
         number = self._stacks.get(key)
         if number is None:
             number = self._stacks[key] = len(self.stacks)
             self.stacks.append(key[::-1])
-        return number
+        return number, checkpoint
 
     def _is_shown(self, code: CodeType) -> bool:
         file = code.co_filename

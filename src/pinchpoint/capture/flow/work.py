@@ -20,13 +20,15 @@ from pinchpoint.capture.flow.claims import (
     positions,
     to_compare,
 )
-from pinchpoint.capture.flow.operations import Operation
+from pinchpoint.capture.flow.operations import ESCAPE, Operation
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
-from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
-from pinchpoint.capture.flow.watch import ESCAPE, Watch
+from pinchpoint.capture.flow.repeats import CONSTANTS, idle, read_ratios, unused
+from pinchpoint.capture.flow.watch import Watch
 
 # Nobody reads what a measurement computes: of a step that is mostly in vain, nothing is said.
 UNUSED_RATIO = 0.5
+# Of what a product gives: padded sizes, and the last position that a shift leaves over, are more.
+PART_RATIO = 0.5
 # Two to learn from; then bits are compared from step to step. Where a round of several steps has
 # its own input (a picture's), half of them may belong to the next one.
 STEPS = 6
@@ -170,6 +172,19 @@ def _unused(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
     wholly = sites(operations, members, lines)
     for group in together(operations, wholly):
         yield _note("unused", operations, group, wholly)
+    yield from _partly(watch, lines)
+
+
+def _partly(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
+    """Operations of which a part is read in all of these steps, one by one."""
+    ratios = read_ratios(watch.steps, watch.storages.all)
+    few = [[ratio <= PART_RATIO for ratio in some] for some in ratios]
+    operations = watch.steps[UNUSED_IN[-1]]
+    for at, member in enumerate(_in_all(watch, few)):
+        if member:
+            site = {at: lines[operations[at].stack]}
+            note = _note("part", operations, [at], site)
+            yield note | {"read_ratio": round(ratios[UNUSED_IN[-1]][at], 6)}
 
 
 def _in_all(watch: Watch, dead: list[list[bool]]) -> list[bool]:

@@ -122,8 +122,9 @@ def _wanted(choosing: Choosing) -> "list[Wanted]":
         return [Wanted(tuple(chosen))]
     promised = _from_report(choosing.from_report) if choosing.from_report else []
     if chosen:
-        predictions = {w.settings[0].knob.name: w.prediction for w in reversed(promised)}
-        wanted = [Wanted((s,), predictions.get(s.knob.name)) for s in chosen]
+        # Of the same value: what one worker gives is nothing that two should be held to.
+        predictions = {w.settings: w.prediction for w in reversed(promised)}
+        wanted = [Wanted((s,), predictions.get((s,))) for s in chosen]
     else:
         wanted = promised
     if choosing.all:

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import above, nearest, parents, subtree_sums, within_rows
+from pinchpoint.analysis.host.ancestry import (
+    above,
+    nearest,
+    parents,
+    subtree_sums,
+    within,
+    within_rows,
+)
 from pinchpoint.analysis.host.attribution import backward_nodes, forward_rows
 from pinchpoint.analysis.host.input_arguments import tensor_shapes
 from pinchpoint.analysis.replay import Change, ScaleDeviceOps, ScaleHostSpans
@@ -59,12 +66,16 @@ class Vain:
 
     def changes(self, trace: Trace) -> tuple[Change, ...]:
         """A step without them, in so many steps as it is so."""
-        left, rows = 1 - self.work.steps_ratio, self.device_rows
+        left, rows = self._left, self.device_rows
         device: tuple[Change, ...] = ()
         if len(rows):
             scaled = ScaleDeviceOps(rows, left, left, left)
             device = (scaled,) if left else tuple(without_work(trace, rows))
         return (*device, ScaleHostSpans(self.spans, left))
+
+    @property
+    def _left(self) -> float:
+        return max(1 - self.work.steps_ratio, self.work.read_ratio)
 
     def at_best(self, trace: Trace) -> tuple[Change, ...]:
         """Without them in all steps; empty where that is no other one."""
@@ -107,7 +118,7 @@ def vain(trace: Trace, work: VainWork, *, beside_modules: bool) -> Vain | None:
         return None
     spans = _spans(trace, chosen)
     inside = within_rows(parents(host), spans)
-    if not work.backward:
+    if work.kind in ("within", "part"):  # gradients flow back through one result as through many
         forward = np.append(inside[:-1], False)[np.append(forward_rows(trace), -1)]
         back = np.flatnonzero(outermost(trace, backward_nodes(trace) & forward[:-1]))
         spans = np.union1d(spans, back[rows_in_steps(trace, host)[back]])
@@ -165,15 +176,33 @@ def _others(trace: Trace, chosen: Mask) -> Mask:
 
 
 def _spans(trace: Trace, chosen: Mask) -> Rows:
-    """The outermost rows that hold no operators but those in vain, and looks at tensors."""
+    """The outermost rows that hold no operators but those in vain, and looks at tensors.
+
+    A function counts as a whole where most of its time is in operators: it may compute otherwise.
+    """
     host = trace.host_ops
     assert host is not None
-    up = parents(host)
-    others = subtree_sums(up, _others(trace, chosen).astype(np.int64))
+    up, operators = parents(host), host["kind"] == HostKind.OPERATOR
+    others = subtree_sums(up, _others(trace, chosen) + _launched_unseen(trace))
     mine = subtree_sums(up, chosen.astype(np.int64))
-    kinds = np.isin(host["kind"], (HostKind.OPERATOR, HostKind.PYTHON, HostKind.MODULE))
-    whole = kinds & (mine > 0) & (others == 0)
-    return np.flatnonzero(outermost(trace, (whole | chosen) & rows_in_steps(trace, host)))
+    top = operators & (above(up, operators) == len(host))
+    in_operators = subtree_sums(up, np.where(top, host["duration_ns"], 0))
+    functions = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE))
+    whole = operators | functions & (2 * in_operators >= host["duration_ns"])
+    whole = chosen | whole & (mine > 0) & (others == 0)
+    return np.flatnonzero(outermost(trace, whole & rows_in_steps(trace, host)))
+
+
+def _launched_unseen(trace: Trace) -> Ints:
+    """What each row launched beside of all that the dispatcher runs: kernels of the program."""
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    found = np.zeros(len(host) + 1, np.int64)
+    if ops is not None:
+        by = ops.filled("host_op", len(host)).astype(np.int64)
+        unseen = ~within(parents(host), _run_by_dispatcher(trace))[by]
+        np.add.at(found, by[unseen], 1)
+    return found[:-1]
 
 
 @once_per_trace

@@ -25,6 +25,7 @@ from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.mean.whole_run import HELD_RATIO, NS_PER_US, SWITCH_INTERVAL_NS
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
@@ -137,9 +138,11 @@ def computes_at(trace: Trace) -> Looks | None:
     None where the run was not sampled, or seen too seldom.
     """
     samples = trace.run.samples if trace.run else None
-    if samples is None:
+    if samples is None or not steps_on_main_thread(trace):
         return None
-    late = _waited_before(trace, samples)
+    late = _waited_before(trace, samples) | _in_long_operators(trace, samples)
+    us = {one.frames: one.us for t in samples.threads if t.main for one in t.spent}
+    spent: Counter[tuple[str, str]] = Counter()  # looks come late where the lock is kept
     seen: dict[tuple[str, str], Counter[RarePlace]] = {}
     computing: list[tuple[Stack, int]] = []
     for stack, looks in [*_start(samples), *_main(samples)]:
@@ -148,9 +151,10 @@ def computes_at(trace: Trace) -> Looks | None:
             continue
         computing.append((stack, looks))
         seen.setdefault((own.file, own.function), Counter())[RarePlace(own, None)] += looks
+        spent[own.file, own.function] += us.get(stack, 0)
     if not seen:
         return None
-    place, most = max(seen.items(), key=lambda item: item[1].total())
+    place, most = max(seen.items(), key=lambda item: (spent[item[0]], item[1].total()))
     if most.total() < FEWEST_LOOKS:
         return None
     inside = sum(looks for stack, looks in computing if _is_in(stack, place))
@@ -178,6 +182,28 @@ def _waited_before(trace: Trace, samples: RunSamples) -> set[Stack]:
     }
 
 
+def _in_long_operators(trace: Trace, samples: RunSamples) -> set[Stack]:
+    """Of a program on CPUs, stacks at operators that compute: what passes there is theirs, and no
+    part of what passes outside operators or in calling small ones."""
+    host = trace.host_ops
+    if host is None or not computes_on_cpu(trace):
+        return set()
+    own = cpu_operators(trace)
+    rows = np.flatnonzero(own.operator & rows_in_steps(trace, host))
+    took = np.bincount(host["name"][rows], own.own_ns[rows], len(trace.names))
+    long = own.own_ns[rows] > CALL_NS
+    computing = np.bincount(host["name"][rows], long * own.own_ns[rows], len(trace.names))
+    mostly = np.flatnonzero((took > 0) & (2 * computing > took))
+    names = {trace.names[name].removeprefix("aten::").strip("_") for name in mostly.tolist()}
+    return {
+        one.frames
+        for thread in samples.threads
+        if thread.main
+        for one in thread.spent
+        if one.doing.removesuffix("()").rpartition(".")[2].strip("_") in names
+    }
+
+
 def _collected_ratio(trace: Trace) -> float:
     """Of the looks that came while garbage was collected, those where the program computes most:
     what is collected there is left by its work. 0 where no look did."""
@@ -197,11 +223,23 @@ def _is_in(stack: Stack, place: tuple[str, str]) -> bool:
 
 
 @once_per_trace
+def steps_on_main_thread(trace: Trace) -> bool:
+    """Whether looks at the main thread tell of the steps: not where a thread of a pool takes them,
+    for which the main one waits. On Linux the main thread has the number of its process."""
+    thread = steps(trace).thread
+    if not 0 <= thread < len(trace.threads):
+        return True
+    of = trace.threads[thread]
+    others = {t.thread for t in trace.threads if t.process == of.process}
+    numbers = of.thread.isdecimal() and of.process.isdecimal() and len(others) > 1
+    return not numbers or of.thread == of.process
+
+
 def waits_for_others(trace: Trace) -> Looks | None:
     """Looks at the main thread after its cold steps at which it waited for other threads, in one
     function of the program; ``place`` has its usual line."""
     samples = trace.run.samples if trace.run else None
-    if samples is None:
+    if samples is None or not steps_on_main_thread(trace):
         return None
     seen: dict[tuple[str, str], Counter[RarePlace]] = {}
     main = _main(samples)

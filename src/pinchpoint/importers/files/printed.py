@@ -9,7 +9,7 @@ from pinchpoint.regex import regex
 PRINTED = (
     (
         regex(
-            rb"^==\d+== (NVPROF is|Profiling|Generated|Warning)"
+            rb"^==\d+== (NVPROF is|Profiling|Generated|Warning)|^=+ Profiling result:"
             rb'|^("?Type"?,)?"?Time(\(%\))?"?,"?Time"?,"?Calls"?,"?Avg',
             re.MULTILINE,
         ),
@@ -97,7 +97,7 @@ PRINTED = (
         "record with it, or: pinchpoint run COMMAND",
     ),
     (
-        regex(rb"^\d{4}[/-]\d\d[/-]\d\d \d\d:\d\d:\d\d(\.\d+)?, *\d[\d.]*( ?[%\w/]+)?[,\n]"),
+        regex(rb"^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(\.\d+)?, *\d[\d.]*( ?[%\w/]+)?[,\n]"),
         "rows of nvidia-smi without their header (noheader), so which column is which is unknown",
         "put the fields that were asked for back as its first line: sed -i '1i timestamp,"
         " utilization.gpu [%], memory.used [MiB]' FILE; or log without noheader",

@@ -52,6 +52,7 @@ _BROWSER = regex(
 )
 # Of Proton, Triton's profiler: a tree of frames with sums.
 _PROTON = regex(rb'\[\s*\{\s*"(children|frame)"\s*:')
+_ENGINE = regex(rb'\{\s*"Layers"\s*:\s*\[\s*["{]')  # trtexec --exportLayerInfo
 _NCCL_EVENTS = regex(
     rb'"cat": ?"(GROUP_API|COLL_API|P2P_API|GROUP|COLL|PROXY)", ?"ph": ?"[be]", ?"id"'
 )
@@ -208,6 +209,12 @@ def _of_another_tool(path: Path, head: bytes) -> Answer | None:
         return (
             "notes beside a recording of Ascend's profiler",
             "give trace_view.json or the database in ASCEND_PROFILER_OUTPUT, or that folder",
+        )
+    if _ENGINE.match(head):
+        return (
+            "what TensorRT built, layer by layer, without what one took",
+            "measure them: trtexec --loadEngine=ENGINE --dumpProfile --separateProfileRun"
+            " --exportProfile=profile.json",
         )
     if _NCCL_EVENTS.search(head):
         return (

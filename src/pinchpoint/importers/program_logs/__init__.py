@@ -39,11 +39,13 @@ _SIGNS = regex(
     rb"|\[TRT-LLM\]|\[TensorRT-LLM\]|vLLM API server version|sglang\.launch_server"
     rb"|NCCL INFO |# Collective test starting: |#\s+size\s+count\s+type\s+redop"
     rb"|\| *model +\|.{0,600}\| *t/s *\||\| +Action +\|.{0,600}Num calls"
-    rb"|llama_(print_timings|perf_context_print):|^ggml_\w+_init: found \d+ "
+    rb"|\btokens per second\)|^ggml_\w+_init: |^load_backend: loaded "
     rb"|(?<!=)=+ Serving Benchmark Result =|^= PERFORMANCE OVERVIEW|=== Performance summary ==="
     rb"|\bThroughput: [\d.]+ requests/s, |\bAvg latency: [\d.]+ seconds|'train_runtime': "
     rb"|^Output throughput: [\d.]+ token/s|\d+s [\d.]+ms/step\b|ms pre-?process, [\d.]+ms inference"
-    rb"|" + TABLE + rb"|TRITON KERNELS BANDWIDTH INFO|elapsed time per iteration \(ms\): "
+    rb"|_per_sec(?:ond)?['\"]?\s?[=:] ?\d|"
+    + TABLE
+    + rb"|TRITON KERNELS BANDWIDTH INFO|elapsed time per iteration \(ms\): "
     rb"|\bStep Time ?: ?[\d.]+ ?s\b"
     rb"|^iter \d+: loss [\d.]+, time |^Epoch: \[\d+\]\[ *\d+/\d+\]\s+Time |\bdata_time: [\d.]+"
     rb"|^\S{0,80}step +\d+/\d+ .{0,200}\b[\d.]{1,12} ms\b|CurrSamplesPerSec=|\bstep_avg:[\d.]+ms",
@@ -52,7 +54,7 @@ _SIGNS = regex(
 _WHOSE = (
     (regex(rb"vLLM API server version|\d\d:\d\d:\d\d \[\w+\.py:\d+\]|/vllm/"), "vLLM"),
     (regex(rb"sglang"), "SGLang"),
-    (regex(rb"^ggml_\w+_init: found \d+ |\bllama_(model|context)", re.MULTILINE), "llama.cpp"),
+    (regex(rb"^ggml_\w+_init: |^load_backend: |\bllama_(model|context)", re.M), "llama.cpp"),
     (regex(rb"\[TRT-LLM\]|\[TensorRT-LLM\]"), "TensorRT-LLM"),
 )
 # Not ``[2026-08-02 00:02:22]`` and ``[TensorRT-LLM]``, as lines of logs begin.

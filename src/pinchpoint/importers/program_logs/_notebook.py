@@ -52,7 +52,7 @@ def _document(path: Path) -> dict[str, Any]:
         text = plain.read_bytes()
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableFile(
             f"{path}: a notebook that is cut off or broken ({error})", hint="copy it again"
         ) from None

@@ -39,6 +39,11 @@ _ITERATION = (
     ("'num_ctx_tokens'", "prompt tokens in a step"),
     ("'num_generation_tokens'", "generated tokens in a step"),
 )
+# llama.cpp, of each request: eval time = 2957.35 ms / 139 tokens (..., 47.00 tokens per second)
+_TIMED = regex(
+    r"\b(prompt eval|eval) time\s*=\s*([\d.]+) ms / +(\d+) (?:tokens|runs)\b.{0,80}?"
+    r"([\d.]+) tokens per second"
+)
 _PAIR = regex(r"([#'A-Za-z][\w #'()/.-]{0,40}?) ?[:=] ?(-?[\d.,]*\d)(?=[\s,;%}ms]|$)")
 _RANK = regex(r"\b((?:DP|TP|EP|PP)\d+(?: (?:DP|TP|EP|PP)\d+)*)\]")
 _GRAPH = regex(r"(?:cuda|npu|cpu|hip) graph: (True|False)")
@@ -66,6 +71,12 @@ class Engines:
         elif "Prefill batch" in text and "#new-token" in text:
             self._ranked(text)
             self._take("SGLang, prefill", _PREFILL, text, ())
+        elif "tokens per second" in text and (found := _TIMED.search(text)):
+            of = "prompt" if found[1].startswith("prompt") else "generated"
+            table = self._tables.setdefault("llama.cpp", {})
+            for label, cell in ((f"{of} tokens/s", found[4]), (f"{of} tokens", found[3])):
+                if (value := parsed(cell)) is not None:
+                    table.setdefault(label, Figure()).add(value)
         elif "host_step_time" in text and "iter" in text:
             self._take("TensorRT-LLM", _ITERATION, text, ())
 

@@ -49,24 +49,28 @@ class Operators:
             elif not self._header:
                 self._spans = [found.span() for found in _COLUMN.finditer(text)]
         elif self._header:
-            if text.strip() and len(self._rows) < _MOST_ROWS:
-                self._rows.append(self._cut(text))
+            if len(self._rows) < _MOST_ROWS and (cells := self._cut(text)) is not None:
+                self._rows.append(cells)
         elif self._spans:
             # old headers are a letter wider than their columns
             cells = tuple(_GAP.split(text.strip()))
-            if cells[0] == "Name" and "CPU" in text and len(cells) == len(self._spans):
+            if cells[0] == "Name" and "CPU" in text and len(cells) > 1:
                 self._header = cells
             else:
                 self._spans = []
         elif "time total: " in text and (found := _TOTAL.search(text)):
             self._totals[found[1]] = found[2]
 
-    def _cut(self, text: str) -> tuple[str, ...]:
-        ends = [end for _, end in self._spans[:-1]]
-        return tuple(
-            text[begin:end].strip()
-            for begin, end in zip([0, *ends], [*ends, len(text)], strict=True)
-        )
+    def _cut(self, text: str) -> tuple[str, ...] | None:
+        """By the rule; where somebody has moved what stood below it, by gaps or from the right."""
+        count, ends = len(self._header), [end for _, end in self._spans[:-1]]
+        if len(ends) == count - 1 and not any(text[end : end + 2].strip() for end in ends):
+            begins = [0, *ends]
+            return tuple(text[b:e].strip() for b, e in zip(begins, [*ends, None], strict=True))
+        for cells in (_GAP.split(text.strip()), text.strip().rsplit(None, count - 1)):
+            if len(cells) == count:
+                return tuple(cells)
+        return None
 
     def _close(self) -> None:
         order = sorted(range(len(self._header)), key=lambda at: _rank(self._header[at]))

@@ -28,11 +28,6 @@ _TRT_COLUMNS = (
 _PIPES = (("model", "t/s"), ("Action", "Num calls"))  # columns of llama-bench, of Lightning
 _FIRST = ("model", "test", "t/s")  # of llama-bench: what is asked, before what was set
 _DEVICES = regex(r"\b(\d{1,3})\s?[:=] ([A-Z][^|,]{2,60})")
-_TIMINGS = regex(
-    r"(?:llama_\w+|common_perf_print|slot print_timing).{0,60}?"
-    r"\b(prompt eval time|eval time|load time)"
-    r"\s*=\s*([\d.]+) ms(?: / +(\d+) (?:tokens|runs))?(?:.*?([\d.]+) tokens per second)?"
-)
 # What a line says at the end of a run: vLLM's bench throughput and latency, SGLang's tests, the
 # Trainer of transformers.
 _ENDINGS = (
@@ -62,7 +57,6 @@ class PrintedResults:
         self._columns: tuple[str, ...] = ()
         self._rows: list[tuple[str, ...]] = []
         self._devices: dict[str, str] = {}
-        self._timings: list[tuple[str, ...]] = []
         self._bandwidths: dict[str, tuple[str, ...]] = {}
         self._endings: list[tuple[str, str]] = []
 
@@ -94,9 +88,6 @@ class PrintedResults:
         if "ggml_" in text or text.startswith("  Device "):
             if (found := _DEVICES.search(text)) and len(self._devices) < _MOST_DEVICES:
                 self._devices[found[1]] = found[2].strip().partition(" (")[0]
-        elif " time =" in text and (found := _TIMINGS.search(text)):
-            if len(self._timings) < _MOST_ROWS:
-                self._timings.append(tuple(cell or "" for cell in found.groups()))
         elif "GB/s" in text and (found := _BANDWIDTH.search(text)):
             ms, size, rate, share, name = found.groups()
             if len(self._bandwidths) < _MOST_ROWS:
@@ -172,9 +163,6 @@ class PrintedResults:
             found += (SummaryTable(columns, tuple(self._trtexec), title),)
         found += said_table("trtexec", self._trt_said)
         found += said_table("at the end of a run", self._endings)
-        if self._timings:
-            columns = ("llama.cpp", "ms", "tokens", "tokens/s")
-            found += (SummaryTable(columns, tuple(self._timings), "llama.cpp, as it ends"),)
         if self._bandwidths:
             columns = ("kernel", "ms", "GB", "GB/s", "share (%)")
             rows = tuple(self._bandwidths.values())

@@ -28,6 +28,11 @@ _TIMES = (
     ("MODEL_TFLOP", regex(r"([\d.]+) ?MODEL_TFLOP/s/GPU"), "TFLOP/s of a device", 1.0),
     ("tflops: ", regex(r"\btflops: ([\d.,]+)"), "TFLOP/s of a device", 1.0),
 )
+# Of OLMo and many others: throughput/device/tokens_per_second=50,032; whatever is counted.
+_RATE = regex(r"_per_sec(?:ond)?['\"]?\s?[=:] ?'?(\d[\d.,]*)")
+_NAME = regex(r"[\w/]+\Z")
+_LONGEST_NAME = 60  # characters before the unit of time
+_MOST_RATES = 50  # names; a program prints some
 
 
 class Steps:
@@ -38,11 +43,24 @@ class Steps:
 
     def line(self, text: str) -> None:
         """Looks at one line of the log."""
+        if "_per_sec" in text and "train_runtime" not in text:
+            self._rates(text)
         for words, pattern, meaning, unit in _TIMES:
             if words not in text or (found := pattern.search(text)) is None:
                 continue
             if (value := parsed(found[1])) is not None:
                 self._figures.setdefault(meaning, Figure()).add(value * unit)
+
+    def _rates(self, text: str) -> None:
+        """``device/tokens_per_second=1,234`` is so many device/tokens/s."""
+        for found in _RATE.finditer(text):
+            before = text[max(0, found.start() - _LONGEST_NAME) : found.start()]
+            value = parsed(found[1].rstrip(",."))
+            if value is None or (called := _NAME.search(before)) is None:
+                continue
+            name = f"{called[0].removeprefix('throughput/').replace('_', ' ')}/s"
+            if name in self._figures or len(self._figures) < _MOST_RATES:
+                self._figures.setdefault(name, Figure()).add(value)
 
     def tables(self) -> tuple[SummaryTable, ...]:
         """One, where any step was printed."""

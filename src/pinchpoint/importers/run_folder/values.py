@@ -69,6 +69,7 @@ def _work(note: WorkNote) -> VainWork:
         note.of,
         note.kept_bytes,
         note.steps_ratio,
+        note.read_ratio,
     )
 
 

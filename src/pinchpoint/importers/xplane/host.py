@@ -91,8 +91,30 @@ def _spelled(name: str) -> str:
     """Python's frames as ``file(line): function``, as all tables spell them."""
     frame = _FRAME.fullmatch(name)
     if frame:
-        return f"{frame['file']}({frame['line']}): {frame['function']}"
+        home = "jax/_src/" if _of_jax(frame["file"], frame["function"]) else ""
+        return f"{home}{frame['file']}({frame['line']}): {frame['function']}"
     return name.removeprefix("$") if name.startswith("$") else name
+
+
+# JAX's profiler writes names of files without their folders. These are its own: no program calls a
+# file of its own so, or none that has such a function.
+_OF_JAX = {
+    "api_util.py", "array_methods.py", "lax_numpy.py", "linear_util.py", "partial_eval.py",
+    "pjit.py", "pxla.py", "source_info_util.py", "traceback_util.py", "tree_util.py",
+    "xla_bridge.py",
+}  # fmt: skip
+_OF_JAX_IF = {
+    "api.py": {"block_until_ready", "device_put", "grad_f", "try_to_block", "value_and_grad_f"},
+    "array.py": {"_value", "block_until_ready"},
+    "callback.py": {"_callback", "_wrapped_callback", "pure_callback_impl"},
+    "core.py": {"bind", "bind_with_trace", "process_primitive"},
+    "dispatch.py": {"apply_primitive"},
+    "profiler.py": {"wrapper"},
+}
+
+
+def _of_jax(file: str, function: str) -> bool:
+    return file in _OF_JAX or function in _OF_JAX_IF.get(file, ())
 
 
 def _number(event: Event, stat: str) -> int | None:

@@ -23,6 +23,8 @@ from pinchpoint.importers.xplane.hlo import (
 from pinchpoint.importers.xplane.operations import LARGEST, said_of
 from pinchpoint.importers.xplane.space import StoredProgram
 from pinchpoint.importers.xplane.widened import widened
+from pinchpoint.regex import regex
+from pinchpoint.trace.kinds import HOST_CALLBACK
 
 
 def with_programs(rows: Sequence[dict[str, Any]], programs: Iterable[StoredProgram]) -> None:
@@ -73,6 +75,7 @@ def _tell_row(row: dict[str, Any], facts: "_Facts", share: float) -> None:
         row["source"] = said_of(facts.place, row["source"])
     for what, amount in (("flops", facts.flops), ("bytes", facts.bytes)):
         row[what] = row[what] or (round(amount * share) if amount else None)
+    row["category"] = row.get("category") or facts.category
     row["argument"], row["loop"], row["iterations"] = facts.argument, facts.loop, facts.iterations
 
 
@@ -97,6 +100,7 @@ class _Facts(NamedTuple):
     argument: str | None = None
     loop: str | None = None
     iterations: int | None = None
+    category: str | None = None
 
 
 def _facts(programs: Sequence[Program], op: str) -> _Facts:
@@ -112,7 +116,13 @@ def _said(program: Program, one: Instruction) -> _Facts:
     if one.opcode in NO_WORK:
         return _Facts(place, None, None, None, *of_loop)
     work = _sane(program.flops(one)), _sane(program.bytes(one))
-    return _Facts(place, *work, program.copied_argument(one), *of_loop)
+    category = HOST_CALLBACK if _CALLS_BACK.search(one.target) else None
+    return _Facts(place, *work, program.copied_argument(one), *of_loop, category)
+
+
+# Targets of ``jax.pure_callback``, ``io_callback`` and ``jax.debug.print``, by versions of JAX:
+# xla_ffi_python_gpu_callback, xla_python_cpu_callback, xla_ffi_partitioned_python_gpu_callback.
+_CALLS_BACK = regex(r"python_[a-z]+_callback")
 
 
 def _sane(amount: int) -> int | None:

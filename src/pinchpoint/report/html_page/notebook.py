@@ -1,9 +1,11 @@
 """Parts of a report in a notebook: the whole, its ladder of fixes, or one finding."""
 
 from dataclasses import replace
+from typing import Protocol
 
 from pinchpoint.compare.fix import FixOutcome
 from pinchpoint.diagnosis.finding import Finding
+from pinchpoint.report import terminal
 from pinchpoint.report.blocks import Block, FindingCard, First, Ladder, Page, Text, Title
 from pinchpoint.report.documents.clean import clean, cleaned
 from pinchpoint.report.documents.ladder import LadderInfo
@@ -18,6 +20,7 @@ from pinchpoint.report.quantity import duration, span, time_unit
 from pinchpoint.report.words.fix import fix_sentence, gone_words
 
 ASKED_BY_JUPYTER = "_repr_html_"
+ASKED_BY_IPYTHON = "_repr_pretty_"  # in a terminal, and beside the HTML
 MOST_FINDINGS = 5  # in one cell; the report has all
 
 
@@ -82,6 +85,24 @@ def draw_documents() -> None:
         (FixOutcome, render_fix),
     ):
         setattr(document, ASKED_BY_JUPYTER, draw)
+    setattr(Report, ASKED_BY_IPYTHON, _print_report)
+    setattr(RanksReport, ASKED_BY_IPYTHON, _print_ranks)
+
+
+class _Printer(Protocol):
+    """What IPython gives."""
+
+    def text(self, text: str) -> None:
+        """Prints."""
+
+
+def _print_report(report: Report, printer: _Printer, cycle: bool) -> None:
+    """What the command prints; the fields of a document fill pages."""
+    printer.text(terminal.render(report_page(report, listed_by="report.not_checked")))
+
+
+def _print_ranks(report: RanksReport, printer: _Printer, cycle: bool) -> None:
+    printer.text(terminal.render(ranks_page(report)))
 
 
 def _without_links(block: Block) -> Block:

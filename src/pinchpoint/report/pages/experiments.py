@@ -90,13 +90,19 @@ def _table(experiments: Sequence[Experiment]) -> Table:
                 e.outcome,
                 change(e.predicted_gain),
                 change(e.measured_gain),
-                {True: "yes", False: "no", None: "-"}[e.as_predicted()],
+                _as_predicted(e),
                 str(e.pairs),
             )
             for e in experiments
         ),
     )
     return replace(made, below=tuple(map(_interval, experiments)))
+
+
+def _as_predicted(e: Experiment) -> str:
+    """Nothing of one that cannot tell: its interval holds any prediction."""
+    met = e.as_predicted() if e.outcome in _MEASURED else None
+    return "-" if met is None else "yes" if met else "no"
 
 
 def _interval(e: Experiment) -> tuple[Fact, ...]:

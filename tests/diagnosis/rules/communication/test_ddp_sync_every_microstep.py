@@ -1,5 +1,6 @@
 import pytest
 
+from builders import TraceBuilder
 from pinchpoint.trace import HostKind
 from program import Program
 
@@ -72,3 +73,38 @@ def test_tokens_are_exchanged_in_every_pass(outcome):
             args = {"In msg nelems": 1 << 22, "dtype": "Float", "Group size": 2}
             p.collective(300, args, collective="alltoall")
     assert outcome("ddp-sync-every-microstep", p.trace()).answer == "clear"
+
+
+MS = 1_000_000
+
+
+def on_cpus(reduces):
+    """Steps of 4 micro-steps of 10 ms: a forward pass, 6 ms of a product, 3 ms in which the thread
+    waits for gloo where a micro-step reduces."""
+    b = TraceBuilder()
+    b.devices = []
+    gloo = b.thread("gloo")
+    for step in range(5):
+        b.step(step, step * 40 * MS, 40 * MS)
+        for micro, does in enumerate(reduces):
+            at = step * 40 * MS + micro * 10 * MS
+            b.annotation("DistributedDataParallel.forward", at + 1_000, 50_000)
+            b.op("aten::mm", at + 100_000, 6 * MS)
+            if does:
+                b.op("torch::distributed::reducer::mul_out", at + 6_200_000, 500_000)
+                b.annotation("gloo:all_reduce", at + 6_800_000, 3 * MS, thread=gloo)
+    return b.trace()
+
+
+def test_of_a_program_on_cpus_the_backend_reduces_in_a_thread_of_its_own(outcome, predicted):
+    (finding,) = outcome("ddp-sync-every-microstep", on_cpus((True,) * 4)).findings
+    assert finding.cost_ns_per_step == 3 * (3 * MS + 500_000)
+    assert "Each of 4 micro-steps reduces all gradients between the processes" in finding.summary
+    low_ns, high_ns = (40 * MS - 3 * (waits + 500_000) for waits in (3 * MS, 1_500_000))
+    said = predicted(on_cpus((True,) * 4), "ddp-sync-every-microstep")
+    assert 0.99 * low_ns <= said <= 1.01 * high_ns
+
+
+@pytest.mark.parametrize("reduces", [(False, False, False, True), (True, False, True, False)])
+def test_of_a_program_on_cpus_that_reduces_once_or_as_it_likes(outcome, reduces):
+    assert not outcome("ddp-sync-every-microstep", on_cpus(reduces)).findings

@@ -106,6 +106,27 @@ def test_where_nothing_was_watched_there_is_nothing_to_find(outcome):
     assert outcome("repeated-work", without).findings == ()
 
 
+@pytest.mark.parametrize("beside", ["a kernel of its own", "Python"])
+def test_a_function_that_does_something_else_too_is_left_as_it_is(outcome, beside):
+    b = TraceBuilder()
+    for step in range(6):
+        at = step * 10 * MS
+        b.step(step, at, 10 * MS)
+        b.python("model.py(10): factor", at + 10, 6 * MS)
+        b.op("aten::cholesky", at + 100, (1 if beside == "Python" else 5) * MS, shapes="[[64, 64]]")
+        b.launch(at + 200, 1_000, "potrf", at + MS, 4 * MS)
+        if beside != "Python":
+            b.launch(at + 100 + 5 * MS + 10, 1_000, "own", at + 5 * MS, 4 * MS)
+    note = work(which=((0, 0),), count=1)
+    values = RunValues(30, 1, True, (), (), 0, work=(note,), operators=("aten::cholesky",))
+    trace = replace(b.trace(), run=RunFacts(values=values))
+    (found,) = outcome("repeated-work", trace).findings
+    device, host = found.changes
+    assert len(device.device_ops) == STEPS
+    names = {trace.text(trace.host_ops, "name", row) for row in host.host_ops.tolist()}
+    assert names == {"aten::cholesky"}
+
+
 def test_a_part_of_an_operator_that_does_other_work_is_no_cause(outcome):
     b = TraceBuilder()
     for step in range(6):

@@ -12,7 +12,7 @@ MS = 1_000_000
 PLACE = ("model.py", 30, "forward")
 
 
-def dropping(kind="unused", *, backward=False, shapes=True):
+def dropping(kind="unused", *, backward=False, shapes=True, read=0.0):
     """Steps of 10 ms on a busy device: 4 of them for what is dropped."""
     b = TraceBuilder()
     for step in range(6):
@@ -23,7 +23,7 @@ def dropping(kind="unused", *, backward=False, shapes=True):
             b.op(name, at + start // 6, MS, **text)
             b.launch(at + start // 6 + 1_000, 100_000, name[6:], at + start, takes - 1_000)
     operations = (VainOperations("aten::mean", ((8, 16, 64),), 1, ((0, 0),)),)
-    note = VainWork(kind, (PLACE,), operations, backward, 1, None, None, 1.0)
+    note = VainWork(kind, (PLACE,), operations, backward, 1, None, None, 1.0, read)
     computed = ("aten::mean", "aten::mm")
     values = RunValues(30, 1, True, (), (), 0, work=(note,), operators=computed)
     return replace(b.trace(), run=RunFacts(values=values))
@@ -44,6 +44,15 @@ def test_what_nobody_reads_is_left_out(outcome):
 def test_gradients_that_nobody_reads_are_not_computed(outcome):
     (found,) = outcome("unused-work", dropping(backward=True)).findings
     assert "needs_input_grad" in found.hint
+
+
+def test_of_what_a_part_is_read_of_that_part_stays(outcome):
+    (found,) = outcome("unused-work", dropping("part", read=0.25)).findings
+    assert found.summary.startswith(
+        "Of what aten::mean gives in forward (model.py:30), 25 % is read: 4.00 ms of the device's"
+    )
+    assert [change.factor for change in found.changes] == [0.25, 0.25]
+    assert found.at_best == ()
 
 
 @pytest.mark.parametrize("kind", ["step", "within"])

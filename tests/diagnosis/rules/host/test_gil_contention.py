@@ -131,3 +131,20 @@ def test_threads_that_make_floats_of_what_is_sent_may_leave_that_to_the_device(
     assert finding.fix.startswith("Send what the threads read in its own narrow type") == said
     bytes_sent = [e.value for e in finding.evidence if e.what == "floats copied to the device"]
     assert bytes_sent == ([4 << 20] if said else [])
+
+
+def test_one_stall_in_a_window_does_not_tell_how_often_they_come(outcome):
+    """A single stall of three quarters of the time: its share is known within a half."""
+    p = Program()
+    for number in p.steps(4):
+        for _ in range(4):
+            p.host("aten::add", 4_000 if number == 2 else 200, kind=HostKind.OPERATOR)
+            p.kernel("elementwise", 100)
+        if number == 2:
+            p.host("aten::add", 6 * SWITCH_US, kind=HostKind.OPERATOR)
+    p.builder.python(HELPER, 0, p.at, thread=p.builder.thread("helper"))
+    (finding,) = outcome("gil-contention", p.trace()).findings
+    least_ns, most_ns = finding.saving_ns_per_step
+    assert finding.confidence == "medium"
+    assert most_ns == pytest.approx(finding.cost_ns_per_step, rel=0.01)
+    assert 0.3 < least_ns / most_ns < 0.7

@@ -248,6 +248,47 @@ def test_operators_of_a_program_on_cpus_are_no_part_of_a_place_in_python(outcome
     assert finding.cost_ns_per_step == pytest.approx(3_000_000, rel=0.35)
 
 
+def test_looks_at_a_long_operator_are_no_place_in_python_and_time_counts(outcome):
+    """Of steps of 10 ms 3 are a softmax, at which half of the looks came: they had waited for the
+    lock. Of the time elsewhere two thirds passed in remember, though it was seen less often."""
+    p = TraceBuilder()
+    p.devices = []
+    for step in range(8):
+        p.step(step, step * 10_000_000, 10_000_000)
+        p.op("aten::softmax", step * 10_000_000 + 1_000, 3_000_000)
+    at_softmax = ("play.py(54): rollout", "play.py(90): <module>")
+    remembers = ("copy.py(9): deepcopy", "play.py(30): remember", *at_softmax)
+    observes = ("play.py(20): observe", *at_softmax)
+    seen = (
+        (at_softmax, "input.softmax()", 30, 300_000),
+        (remembers, "", 14, 400_000),
+        (observes, "", 16, 200_000),
+    )
+    frames = tuple(dict.fromkeys(frame for stack, *_ in seen for frame in stack))
+    looked = RunSamples(
+        every_s=0.02,
+        seconds=1.0,
+        looks=60,
+        late_median_ns=0,
+        cost_ns=0,
+        frames=frames,
+        stacks=tuple(tuple(map(frames.index, stack)) for stack, *_ in seen),
+        threads=(
+            SampledThread(
+                "MainThread",
+                True,
+                60,
+                0,
+                tuple((row, looks) for row, (_, _, looks, _) in enumerate(seen)),
+                tuple(Spent(stack, doing, n, us, us, us) for stack, doing, n, us in seen),
+            ),
+        ),
+    )
+    (finding,) = outcome("host-hotspot", replace(p.trace(), run=RunFacts(samples=looked))).findings
+    assert str(finding.location) == "remember (play.py:30)"
+    assert "14 of 30 looks" in finding.summary
+
+
 def test_without_stacks_looks_say_what_keeps_a_device_waiting(outcome):
     p = TraceBuilder()
     for step in range(8):

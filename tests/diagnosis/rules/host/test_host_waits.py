@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from pinchpoint.trace import HostKind, RunFacts, RunSamples
+from builders import TraceBuilder
+from pinchpoint.trace import HostKind, RunFacts, RunSamples, Thread
 from pinchpoint.trace.run_samples import SampledThread, Spent
 from program import Program
 
@@ -293,3 +294,17 @@ def test_a_lock_that_another_thread_keeps_is_told_with_what_that_one_does(outcom
 def test_what_is_no_lock_of_the_program(outcome, seen):
     told = outcome("host-waits", at_a_lock(**seen)).findings
     assert not any("a lock of the program" in finding.summary for finding in told)
+
+
+@pytest.mark.parametrize(("thread", "found"), [("77", True), ("80", False)])
+def test_a_main_thread_that_waits_for_its_pool_tells_nothing_of_the_pools_steps(
+    outcome, thread, found
+):
+    b = TraceBuilder()
+    b.devices, b.threads = [], [Thread("77", thread), Thread("77", "81")]
+    for step in range(6):
+        b.step(step, step * 10_000_000, 10_000_000)
+        b.op("aten::convolution", step * 10_000_000 + 1_000, 4_000_000)
+    looked = looked_at(("threading.py(359): wait", "serve.py(32): <module>"))
+    trace = replace(b.trace(), run=looked)
+    assert bool(outcome("host-waits", trace).findings) == found

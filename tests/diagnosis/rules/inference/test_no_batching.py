@@ -1,5 +1,6 @@
 import pytest
 
+from builders import TraceBuilder
 from pinchpoint.analysis.replay.predict import what_if
 from pinchpoint.trace import Device
 from program import Program
@@ -81,3 +82,24 @@ def test_requests_that_fill_the_device_take_as_long_together(outcome):
     (finding,) = outcome("no-batching", trace).findings
     found = what_if(trace, finding.changes)
     assert found.step_ns == found.raw_ns == pytest.approx(REQUESTS * 2 * 500e3, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("first", "width", "answer"),
+    [
+        pytest.param(1, 96, "not checked", id="one request of small tensors"),
+        pytest.param(32, 96, "clear", id="a batch"),
+        pytest.param(1, 96_000, "clear", id="one request that is work enough"),
+    ],
+)
+def test_of_a_program_on_cpus_it_is_undecided(outcome, first, width, answer):
+    b = TraceBuilder()
+    b.devices = []
+    for step in range(5):
+        b.step(step, step * 1_000_000, 1_000_000)
+        shapes = f"[[{first}, 16, {width}], [{width}, {width}]]"
+        b.op("aten::linear", step * 1_000_000 + 1_000, 400_000, shapes=shapes)
+    said = outcome("no-batching", b.trace())
+    assert said.answer == answer
+    if answer == "not checked":
+        assert "each pass has a batch of one, and 100 % of its time" in said.why

@@ -432,6 +432,28 @@ def test_an_operator_is_judged_by_its_fastest_calls(fastest, told):
 
 
 @pytest.mark.parametrize(
+    ("others", "shapes", "answer"),
+    [
+        pytest.param(0.2, "[[64, 64]]", "found", id="the cores were its own"),
+        # 128 calls of 0.06 ms at most, beside a product of 180
+        pytest.param(1.9, "[[16, 16]]", "clear", id="the calls waited for a core"),
+        pytest.param(1.9, None, "not checked", id="what they take does not show"),
+    ],
+)
+def test_an_optimizer_whose_calls_waited_for_a_core(outcome, others, shapes, answer):
+    def work(builder, at):
+        given = {"shapes": shapes, "dtypes": '["float"]'} if shapes else {}
+        builder.op("aten::mm", at, 180 * MS, shapes=LARGE, dtypes='["float", "float"]')
+        builder.annotation("Optimizer.step#AdamW.step", at + 180 * MS, 90 * MS)
+        for call in range(128):
+            builder.op("aten::mul_", at + 180 * MS + call * 700 * US, 650 * US, **given)
+
+    facts = RunFacts(cores_allowed=2, cores_there=2, cores_of_others=others)
+    trace = replace(_trace(work, length=300 * MS), run=facts)
+    assert outcome("cpu-unfused-optimizer", trace).answer == answer
+
+
+@pytest.mark.parametrize(
     ("name", "others", "told"),
     [
         pytest.param("aten::exp2", 1.9, False, id="all threads waited, in the fastest call, too"),

@@ -71,23 +71,30 @@ TORCH = "torch/distributions/"
 CHECK_US, FACTOR_US, BACKWARD_US, MODEL_US = 900, 400, 1_500, 5_000
 
 
-def distribution(*, checks=True, factors=True, covariance=True):
-    """Each step: a model, a distribution of what it says, and the backward pass of both."""
+PRODUCT_US = 700
+
+
+def distribution(*, checks=True, factors=True, product=None):
+    """Each step: a model, a distribution of what it says, and the backward pass of both.
+
+    ``product``: strides of the second operand of one that the function computes before.
+    """
     p = Program()
     engine = p.builder.thread("autograd")
     for number in p.steps(6):
         with p.row("aten::linear"):
             p.kernel("gemm", MODEL_US)
-        with (
-            p.frame("model.py(9): forward"),
-            p.frame(TORCH + "multivariate_normal.py(135): __init__"),
-        ):
-            if checks:
-                with p.frame(TORCH + "constraints.py(646): check"):
-                    with p.row("aten::linalg_cholesky_ex" if factors else "aten::all"):
-                        p.kernel("potrf", CHECK_US)
-                    p.read()
-            if covariance:
+        with p.frame("model.py(9): forward"):
+            if product:
+                given = {"shapes": [[64, 32, 32]] * 2, "strides": [[1024, 32, 1], product]}
+                with p.row("aten::bmm", dtypes=["float"] * 2, **given):
+                    p.kernel("gemm", PRODUCT_US)
+            with p.frame(TORCH + "multivariate_normal.py(135): __init__"):
+                if checks:
+                    with p.frame(TORCH + "constraints.py(646): check"):
+                        with p.row("aten::linalg_cholesky_ex" if factors else "aten::all"):
+                            p.kernel("potrf", CHECK_US)
+                        p.read()
                 with p.row("aten::linalg_cholesky_ex", sequence=number):
                     p.kernel("potrf", FACTOR_US)
         p.thread = engine
@@ -109,6 +116,17 @@ def test_the_range_is_between_no_check_and_no_factor(predicted):
     """Said is the middle: without the check, and without what the constructor computes."""
     left = MODEL_US + FACTOR_US + BACKWARD_US, MODEL_US
     after = predicted(distribution(), "debug-mode-left-on")
+    assert after == pytest.approx(sum(left) / 2 * 1e3, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("strides", "kept_us"),
+    [([1024, 1, 32], 0), ([1024, 32, 1], PRODUCT_US)],
+    ids=["with itself", "with another"],
+)
+def test_what_a_factor_is_multiplied_out_for_goes_with_it(predicted, strides, kept_us):
+    left = MODEL_US + FACTOR_US + BACKWARD_US + PRODUCT_US, MODEL_US + kept_us
+    after = predicted(distribution(product=strides), "debug-mode-left-on")
     assert after == pytest.approx(sum(left) / 2 * 1e3, rel=0.05)
 
 

@@ -45,6 +45,21 @@ def test_functions_on_arrays_outside_of_jit_are_told_and_those_being_traced_are_
     assert outcome("unjitted-operations", tracing).answer == "clear"
 
 
+def test_a_function_that_is_differentiated_anew_in_each_call(outcome):
+    """What it traces then has its frames below; under jit the outermost one is of jit."""
+    traced = (
+        "jax/_src/interpreters/partial_eval.py(2500): trace_to_jaxpr_dynamic",
+        "jax/_src/api.py(410): value_and_grad_f",
+        "jax/_src/traceback_util.py(195): reraise_with_filtered_traceback",
+    )
+    own = "work.py(48): update"
+    (finding,) = outcome("unjitted-operations", recorded(spent((*traced, own), 6), RESULT)).findings
+    assert finding.summary.startswith("Functions are differentiated or mapped anew at each call")
+    assert finding.location.line == 48
+    under_jit = (*traced, own, "jax/_src/pjit.py(259): cache_miss", "work.py(60): main")
+    assert outcome("unjitted-operations", recorded(spent(under_jit, 6), RESULT)).answer == "clear"
+
+
 def test_lists_of_which_arrays_are_made_are_another_advice(outcome):
     called = (
         "jax/_src/dtypes.py(1080): lattice_result_type",

@@ -4,14 +4,17 @@
 `pinchpoint run` watches the operations of six steps after its recording, as torch's dispatcher
 runs them. Named is work whose results were read by no other operation and by nothing on the host
 before their memory was given back, or only by work of the same kind, in four steps in turn. What
-stays (gradients and states), results of one number, and what a measurement throws away as a whole
-are left alone. Nothing is said where kernels wrote memory that no operation was seen to write, or
-other threads run code of the program: they may have read it.
+stays (gradients and states), results of one number, what a checkpoint computes again and what a
+measurement throws away as a whole are left alone. Named, too, is a product or a convolution of
+whose results the other operations read half or less, through views that leave out the rest. Nothing
+is said where kernels wrote memory that no operation was seen to write, or other threads run code of
+the program: they may have read it.
 
 ## Why it matters
 The work is real, so that neither the device nor the host looks idle: attention weights that are
 returned and dropped, gradients that a function of one's own computes for what needs none, outputs
-of heads that no loss uses.
+of heads that no loss uses, scores of all positions where one is needed, a whole product for its
+diagonal.
 
 ## How to fix it
 Do not ask for it: `need_weights=False`, `ctx.needs_input_grad` in a backward function, a call
@@ -37,29 +40,36 @@ def check(trace: Trace) -> Iterator[Found]:
     """Work of each place that nobody reads."""
     values = watched(trace)
     for work in () if values is None else values.work or ():
-        rows = vain(trace, work, beside_modules=False) if work.kind == "unused" else None
+        mine = work.kind in ("unused", "part")
+        rows = vain(trace, work, beside_modules=False) if mine else None
         if rows is None:
             continue
         where = f" in {rows.place}" if rows.place else ""
         device = f"{duration(rows.device_ns)} of the device's time, " if rows.device_ns else ""
+        what = f"Nobody reads the results of {counted(work)} a step{where}, mostly {rows.longest}"
+        if work.kind == "part":
+            what = f"Of what {rows.longest} gives{where}, {_share(work.read_ratio)} is read"
         yield Found(
-            summary=(
-                f"Nobody reads the results of {counted(work)} a step{where}, mostly"
-                f" {rows.longest}: {device}{duration(rows.host_ns)} of the host's as recorded"
-            ),
+            summary=f"{what}: {device}{duration(rows.host_ns)} of the host's as recorded",
             evidence=(
                 Evidence("operations that nobody reads", work.times, "per step"),
+                Evidence("of their results that is read", work.read_ratio, "ratio"),
                 *rows.evidence,
             ),
             cost_ns_per_step=max(rows.device_ns, rows.host_ns),
             changes=rows.changes(trace),
             location=rows.place,
-            fix=_BACKWARD if work.backward else _FORWARD,
+            fix=_PART if work.kind == "part" else _BACKWARD if work.backward else _FORWARD,
             hint=_HINT if work.backward else None,
             confidence="high",
         )
 
 
 _FORWARD = "Leave it out, or compute it in the steps in which it is used"
+_PART = "Choose what is read before it is computed: rows of its operands instead of its result"
 _BACKWARD = "Compute no gradients for what needs none"
 _HINT = "if ctx.needs_input_grad[1]:  # in backward(): else return None for it"
+
+
+def _share(ratio: float) -> str:
+    return f"{100 * ratio:.2g} %"

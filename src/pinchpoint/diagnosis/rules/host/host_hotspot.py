@@ -37,7 +37,7 @@ from pinchpoint.analysis.causal.computing import HostComputing, host_computing
 from pinchpoint.analysis.causal.filled_slots import filled_slots
 from pinchpoint.analysis.causal.limits import RANDOM_ROWS_REACHED
 from pinchpoint.analysis.host.frames import NAMELESS, frame_of
-from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.host.source_lines import functions_of
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.limits.roofs import roofs
@@ -68,6 +68,8 @@ RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, advice=NO_HINT)
 MEMORY_FREE_RATIO = 0.5  # of the device's, for what moves there: the rest is the program's
 AGAIN = 2  # steps: loading code, compiling or allocating once is a cold start
 MOST_TOLD = 2  # the engine drops those that other findings explain
+# Around the call of a compiled function; of one with side effects JAX has a way of its own.
+_CALL_OF_JAX = regex(r"PjitFunction\(|jax/_src/(interpreters/)?pxla\.py\(\d+\): __call__$")
 _BUILTIN = regex(r"<built-in (?:method|function) (\w+)")
 
 
@@ -97,11 +99,13 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     found = host_computing(trace)
     # Without a device operators are the work itself; rules about programs on CPUs judge them.
-    if computes_on_cpu(trace):
+    if computes_on_cpu(trace) or compiled_for_cpu(trace):
         found = _without_operators(trace, found)
     spots = [_spot(trace, found, at) for at in _by_place(trace, found)]
     least = max(LEAST_GAIN_RATIO * base, LEAST_NS)
     worth = [s for s in spots if s.ns_per_step >= least]
+    if compiled_for_cpu(trace):
+        worth = [s for s in worth if not _in_a_compiled_call(trace, s.row)]
     worth = [s for s in worth if s.steps >= AGAIN or _work(s) is _COMPUTES]
     worth.sort(key=lambda spot: -spot.ns_per_step)
     yield from (_finding(trace, found, spot) for spot in worth[:MOST_TOLD])
@@ -193,6 +197,16 @@ def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
         row=longest,
         location=_location(trace, longest),
     )
+
+
+def _in_a_compiled_call(trace: Trace, row: int) -> bool:
+    """Whether it lies in the call of a compiled function, which on a CPU is the work itself."""
+    rows = host_rows(trace)
+    while row != NO_ROW:
+        if _CALL_OF_JAX.match(trace.names[rows.name[row]]):
+            return True
+        row = int(rows.parent[row])
+    return False
 
 
 def _mostly(what: NDArray[np.integer], took: Ints) -> int:

@@ -5,7 +5,9 @@ Inference steps in which the same sequence of operators with the same shapes, an
 repeats several times, as independent requests do. Passes with a query of one token, or through a
 recurrent cell, are the tokens or time steps of one sequence as well as of many: each may need the
 one before, and whether it does is not recorded. What a batch wins is bounded by the work: requests
-that fill the device take as long together.
+that fill the device take as long together. Of a program on CPUs it is undecided where passes have a
+batch of one and spend most of their time in operators on tensors so small that calling one takes as
+long as what it does: whether more requests wait does not show.
 
 ## Why it matters
 A forward pass of one request reads all weights and costs all launches for the work of one. Several
@@ -21,6 +23,12 @@ Where requests are rare, and latency of one is what counts.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.host.on_cpu import (
+    GRAIN_ELEMENTS,
+    computes_on_cpu,
+    cpu_operators,
+    first_elements,
+)
 from pinchpoint.analysis.replay import MergeDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import rows_in_steps
 from pinchpoint.analysis.work.passes import repeated_passes
@@ -28,13 +36,13 @@ from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.record import SHAPES, Record
+from pinchpoint.diagnosis.record import CPU_AND_DEVICE, SHAPES, Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 
 RULE = Rule(
-    needs=("host_ops", "device_ops"),
+    needs=("host_ops",),
     record=SHAPES,
     parent="launch-bound",
     knobs=("batch_size",),
@@ -51,8 +59,14 @@ def check(trace: Trace) -> Iterator[Found]:
     work, host = workload(trace), trace.host_ops
     if work.trains or host is None:
         return
+    alone = computes_on_cpu(trace)
+    if not alone and trace.device_ops is None:
+        raise NotChecked("no device activity was recorded", CPU_AND_DEVICE)
     if not work.leading_dims:
         raise NotChecked("no products with recorded shapes")
+    if alone:
+        _on_cpus(trace)
+        return
     passes = repeated_passes(trace)
     if passes is None or work.leading_dims[0] != 1 or passes.repeats < FEWEST_PASSES:
         return
@@ -82,6 +96,30 @@ def check(trace: Trace) -> Iterator[Found]:
         location=location_of(trace, first),
         fix="Run the waiting requests together as one batch",
     )
+
+
+def _on_cpus(trace: Trace) -> None:
+    """Says that it is undecided where passes are of one row and their operators small."""
+    work, host = workload(trace), trace.host_ops
+    assert host is not None
+    if work.leading_dims[0] != 1 or work.decodes or _walks_a_sequence(trace):
+        return
+    own, size = cpu_operators(trace), first_elements(trace)
+    mine = own.operator & (size >= 0) & rows_in_steps(trace, host)
+    small = mine & (size < GRAIN_ELEMENTS)
+    ratio = own.own_ns[small].sum() / max(own.own_ns[mine].sum(), 1)
+    if ratio >= MOSTLY_SMALL_RATIO:
+        raise NotChecked(
+            "each pass has a batch of one, and"
+            f" {100 * ratio:.0f} % of its time are in operators on tensors of less than"
+            f" {GRAIN_ELEMENTS:,} elements, where calling one takes as long as what it does:"
+            " whether more requests wait, which could go together, does not show",
+            Record("the same with 32 requests in one pass: pinchpoint run"),
+            fits=True,
+        )
+
+
+MOSTLY_SMALL_RATIO = 0.5  # of the time in operators with known inputs: the most of it
 
 
 def _walks_a_sequence(trace: Trace) -> bool:

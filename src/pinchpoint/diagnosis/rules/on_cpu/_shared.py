@@ -3,18 +3,18 @@
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import parents, within, within_rows
-from pinchpoint.analysis.host.input_arguments import elements, input_dtypes, input_shapes
+from pinchpoint.analysis.host.input_arguments import input_dtypes, input_shapes
+from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans
+from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked
-from pinchpoint.trace import HostKind, RunFacts, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace import HostKind, RunFacts, Trace
+from pinchpoint.trace.arrays import Mask
 
-# at::internal::GRAIN_SIZE: elements that one thread computes; on fewer, calling an operator takes
-# longer than what it does.
-GRAIN_ELEMENTS = 32768
 # Of the step. Causes on a CPU are told from one recording with the profiler in it, which slows
 # each operator by some microseconds.
 LEAST_RATIO = 0.05
@@ -52,7 +52,22 @@ def fair_share(trace: Trace, spans: HostSpans) -> float:
 
     host = trace.host_ops
     assert host is not None
-    return fair_ratio(trace, within_rows(parents(host), spans.rows)[:-1])
+    mine, scarce = within_rows(parents(host), spans.rows)[:-1], lacked_cores(trace)
+    if scarce and not (with_inputs(trace).host_ops or host).known("shapes")[mine].any():
+        raise NotChecked(
+            "other programs had the cores, and without shapes it does not show what these calls"
+            " take by themselves",
+            Record("the same while the machine has nothing else to do"),
+            fits=True,
+        )
+    return fair_ratio(trace, mine, scarce=scarce)
+
+
+def lacked_cores(trace: Trace) -> bool:
+    """Whether other programs left the run less than half of the cores that it may use."""
+    facts = run_facts(trace)
+    cores = facts.cores_allowed or facts.cores_there
+    return cores is not None and free_cores(facts, cores) < cores / 2
 
 
 def free_cores(facts: RunFacts, cores: float) -> float:
@@ -78,28 +93,6 @@ def named(trace: Trace, *names: str) -> Mask:
     assert host is not None
     wanted = np.array([name in names for name in trace.names], np.bool_)
     found: Mask = wanted[host["name"]]
-    return found
-
-
-@once_per_trace
-def first_elements(trace: Trace) -> Ints:
-    """Elements of the first tensor that each row of ``host_ops`` got; -1 where not recorded."""
-    return elements_of(trace, 0)
-
-
-def elements_of(trace: Trace, at: int) -> Ints:
-    """The same of another one of its tensors, counted from 0."""
-    host = trace.host_ops
-    assert host is not None
-    shapes = host.filled("shapes", -1)
-    sizes = {-1: -1}
-    for text in np.unique(shapes[shapes >= 0]).tolist():
-        tensors = [s for s in input_shapes(trace.names[text]) or () if s]
-        one = tensors[at] if at < len(tensors) else None
-        whole = one is not None and not isinstance(one[0], tuple)
-        sizes[text] = elements(one) if whole else -1  # type: ignore[arg-type]
-    distinct, which = np.unique(shapes, return_inverse=True)
-    found: Ints = np.array([sizes[text] for text in distinct.tolist()], np.int64)[which]
     return found
 
 

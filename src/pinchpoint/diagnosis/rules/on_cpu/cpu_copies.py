@@ -24,21 +24,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import subtree_sums
-from pinchpoint.analysis.host.on_cpu import cpu_operators
+from pinchpoint.analysis.host.on_cpu import GRAIN_ELEMENTS, cpu_operators, first_elements
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import (
-    GRAIN_ELEMENTS,
-    fair_share,
-    first_elements,
-    inside,
-    is_material,
-    judged,
-    named,
-)
+from pinchpoint.diagnosis.rules.on_cpu._shared import fair_share, inside, is_material, judged, named
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 

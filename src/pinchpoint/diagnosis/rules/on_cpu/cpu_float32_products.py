@@ -22,22 +22,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host.on_cpu import cpu_operators
+from pinchpoint.analysis.host.on_cpu import (
+    GRAIN_ELEMENTS,
+    cpu_operators,
+    elements_of,
+    first_elements,
+)
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import RUN_FOLDER, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import (
-    GRAIN_ELEMENTS,
-    elements_of,
-    first_elements,
-    is_material,
-    judged,
-    named,
-    typed,
-)
+from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, named, typed
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 

@@ -30,20 +30,14 @@ from pinchpoint.analysis.device.categories import by_distinct
 from pinchpoint.analysis.device.kernel_names import Category, category_of_operator
 from pinchpoint.analysis.host.ancestry import nearest
 from pinchpoint.analysis.host.attribution import forward_rows
-from pinchpoint.analysis.host.on_cpu import cpu_operators
+from pinchpoint.analysis.host.on_cpu import GRAIN_ELEMENTS, cpu_operators, first_elements
 from pinchpoint.analysis.replay import RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import (
-    GRAIN_ELEMENTS,
-    first_elements,
-    inside,
-    is_material,
-    judged,
-)
+from pinchpoint.diagnosis.rules.on_cpu._shared import inside, is_material, judged
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask

@@ -30,7 +30,6 @@ import numpy as np
 
 from pinchpoint.analysis.costs import fourier
 from pinchpoint.analysis.replay import ScaleHostSpans
-from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans
@@ -38,7 +37,7 @@ from pinchpoint.diagnosis.evidence.operators import Known, known_on_cpu
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import free_cores, is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, lacked_cores
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -82,7 +81,7 @@ def _told(trace: Trace, piece: "CpuPiece", slowed_ratio: float) -> Found | None:
     if limit_ns is None or not step_ns or fastest_ns < FAR_RATIO * limit_ns:
         return None
     entry = known_on_cpu(piece.name)
-    if entry is None and slowed_ratio >= SLOWED_RATIO and _lacked_cores(trace):
+    if entry is None and slowed_ratio >= SLOWED_RATIO and lacked_cores(trace):
         return None  # all of its threads had to wait for a core, in its fastest calls, too
     least = LEAST_GAIN_WHERE_KNOWN_RATIO if entry else LEAST_GAIN_RATIO
     if fastest_ns - limit_ns < least * step_ns / slowed_ratio:
@@ -91,13 +90,6 @@ def _told(trace: Trace, piece: "CpuPiece", slowed_ratio: float) -> Found | None:
     if spans is None:
         return None
     return _finding(trace, piece, spans, entry, is_full=slowed_ratio >= SLOWED_RATIO)
-
-
-def _lacked_cores(trace: Trace) -> bool:
-    """Whether other programs left the run less than half of the cores that it may use."""
-    facts = run_facts(trace)
-    cores = facts.cores_allowed or facts.cores_there
-    return cores is not None and free_cores(facts, cores) < cores / 2
 
 
 def _without_limit(trace: Trace, piece: "CpuPiece") -> Found | None:

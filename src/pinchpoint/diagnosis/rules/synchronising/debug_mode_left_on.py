@@ -34,14 +34,16 @@ from operator import eq
 import numpy as np
 
 from pinchpoint.analysis.causal.computing import host_computing
-from pinchpoint.analysis.host.ancestry import nearest, parents, within
+from pinchpoint.analysis.host.ancestry import nearest, operators_around, parents, within
 from pinchpoint.analysis.host.attribution import forward_rows
-from pinchpoint.analysis.replay import Change, DropDeviceOps, RemoveHostTime
+from pinchpoint.analysis.host.frames import frames_for_readers
+from pinchpoint.analysis.replay import Change, RemoveHostTime
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step, rows_in_steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
-from pinchpoint.diagnosis.evidence.device_work import device_work, waiting
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
+from pinchpoint.diagnosis.evidence.device_work import device_work, waiting, without_work
 from pinchpoint.diagnosis.evidence.host_spans import (
     host_spans,
     inside_of,
@@ -54,7 +56,7 @@ from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
-from pinchpoint.trace.arrays import Rows
+from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -190,7 +192,11 @@ def _arguments(trace: Trace) -> Iterator[Found]:
             if len(factored)
             else "Switch the checks off once the program is right"
         ),
-        hint="torch.distributions.Distribution.set_default_validate_args(False)",
+        hint=(
+            "MultivariateNormal(mean, scale_tril=factor)  # in place of its covariance"
+            if len(factored)
+            else "torch.distributions.Distribution.set_default_validate_args(False)"
+        ),
     )
 
 
@@ -210,11 +216,33 @@ def _factored_again(trace: Trace, checks: Rows) -> Rows:
 
 
 def _without_constructors(trace: Trace, rows: Rows, checks: Rows) -> tuple[Change, ...]:
-    """Without what they compute, forward and backward, nor any check."""
+    """Without what they compute, forward and backward, nor any check, nor the product of a factor
+    with itself that the function around them hands them."""
     host, ops = trace.host_ops, trace.device_ops
     assert host is not None
     assert ops is not None
     forward = np.append(forward_rows(trace), len(host))[ops.filled("host_op", len(host))]
-    inside = np.append(inside_of(trace, rows), False)[forward]
+    given = np.append(_squares_beside(trace, rows), False)[operators_around(trace)]
+    inside = np.append(inside_of(trace, rows) | given, False)[forward]
     gone = np.flatnonzero(inside & device_ops_in_steps(trace))
-    return (*without(trace, np.union1d(rows, checks)), DropDeviceOps(gone))
+    return (*without(trace, np.union1d(rows, checks)), *without_work(trace, gone))
+
+
+def _squares_beside(trace: Trace, rows: Rows) -> Mask:
+    """Products of a batch of matrices with the same shape the other way round, in the functions of
+    the program that these rows are called in."""
+    host, calls = trace.host_ops, launched_calls(trace)
+    assert host is not None
+    own = frames_for_readers(trace)
+    around = np.append(nearest(parents(host), own), len(host))
+    callers = np.unique(around[rows])
+    square = calls.operator[calls.where(_is_with_itself)]
+    found = np.zeros(len(host), np.bool_)
+    found[square[np.isin(around[square], callers[callers < len(host)])]] = True
+    return found
+
+
+def _is_with_itself(of: LaunchedCall) -> bool:
+    left, right = of.stride(0), of.stride(1)
+    alike = of.call.name in ("aten::mm", "aten::bmm") and of.call.shape(0) == of.call.shape(1)
+    return alike and left is not None and right is not None and left[-2:] == right[-2:][::-1]

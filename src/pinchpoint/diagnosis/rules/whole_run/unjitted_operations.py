@@ -2,8 +2,9 @@
 
 ## What it looks for
 Looks at the main thread of a run, once its imports and compilations are left out, at which JAX ran
-a single operation by itself: at least a quarter of that time, surely. The function of the program
-with most of it is named.
+a single operation by itself, or differentiated or mapped a function outside of jit (`jax.grad` of a
+step that is not compiled traces it at each call): at least a quarter of that time, surely. The
+function of the program with most of it is named.
 
 ## Why it matters
 Each operation is looked up, checked and called on its own, which takes tens of microseconds, and
@@ -71,11 +72,12 @@ def check(trace: Trace) -> Iterator[Found]:
 
     total_ns = max(account_of(trace).total_ns, whole_ns)
     converts = 2 * sum(one.us for one in alone if _takes_a_list(one)) > us
-    what = (
-        "Lists are made into arrays, each number by itself,"
-        if converts
-        else "JAX operations are called one by one, outside of jit,"
-    )
+    derives = 2 * sum(one.us for one in alone if _derives(one)) > us
+    what = "JAX operations are called one by one, outside of jit,"
+    if derives:
+        what = "Functions are differentiated or mapped anew at each call, outside of jit,"
+    elif converts:
+        what = "Lists are made into arrays, each number by itself,"
     yield Found(
         summary=(
             f"{what} {100 * took.ratio:.0f} % of the"
@@ -113,7 +115,23 @@ def _takes_a_list(one: Spent) -> bool:
 
 
 def _is_alone(one: Spent) -> bool:
+    if _derives(one):
+        return True
     return any(map(_ALONE.search, one.frames)) and not any(map(_TRACED.search, one.frames))
+
+
+# What the program calls of JAX to differentiate or to map; under jit it is called while the program
+# is traced, so that the outermost function of JAX is then the one of jit (pjit.py).
+_TRANSFORMS = regex(
+    r"(^|/)jax/_src/api\.py\(\d+\): (value_and_grad|grad|_?vjp|_?jvp|linearize|vmap|jac\w+|hessian)"
+)
+_OF_JAX = regex(r"(^|/)jax/_src/(?!traceback_util\.py)")
+
+
+def _derives(one: Spent) -> bool:
+    """Whether a function is differentiated or mapped anew, outside of what jit compiles."""
+    outermost = next((name for name in reversed(one.frames) if _OF_JAX.search(name)), "")
+    return _TRANSFORMS.search(outermost) is not None
 
 
 def _starts(one: Spent) -> bool:
