@@ -21,6 +21,7 @@ INPUTS_KEPT = 48  # of them; a summary is to stay small
 STEPS_KEPT = 16  # the last ones: enough to tell always from now and then
 # Sizes that belong to a batch differ by whole samples or tokens; ends of an epoch make less of it.
 MORE_RATIO = 1.05
+FEWEST_STEPS = 2  # of a window for names; who comes last is known of all the recorded steps
 FEW_ELEMENTS = 8  # flags and counts of a step
 
 
@@ -108,6 +109,20 @@ def larger_input(
         _larger(own, np.median([s.dims for s in same], axis=0)) for own, same in _alike(mine, peers)
     )
     return next((one for one in found if one is not None), None)
+
+
+def always_larger_input(
+    mine: Sequence[FirstInput], peers: Sequence[Sequence[FirstInput]]
+) -> LargerInput | None:
+    """The same, if the rank is given more than the peers in each recorded step: sizes that vary
+    have means that differ by chance."""
+    for own, same in _alike(mine, peers):
+        sizes = [unpack(one.elements) for one in (own, *same)]
+        alike = len({len(size) for size in sizes}) == 1 and len(sizes[0]) >= FEWEST_STEPS
+        found = _larger(own, np.median([s.dims for s in same], axis=0)) if alike else None
+        if found is not None and (sizes[0] > np.median(sizes[1:], axis=0)).all():
+            return found
+    return None
 
 
 def uneven_input(ranks: Sequence[Sequence[FirstInput]]) -> LargerInput | None:

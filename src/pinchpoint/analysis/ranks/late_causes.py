@@ -89,7 +89,7 @@ def late_causes(
         at = work.most_at
         given = _given_more(facts, summary, peers, always=always)
         if given is not None:
-            subject, what, at = UNEVEN_INPUTS, _share_in_words(given), _where_it_came(given, at)
+            subject, what, at = UNEVEN_INPUTS, share_in_words(given), _where_it_came(given, at)
         found.append(LateCause(subject, what, round(on_device), at))
     causes = summary.causes
     for part_id, part in groups.items():
@@ -110,7 +110,8 @@ def _given_more(
     return given or (None if always else uneven_input([summary.inputs, *theirs]))
 
 
-def _share_in_words(given: LargerInput) -> str:
+def share_in_words(given: LargerInput) -> str:
+    """What a rank has more of, against its peers."""
     sizes = f"{given.mine:,.0f} against {given.theirs:,.0f}"
     first = f"first in {given.at.operator}"
     if given.by_turns:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
-from pinchpoint.analysis.ranks.summary import RankPlace
+from pinchpoint.analysis.ranks.summary import FirstInput, RankPlace, pack
 from pinchpoint.diagnosis.job import diagnose_job
 from program import Program
 from rank_traces import Job
@@ -47,6 +47,43 @@ def test_who_is_late_of_itself(contended, stall_ms, more_ms, answer):
     said = diagnose_job(reduce(lambda: iter(summaries)), [])
     (straggler,) = (o for o in said.outcomes if o.id == "straggler-rank")
     assert straggler.answer == answer
+
+
+@pytest.mark.parametrize(
+    ("lengths", "answer"),
+    [
+        pytest.param(((100, 120), (200, 300)), "found", id="more in each step"),
+        pytest.param(((100, 250), (200, 240)), "not checked", id="more in the mean only"),
+        pytest.param(((100, 100), (100, 100)), "not checked", id="the same"),
+    ],
+)
+def test_what_a_rank_is_given_no_other_program_changes(lengths, answer):
+    job = Job(steps=6, stall_ms=lambda rank, step: 5.0 * rank)
+    summaries = [
+        replace(
+            summarise(t),
+            contended=True,
+            inputs=(
+                FirstInput(
+                    operator="aten::add",
+                    call=0,
+                    dims=(sum(mine) / 2,),
+                    elements=pack(list(mine)),
+                    file="data.py",
+                    line=7,
+                    function="collate",
+                ),
+            ),
+        )
+        for t, mine in zip(job.traces(), lengths, strict=True)
+    ]
+    said = diagnose_job(reduce(lambda: iter(summaries)), [])
+    (straggler,) = (o for o in said.outcomes if o.id == "straggler-rank")
+    assert straggler.answer == answer
+    if answer == "found":
+        (found,) = straggler.findings
+        assert found.summary.startswith("Rank 1 comes last, with batches 2.27 times as long")
+        assert found.cost_ns_per_step == pytest.approx(2.5e6, rel=0.02)  # 5 ms of one of two
 
 
 @pytest.mark.parametrize(

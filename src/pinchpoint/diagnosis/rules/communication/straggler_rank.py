@@ -9,7 +9,8 @@ recording shows waiting, not who is waited for: this is answered over all ranks,
 itself may have added is not held against a rank; device work beyond all that its peers need is.
 Where other programs took the cores, recorded times tell who got one. Then looks at the whole run
 are asked at which function a rank was on a core, or asleep, for longer than its peers can have
-been: bounds of 95 % must not touch.
+been: bounds of 95 % must not touch. Sizes of inputs no other program changes: a rank that is given
+more than its peers in each recorded step, and comes last, is named by them.
 
 ## Why it matters
 A synchronous job runs at the pace of its slowest rank.
@@ -35,6 +36,7 @@ from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
 if TYPE_CHECKING:
+    from pinchpoint.analysis.ranks.inputs import LargerInput
     from pinchpoint.analysis.ranks.job import Job
     from pinchpoint.analysis.ranks.own_places import OwnPlace
 
@@ -46,6 +48,8 @@ RULE = Rule(
     confirm="record the job again after the fix: pinchpoint ranks DIR",
 )
 _FEWEST_RANKS = 2  # somebody is late only beside somebody else
+# Of the collectives: a rank that is given more in the few steps with shapes is last in all of them.
+_LAST_RATIO = 0.8
 _NAMED_STEPS = 3  # in a sentence; more are counted
 
 
@@ -66,6 +70,8 @@ def check_job(job: "Job") -> Iterator[Found]:
         yield _now_and_then(job)
     elif more := _by_looks(job):
         yield _doing_more(job, more)
+    elif given := _by_inputs(job):
+        yield _given_more(job, *given)
     elif any(rank.contended for rank in job.facts.ranks):
         raise NotChecked(
             "other programs took the cores of the ranks while this was recorded: who is late by"
@@ -83,6 +89,49 @@ def _by_looks(job: "Job") -> "OwnPlace | None":
     from pinchpoint.analysis.ranks.own_places import beyond_peers
 
     return next((p for p in beyond_peers(job.facts.places) if p.sure_ns >= enough), None)
+
+
+def _by_inputs(job: "Job") -> "tuple[int, LargerInput] | None":
+    """The rank that is given more than its peers in each step, and comes last most of the time."""
+    from pinchpoint.analysis.ranks.inputs import always_larger_input
+    from pinchpoint.analysis.ranks.stragglers import LEAST_EXCESS_RATIO
+
+    between, inputs = job.between, job.facts.inputs
+    waits = mean(between.waiting_ns[job.facts.usable])
+    if waits < LEAST_EXCESS_RATIO * mean(median_of_ranks(job.facts.window_ns)):
+        return None
+    for rank, mine in inputs.items():
+        peers = [inputs.get(p, ()) for p in job.peers(rank).tolist()]
+        last = between.was_last[rank] >= _LAST_RATIO * max(int(between.took_part[rank]), 1)
+        if last and (given := always_larger_input(mine, peers)) is not None:
+            return rank, given
+    return None
+
+
+def _given_more(job: "Job", rank: int, given: "LargerInput") -> Found:
+    from pinchpoint.analysis.ranks.accounting import scaling
+    from pinchpoint.analysis.ranks.late_causes import UNEVEN_INPUTS, share_in_words
+    from pinchpoint.diagnosis.rules.communication._rank_delays import FIXES, waiting_of_others
+
+    number, at = job.facts.ranks[rank].rank, given.at
+    where = Location(at.file, at.line, at.function, operator=at.operator)
+    # Shared out evenly, each step takes the mean of the ranks: what they wait for in the mean.
+    lost = scaling(job)
+    gain = lost.waiting_ns_per_step if lost is not None else 0
+    return Found(
+        summary=f"Rank {number} comes last, with {share_in_words(given)}; they come in at {where}",
+        evidence=(
+            Evidence(
+                f"input of rank {number} over that of its peers", round(given.ratio, 2), "ratio"
+            ),
+            waiting_of_others(job, [rank]),
+        ),
+        cost_ns_per_step=gain,
+        saving_ns_per_step=(gain // 2, gain),
+        location=where,
+        confidence="medium",
+        fix=FIXES[UNEVEN_INPUTS],
+    )
 
 
 def _doing_more(job: "Job", more: "OwnPlace") -> Found:
