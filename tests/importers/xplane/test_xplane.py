@@ -197,7 +197,7 @@ def test_threads_of_pinchpoint_run_are_none_of_the_programs(written):
         (3, message((1, 7), (2, ""), (3, 0), event(4, 0, 100))),
     )
     trace = written(message((1, host)))
-    assert [thread.name for thread in trace.threads] == ["python"]
+    assert [thread.label for thread in trace.threads] == ["python"]
     assert trace.host_ops["duration_ns"].tolist() == [500_000]
 
 
