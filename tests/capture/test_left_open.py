@@ -14,9 +14,9 @@ import pytest
 from pinchpoint.capture.samples.caches import Caches
 from pinchpoint.capture.windows import left_open
 from pinchpoint.capture.windows.left_open import (
-    all_compiled,
+    all_left_compiled_code,
     all_moved_on,
-    compiling,
+    in_compiled_code,
     let_ranges_go,
     places,
 )
@@ -166,23 +166,34 @@ def test_caches_are_found_while_other_threads_make_tuples(monkeypatch):
     assert any(note["function"].endswith("cached") for note in caches.document())
 
 
-def test_a_thread_that_compiles_is_waited_for(tmp_path):
-    """Its ranges began in the recording that has ended; torch.compile is known by its file."""
-    file = tmp_path / "torch" / "_dynamo" / "convert_frame.py"
+@pytest.mark.parametrize(
+    "file",
+    ["_dynamo/convert_frame.py", "_inductor/output_code.py", "_functorch/_aot_autograd/f.py"],
+)
+def test_a_thread_in_compiled_code_is_waited_for(tmp_path, file):
+    """Its ranges began in the recording that has ended; torch's compiler is known by its files."""
     calls = {}
-    exec(compile("def convert(inner):\n    inner()\n", str(file), "exec"), calls)
+    path = str(tmp_path / "torch" / file)
+    exec(compile("def outer(inner):\n    inner()\n", path, "exec"), calls)
     at_work, free = threading.Event(), threading.Event()
 
     def inner():
         at_work.set()
         free.wait()
 
-    thread = threading.Thread(target=calls["convert"], args=(inner,))
+    thread = threading.Thread(target=calls["outer"], args=(inner,))
     thread.start()
     at_work.wait()
-    assert compiling() == {thread.ident}
-    assert not all_compiled({thread.ident}, 0.05)
-    assert all_compiled({thread.ident + 1}, 0.0)
+    assert in_compiled_code() == {thread.ident}
+    assert not all_left_compiled_code({thread.ident}, 0.05)
+    assert all_left_compiled_code({thread.ident + 1}, 0.0)
     free.set()
     thread.join()
-    assert all_compiled({thread.ident})
+    assert all_left_compiled_code({thread.ident})
+
+
+def test_a_thread_that_was_seen_outside_of_compiled_code_may_be_in_it_again(monkeypatch):
+    """A program that calls compiled functions all the time: that is another call."""
+    looks = iter([{1, 2}, {2}, {1}, {1}])
+    monkeypatch.setattr(left_open, "in_compiled_code", lambda: next(looks))
+    assert all_left_compiled_code({1, 2})

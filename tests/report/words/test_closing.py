@@ -267,6 +267,29 @@ def test_waits_of_a_job_that_nobody_judged_are_no_health(waiting, judged):
     assert (closing(report) == HEALTHY) == (not unknown)
 
 
+@pytest.mark.parametrize(
+    ("kind", "group", "said"),
+    [
+        ("idle-unrecorded", "idle", "the devices are idle, mostly: idle-unrecorded. Nothing rec"),
+        ("idle-python", "idle", "the devices are idle, mostly: idle-python. No rule explains"),
+        ("host-data", "host", "no operator runs, mostly: host-data. No rule explains"),
+    ],
+)
+def test_a_job_whose_ranks_all_stand_still_is_not_called_healthy(kind, group, said):
+    def job(still_ms):
+        return RanksReport(
+            job=JobInfo(ranks=2),
+            steps=JobSteps(typical_ns=100 * MS),
+            breakdown=(part(kind, kind, group, still_ms), part("gemm", "", "", 100 - still_ms)),
+            scaling=ScalingItem(
+                efficiency_ratio=1.0, waiting_ns_per_step=0, transfer_ns_per_step=0, limit=""
+            ),
+        )
+
+    assert f"yet for 90 % of it {said}" in closing(job(90)).replace("90.0", "90")
+    assert closing(job(10)) == HEALTHY
+
+
 def test_without_a_device_the_operator_that_the_host_computes_longest_is_named():
     longest = operator("aten::convolution_backward", 0, host_ns=58 * MS, step_if_free_ns=42 * MS,
                        place="train (net.py:9)", limit_ns=20 * MS)  # fmt: skip

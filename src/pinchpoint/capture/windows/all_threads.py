@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 from pinchpoint.capture.settings import Settings
 from pinchpoint.capture.windows.left_open import (
     Places,
-    all_compiled,
+    all_left_compiled_code,
     all_moved_on,
-    compiling,
+    in_compiled_code,
     let_ranges_go,
     places,
 )
@@ -38,7 +38,7 @@ class GlobalWindow:
 
     # Where the threads were when the last one ended: operators that began in it may be under way.
     left_at: ClassVar[Places] = {}
-    compiled_then: ClassVar[set[int]] = set()  # threads
+    compiled_then: ClassVar[set[int]] = set()  # threads in what torch compiled, or its compiler
 
     def __init__(self, settings: Settings, folder: Path, stem: str) -> None:
         self._settings, self._folder, self._stem = settings, folder, stem
@@ -76,7 +76,7 @@ class GlobalWindow:
     def open(self) -> None:
         """Warm up."""
         USED.set()
-        self._may_begin = all_moved_on(GlobalWindow.left_at) and all_compiled(
+        self._may_begin = all_moved_on(GlobalWindow.left_at) and all_left_compiled_code(
             GlobalWindow.compiled_then
         )
         if not self._may_begin:
@@ -125,7 +125,8 @@ class GlobalWindow:
             torch.autograd.profiler._run_on_profiler_stop()  # before the end, see ``_start``
             with _without_expected_messages():
                 result = torch.autograd.profiler._disable_profiler()
-            GlobalWindow.left_at, GlobalWindow.compiled_then = places(), compiling()
+            GlobalWindow.left_at = places()
+            GlobalWindow.compiled_then = in_compiled_code()
             let_ranges_go()
             file = write_trace(result.save, self._folder, self._stem)
         except (AttributeError, BrokenTrace, OSError, RuntimeError) as error:

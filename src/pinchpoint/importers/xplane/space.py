@@ -5,14 +5,25 @@ Field numbers are those of the published ``xplane.proto``.
 
 import json
 import re
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers.files.wire import BYTES, FIXED64, VARINT, Field, MalformedMessage, fields
+from pinchpoint.importers.files.wire import (
+    BYTES,
+    INTEGER,
+    VARINT,
+    Field,
+    MalformedMessage,
+    Part,
+    fields,
+    messages,
+    number_at,
+    parts,
+    real,
+)
 from pinchpoint.regex import regex
 from pinchpoint.trace import Device, DeviceKind, MemoryKind
 from pinchpoint.trace.kinds import collective_kind
@@ -24,8 +35,10 @@ _SPACE_PLANE = 1
 _PLANE_NAME, _PLANE_LINE, _PLANE_EVENT_NAME, _PLANE_STAT_NAME, _PLANE_STAT = 2, 3, 4, 5, 6
 _LINE_ID, _LINE_NAME, _LINE_START, _LINE_EVENT, _LINE_SHOWN = 1, 2, 3, 4, 11  # of a line
 _EVENT_NAME, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STAT = 1, 2, 3, 4  # of an event
+_NAME_COMES = _EVENT_NAME << 3 | VARINT  # the first byte of an event, as all writers begin it
 _STAT_NAME, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT = 1, 2, 3, 4, 5  # of a statistic
 _RAW, _REFERENCE = 6, 7  # the same
+_BYTES_OF_A_DOUBLE = 8  # of IEEE 754
 _KEY, _MESSAGE = 1, 2  # of an entry of a map
 _META_NAME, _META_STAT = 2, 5  # of the description of an event or statistic
 
@@ -49,19 +62,23 @@ class Events:
     names: "_Names"
 
     def __iter__(self) -> Iterator[Event]:
-        for entry in fields(self.message):
-            if entry.number == _LINE_EVENT:
-                yield _event(entry.bytes, self.names)
+        line = bytes(self.message)
+        for at, end in messages(line, _LINE_EVENT):
+            yield _event(line, at, end, self.names)
 
     def any_named(self, wanted: Callable[[str], object]) -> bool:
         """Whether the name of any event is wanted; names are asked once each."""
         keys = {key for key, name in self.names.events.items() if wanted(name)}
-        return bool(keys) and any(
-            part.number == _EVENT_NAME and part.integer in keys
-            for entry in fields(self.message)
-            if entry.number == _LINE_EVENT
-            for part in fields(entry.bytes)
-        )
+        if not keys:
+            return False
+        line = bytes(self.message)
+        try:
+            return any(
+                line[at] == _NAME_COMES and number_at(line, at + 1)[0] in keys
+                for at, _ in messages(line, _LINE_EVENT)
+            )
+        except IndexError:
+            raise MalformedMessage("cut off") from None
 
     def __bool__(self) -> bool:
         return any(entry.number == _LINE_EVENT for entry in fields(self.message))
@@ -101,6 +118,7 @@ class _Names:
     events: dict[int, str] = field(default_factory=dict)
     event_stats: dict[int, list[memoryview]] = field(default_factory=dict)
     stats: dict[int, str] = field(default_factory=dict)
+    described: dict[int, dict[str, Value]] = field(default_factory=dict)
 
 
 def read_planes(message: memoryview) -> list[Plane]:
@@ -137,18 +155,18 @@ _PROGRAM_ID = regex(r"\((\d{1,19})\)$")  # jit_step(27)
 
 
 def _programs(names: _Names) -> Iterator[StoredProgram]:
-    for key, messages in names.event_stats.items():
+    for key, described in names.event_stats.items():
         found = _PROGRAM_ID.search(names.events.get(key, ""))
         number = int(found[1]) if found else None
-        for message in messages:
-            parts = list(fields(message))
+        for message in described:
+            told = list(fields(message))
             if any(
                 p.number == _STAT_NAME
                 and p.kind == VARINT
                 and names.stats.get(p.integer) == _PROGRAM
-                for p in parts
+                for p in told
             ):
-                raw = (p.bytes for p in parts if p.number == _RAW and p.kind == BYTES)
+                raw = (p.bytes for p in told if p.number == _RAW and p.kind == BYTES)
                 yield from (StoredProgram(number, message) for message in raw)
 
 
@@ -185,44 +203,63 @@ def _line(message: memoryview, names: _Names) -> Line:
     return Line(number, shown or name, start_ns, Events(message, names))
 
 
-def _event(message: memoryview, names: _Names) -> Event:
+def _event(message: bytes, begin: int, until: int, names: _Names) -> Event:
     key = offset = duration = 0
-    stats: list[memoryview] = []
-    for entry in fields(message):
-        if entry.number == _EVENT_NAME:
-            key = entry.integer
-        elif entry.number == _EVENT_OFFSET:
-            offset = _signed(entry.integer)
-        elif entry.number == _EVENT_DURATION:
-            duration = _signed(entry.integer)
-        elif entry.number == _EVENT_STAT:
-            stats.append(entry.bytes)
-    both = [*names.event_stats.get(key, ()), *stats]
-    return Event(names.events.get(key, ""), offset, duration, dict(_stats(both, names)))
+    own: list[tuple[int, int]] = []
+    for number, value, end in parts(message, begin, until):
+        if end != INTEGER:
+            if number == _EVENT_STAT:
+                own.append((value, end))
+        elif number == _EVENT_NAME:
+            key = value
+        elif number == _EVENT_OFFSET:
+            offset = _signed(value)
+        elif number == _EVENT_DURATION:
+            duration = _signed(value)
+    stats = dict(_described(key, names))
+    for at, end in own:
+        stat = _stat(message, at, end, names)
+        if stat is not None:
+            stats[stat[0]] = stat[1]
+    return Event(names.events.get(key, ""), offset, duration, stats)
 
 
-def _stats(messages: list[memoryview], names: _Names) -> Iterator[tuple[str, Value]]:
-    for message in messages:
-        key, value = 0, None
-        for entry in fields(message):
-            if entry.number == _STAT_NAME:
-                key = entry.integer
-            else:
-                value = _value(entry, names) if value is None else value
-        if value is not None:
-            yield names.stats.get(key, ""), value
+def _described(key: int, names: _Names) -> dict[str, Value]:
+    """What the description of an event says of all that are named by it; read once."""
+    if key not in names.described:
+        names.described[key] = dict(_stats(names.event_stats.get(key, []), names))
+    return names.described[key]
 
 
-def _value(entry: Field, names: _Names) -> Value | None:
-    if entry.number == _DOUBLE and entry.kind == FIXED64:
-        return float(struct.unpack("<d", entry.bytes)[0])
-    if entry.kind == VARINT:
-        if entry.number == _REFERENCE:
-            return names.stats.get(entry.integer)
-        if entry.number == _UNSIGNED:
-            return entry.integer
-        return _signed(entry.integer) if entry.number == _SIGNED else None
-    return entry.text if entry.number == _TEXT else None
+def _stats(found: list[memoryview], names: _Names) -> Iterator[tuple[str, Value]]:
+    for message in found:
+        content = bytes(message)
+        stat = _stat(content, 0, len(content), names)
+        if stat is not None:
+            yield stat
+
+
+def _stat(message: bytes, at: int, end: int, names: _Names) -> tuple[str, Value] | None:
+    key, value = 0, None
+    for part in parts(message, at, end):
+        if part[0] == _STAT_NAME:
+            key = part[1] if part[2] == INTEGER else 0
+        elif value is None:
+            value = _value(message, part, names)
+    return None if value is None else (names.stats.get(key, ""), value)
+
+
+def _value(message: bytes, part: Part, names: _Names) -> Value | None:
+    number, value, end = part
+    if end == INTEGER:
+        if number == _REFERENCE:
+            return names.stats.get(value)
+        if number == _UNSIGNED:
+            return value
+        return _signed(value) if number == _SIGNED else None
+    if number == _DOUBLE:
+        return real(message, part) if end - value == _BYTES_OF_A_DOUBLE else None
+    return message[value:end].decode("utf-8", "replace") if number == _TEXT else None
 
 
 def _signed(number: int) -> int:

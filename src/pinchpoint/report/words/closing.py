@@ -296,7 +296,7 @@ def _lost_without_a_cause(report: Report) -> str | None:
     if lost_ns < HELD_UP_RATIO * step_ns or not lost_ns:
         return "each device waits while another works." if _in_turns(report) else None
     most = max(lost, key=part_ns)
-    said = "No rule explains that." if most.part not in _SILENT else "Nothing recorded explains it."
+    said = who_explains(most)
     if report.findings:  # of the whole run: none of them is about the recorded step
         said = "What is found of the run may be why; no other rule explains it."
     said = _at_the_start(report, lost, lost_ns) or said
@@ -307,6 +307,11 @@ def _lost_without_a_cause(report: Report) -> str | None:
         what = f"for {share} the device {'is idle' if only_idle else 'computes nothing'}"
     said += _most_of_it(report) or (_heaviest(report) if report.device is None else "")
     return f"{what}, mostly: {most.label.removeprefix('idle: ')}. {said}"
+
+
+def who_explains(most: PartOfStep) -> str:
+    """What to say of lost time that no finding is about, by the part that has most of it."""
+    return "Nothing recorded explains it." if most.part in _SILENT else "No rule explains that."
 
 
 # What the driver does when a process first uses a device, and each piece of code.
@@ -353,6 +358,11 @@ def _is_lost(part: PartOfStep, report: Report) -> bool:
     """Whether a part is a wait or what the host does around its operators."""
     if part.part == "exposed-communication":  # of one rank: the verdict says who could judge it
         return report.source.one_of is None
+    return is_wait(part) or (part.group == "exposed" and part.part not in _NOT_THE_PROGRAM)
+
+
+def is_wait(part: PartOfStep) -> bool:
+    """Whether in a part the device waits or, without one, the host is outside its operators."""
     if part.group == "host":
         return "idle" + part.part.removeprefix("host") in _IDLE_KINDS
-    return part.group in ("idle", "exposed") and part.part not in _NOT_THE_PROGRAM
+    return part.group == "idle" and part.part not in _NOT_THE_PROGRAM

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
+from pinchpoint.analysis.replay.binding import HELD_UP_RATIO
 from pinchpoint.report.documents.ranks import (
     BucketItem,
     ClockInfo,
@@ -17,6 +18,7 @@ from pinchpoint.report.documents.ranks import (
 from pinchpoint.report.documents.report import PartOfStep
 from pinchpoint.report.quantity import duration, in_unit, number, percent, quantity, time_unit
 from pinchpoint.report.words.breakdown import MOST_PARTS, SMALL_PART_RATIO
+from pinchpoint.report.words.closing import is_wait, who_explains
 from pinchpoint.report.words.report import change
 
 MOST_NOTES = 4  # of one sort; the document has them all
@@ -175,6 +177,8 @@ def closing(report: RanksReport) -> str | None:
             f"The step waits {duration(waiting)} for the last rank, and who that is by itself could"
             " not be told (straggler-rank, not checked); nothing else is worth 3 % of it."
         )
+    if waits := _waits_without_a_cause(report):
+        return waits
     if exposed < MUCH_TRANSFER_RATIO * step:
         return nothing
     return (
@@ -184,13 +188,34 @@ def closing(report: RanksReport) -> str | None:
     )
 
 
+def _waits_without_a_cause(report: RanksReport) -> str | None:
+    """Time that the ranks' devices, or without them their operators, stand still, if it is much.
+
+    Each rank by itself loses it, so that no rank waits long for another and the job scales well.
+    """
+    waits = [(_counted_ns(report, part), part) for part in report.breakdown if is_wait(part)]
+    step_ns = sum(_counted_ns(report, part) for part in report.breakdown)
+    lost_ns = sum(ns for ns, _ in waits)
+    if lost_ns < HELD_UP_RATIO * step_ns or not lost_ns:
+        return None
+    most = max(waits, key=lambda timed: timed[0])[1]
+    on_device = most.group == "idle"
+    what = "the devices are idle" if on_device else "no operator runs"
+    return (
+        f"No cause that was checked is worth 3 % of the step, yet for {percent(lost_ns / step_ns)}"
+        f" % of it {what}, mostly: {most.label.removeprefix('idle: ')}. {who_explains(most)}"
+    )
+
+
+def _counted_ns(report: RanksReport, part: PartOfStep) -> int:
+    """What a part takes of the step that is spoken of: without the profiler where that is known."""
+    recorded = report.steps.unprofiled_ns_predicted is None
+    return part.ns_per_step if recorded else part.unprofiled_ns_per_step or 0
+
+
 def top_parts(report: RanksReport) -> tuple[tuple[str, PartOfStep | None, int], ...]:
     """The largest parts, and the rest in one; they add up to the step."""
-    recorded = report.steps.unprofiled_ns_predicted is None
-    parts = [
-        (p.label, p, p.ns_per_step if recorded else p.unprofiled_ns_per_step or 0)
-        for p in report.breakdown
-    ]
+    parts = [(part.label, part, _counted_ns(report, part)) for part in report.breakdown]
     total = sum(ns for *_, ns in parts)
     parts.sort(key=lambda part: -part[-1])
     rows = [part for part in parts[:MOST_PARTS] if part[-1] >= SMALL_PART_RATIO * total]

@@ -44,7 +44,7 @@ from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
-    needs=("device_ops", "compiled_ops"),
+    needs=("device_ops",),
     record=Record("the .xplane.pb that jax.profiler writes, which holds the compiled programs"),
     confirm=ANY_PROGRAM,
 )
@@ -58,7 +58,7 @@ _SPELT = {"f32": ("float32", "16 bits", "bf16"), "f64": ("float64", "32 bits", "
 def check(trace: Trace) -> Iterator[Found]:
     """The lines that widen what most time of products is computed with."""
     ops, compiled = trace.device_ops, trace.compiled_ops
-    if ops is None or compiled is None:
+    if ops is None or compiled is None or not len(compiled):
         return
     if not (compiled.known("flops") | compiled.known("bytes")).any():
         raise NotChecked("the compiled programs are not in this recording")

@@ -36,7 +36,7 @@ from pinchpoint.trace.intervals import flatten
 from pinchpoint.trace.kinds import HOST_CALLBACK
 
 RULE = Rule(
-    needs=("compiled_ops",),
+    needs=("host_ops",),
     record=Record("the .xplane.pb that jax.profiler writes, which holds the compiled programs"),
 )
 
