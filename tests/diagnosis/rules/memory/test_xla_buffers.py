@@ -56,11 +56,14 @@ def test_what_is_no_driver(outcome, changed):
     assert outcome("driver-allocations", executing(run=facts, **changed)).answer == "clear"
 
 
-def test_the_runtime_runs_no_python():
-    trace = executing()
+@pytest.mark.parametrize(
+    ("build_us", "kind"), [(5_000.0, GapKind.MALLOC), (300.0, GapKind.DISPATCH)]
+)
+def test_the_runtime_runs_no_python(build_us, kind):
+    trace = executing(build_us=build_us)
     names = [trace.names[name] for name in trace.host_ops["name"]]
     does = activity(trace)
     kinds = {name: GapKind(does[row]) for row, name in enumerate(names)}
-    assert kinds[BUILD] == GapKind.MALLOC
+    assert kinds[BUILD] == kind
     assert kinds["[0] PjRtStreamExecutorRawLoadedExecutable::Execute"] == GapKind.DISPATCH
     assert kinds["train.py(40): step"] == GapKind.PYTHON

@@ -8,6 +8,7 @@ from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
+from pinchpoint.analysis.time.host_activity import BUFFERS, FROM_DRIVER_NS
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
@@ -16,10 +17,7 @@ from pinchpoint.trace.arrays import Ints, Rows
 
 VARIABLE = "XLA_PYTHON_CLIENT_ALLOCATOR"
 FROM_DRIVER = "platform"  # its value for an allocator without a cache
-_BUILD, _THUNKS = "Build buffer allocations", "GpuExecutable::ExecuteThunks"
-# Mean of an execution. XLA's own allocator takes 1 to 3 us a buffer: 8 to 460 us for 5 to 250 of
-# them in eight recordings of an H200. The driver took 0.5 to 33 ms for the same.
-LEAST_BUILD_NS = 1_000_000
+_THUNKS = "GpuExecutable::ExecuteThunks"
 MOST_STEPS_RATIO = 0.6  # of the steps: a pool that still grows does so in few
 
 
@@ -28,10 +26,10 @@ def from_the_driver(trace: Trace) -> Iterator[Found]:
     host, steps = trace.host_ops, judged_steps(trace)
     if host is None or not len(steps) or _cached(trace):
         return
-    rows = np.flatnonzero(named(trace, _BUILD.__eq__) & rows_in_steps(trace, host))
-    if not len(rows) or host["duration_ns"][rows].mean() < LEAST_BUILD_NS:
+    rows = np.flatnonzero(named(trace, BUFFERS.__eq__) & rows_in_steps(trace, host))
+    if not len(rows) or host["duration_ns"][rows].mean() < FROM_DRIVER_NS:
         return
-    long = rows[host["duration_ns"][rows] >= LEAST_BUILD_NS]
+    long = rows[host["duration_ns"][rows] >= FROM_DRIVER_NS]
     if len(np.unique(steps.step_of(host["start_ns"][long]))) < MOST_STEPS_RATIO * len(steps):
         return
     getting = host["duration_ns"][rows].astype(np.int64)
@@ -59,7 +57,7 @@ def from_the_driver(trace: Trace) -> Iterator[Found]:
                 int(getting.max()),
                 "ns",
                 int(host["start_ns"][rows[getting.argmax()]]),
-                _BUILD,
+                BUFFERS,
             ),
         ),
         cost_ns_per_step=cost,
