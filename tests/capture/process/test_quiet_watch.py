@@ -203,10 +203,11 @@ def test_steps_that_go_on_are_not_disturbed_and_steps_that_stopped_are_forgotten
     ],
 )
 def test_compiling_is_told_from_running_compiled_code(file, function, expected, monkeypatch):
-    inner = SimpleNamespace(f_code=SimpleNamespace(co_filename=file, co_name=function), f_back=None)
-    outer = SimpleNamespace(
-        f_code=SimpleNamespace(co_filename="train.py", co_name="main"), f_back=inner
-    )
+    def frame(file, function, back):
+        code = SimpleNamespace(co_filename=file, co_name=function)
+        return SimpleNamespace(f_code=code, f_lasti=0, f_back=back)
+
+    outer = frame("train.py", "main", frame(file, function, None))
     monkeypatch.setattr(sys, "_current_frames", lambda: {1: outer})
     assert policy.compiles() is expected
 

@@ -13,7 +13,7 @@ from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.samples.host_facts import HostFacts
 from pinchpoint.capture.samples.sampler import Sampler
 from pinchpoint.capture.samples.spans import Spans
-from pinchpoint.capture.samples.stacks import StackTable, line_of, relative
+from pinchpoint.capture.samples.stacks import StackTable, line_of, relative, stack_of
 from pinchpoint.capture.samples.whole_run import WholeRun
 from pinchpoint.capture.settings import Settings
 from pinchpoint.importers.run_folder.samples import run_samples
@@ -72,7 +72,7 @@ def test_the_same_stack_has_one_number_and_another_line_another():
     table = StackTable()
 
     def inner():
-        return table.number(sys._getframe())
+        return table.number(stack_of(threading.get_ident()))
 
     same = [inner() for _ in range(3)]
     assert len(set(same)) == 1
@@ -183,3 +183,20 @@ def test_looks_at_the_cold_steps_of_the_main_thread_are_set_aside():
     found = sampler.document()
     assert sum(looks for _, looks in found["start"]) == 2
     assert found["threads"] == []
+
+
+def test_a_stack_is_taken_whole_without_keeping_a_frame_or_the_collector_off():
+    def inner():
+        return stack_of(threading.get_ident())
+
+    places = inner()
+    names = [code.co_name for code, _ in places]
+    assert names[:3] == ["stack_of", "inner", sys._getframe().f_code.co_name]
+    assert names[-1] == "<module>" or len(names) > 10
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        assert stack_of(-1) == []  # no such thread
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -24,6 +24,7 @@ from pinchpoint.capture.flow.operations import ESCAPE, Operation
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, read_ratios, unused
 from pinchpoint.capture.flow.watch import Watch
+from pinchpoint.capture.samples.stacks import stack_of
 
 # Nobody reads what a measurement computes: of a step that is nearly all in vain, nothing is said. A
 # metric over all that was seen so far may well take most of a step.
@@ -111,13 +112,11 @@ def _others_run() -> bool:
     if futures is not None and len(getattr(futures, "_threads_queues", ())):
         return True
     own = threading.get_ident()
-    for thread, frame in sys._current_frames().items():
-        inner: Any = frame
-        while inner is not None and thread != own:
-            file = inner.f_code.co_filename
+    for thread in tuple(sys._current_frames()):
+        for code, _ in stack_of(thread) if thread != own else ():
+            file = code.co_filename
             if not ("/lib/python" in file or "pinchpoint" in file or file.startswith("<")):
                 return True
-            inner = inner.f_back
     return False
 
 

@@ -6,6 +6,7 @@ from dataclasses import field
 from typing import Protocol
 
 from pinchpoint.capture.process.step_clock import StepClock, median
+from pinchpoint.capture.samples.stacks import stack_of
 from pinchpoint.capture.settings import Settings
 from pinchpoint.frozen import dataclass
 
@@ -171,23 +172,17 @@ _COMPILING_FUNCTIONS = {
 
 def imports() -> bool:
     """Whether the main thread is importing: the program has not come to its work yet."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None:
-        if frame.f_code.co_filename == _IMPORTING:
-            return True
-        frame = frame.f_back
-    return False
+    places = stack_of(threading.main_thread().ident or 0)
+    return any(code.co_filename == _IMPORTING for code, _ in places)
 
 
 def compiles() -> bool:
     """Whether any thread compiles for torch.compile, triton or jax right now."""
-    for top in sys._current_frames().values():
-        frame = top
-        while frame is not None:
-            if _is_compiling(frame.f_code.co_filename, frame.f_code.co_name):
-                return True
-            frame = frame.f_back  # type: ignore[assignment]
-    return False
+    return any(
+        _is_compiling(code.co_filename, code.co_name)
+        for thread in tuple(sys._current_frames())
+        for code, _ in stack_of(thread)
+    )
 
 
 def _is_compiling(filename: str, function: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pinchpoint.capture.samples.host_facts import Counters, HostFacts, opened
 from pinchpoint.capture.samples.pace import EVERY_S, OVERDUE_S, Pace
-from pinchpoint.capture.samples.stacks import OTHER, StackTable
+from pinchpoint.capture.samples.stacks import OTHER, StackTable, stack_of
 
 REGULAR_RATIO = 0.75  # of the period; what comes sooner is no sample of the whole run
 GAP_PERIODS = 3  # a look that comes later than this: the lock was held, or no core was free
@@ -194,19 +194,20 @@ class Sampler:
         self.recent_looks += 1
         recent, weight = self.recent, since_ns // 1000
         seen: list[tuple[Thread, int, int]] = []
-        frame: Any
-        for ident, frame in sys._current_frames().items():
+        for ident in tuple(sys._current_frames()):
             thread = self.threads.get(ident)
             if thread is None:
                 thread = self.threads[ident] = Thread(ident)
             if thread.ours:
                 continue
-            number = self.table.number(frame)
+            stack = stack_of(ident)
+            if not stack:
+                continue
+            number = self.table.number(stack)
             if regular:
                 seen.append((thread, number, thread.on_core_us()))
             if len(recent) < MOST_RECENT:
                 recent[ident, number] = recent.get((ident, number), 0) + weight
-        frame = None
         if regular_ns is not None:
             self._note(seen, regular_ns // 1000, late_ns)
         if self._facts is not None:

@@ -1,14 +1,46 @@
 """Stacks as small numbers: each different one is kept once."""
 
+import gc
 import sys
-from collections.abc import Iterable
-from types import CodeType, FrameType
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain, islice, repeat
+from operator import attrgetter, methodcaller
+from types import CodeType
+from typing import Any
 
 from pinchpoint.capture.samples.instructions import doing
 
 MOST_FRAMES = 192  # of one stack, innermost first: a compiler has 150 on top of the program
+_DEEPEST = 1 << 16  # far more than Python's limit of recursion; it ends where there is no more
 MOST_STACKS = 8192  # different ones of a process; about ten megabytes
 OTHER = -1  # the number of all that came later
+
+
+Place = tuple[CodeType, int]  # of a frame, and at which instruction it is
+
+
+def stack_of(thread: int) -> list[Place]:
+    """Where a running thread is, innermost first; empty of one that has ended.
+
+    All in one call of C, without a collection of garbage, so that no other thread runs meanwhile
+    and no frame is kept: in CPython 3.11 the frame that a thread leaves may be seen, and points to
+    memory that is soon another's. To ask for its caller then ended programs (one run of twelve of
+    many small operators, at load 11 on 2 CPUs).
+    """
+    found: list[Place] = []
+    top = map(methodcaller("get", thread), islice(iter(sys._current_frames, None), 1))
+    frames: Any = accumulate(chain(top, repeat("f_back", _DEEPEST)), getattr)
+    places = map(attrgetter("f_code", "f_lasti"), frames)
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        found.extend(places)
+    except AttributeError:  # of None, which is below the outermost frame
+        pass
+    finally:
+        if collects:
+            gc.enable()
+    return found
 
 
 class StackTable:
@@ -18,18 +50,16 @@ class StackTable:
         self._codes: dict[int, tuple[int, CodeType]] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
 
-    def number(self, frame: FrameType | None) -> int:
-        """The number of the stack that ends in ``frame``."""
+    def number(self, places: Sequence[Place]) -> int:
+        """The number of this stack, innermost frame first."""
         key: list[int] = []
         codes = self._codes
-        while frame is not None and len(key) < 2 * MOST_FRAMES:
-            code = frame.f_code
+        for code, at in places[:MOST_FRAMES]:
             known = codes.get(id(code))
             if known is None:
                 known = codes[id(code)] = (len(codes), code)
             key.append(known[0])
-            key.append(frame.f_lasti)
-            frame = frame.f_back
+            key.append(at)
         stack = tuple(key)
         found = self._stacks.get(stack)
         if found is None:

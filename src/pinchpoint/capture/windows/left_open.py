@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.capture.samples.stacks import Place, stack_of
+
 MOVES_ON_WITHIN_S = 2.0  # as long as a window of time takes by default
 PARKED_RATIO = 0.01  # of the time on a core: one that wakes ten times a second needs less
 LOOK_AGAIN_S = 0.002  # most operators of a program are over by then
@@ -87,9 +89,8 @@ def in_compiled_code() -> set[int]:
     Their ranges are objects of C++ which nobody can find and let go, and may be open for a minute:
     where a compiled function is first called, kernels are built and its backward pass is compiled.
     """
-    frames: Any = sys._current_frames()
-    frames.pop(threading.get_ident(), None)
-    return {thread for thread, frame in frames.items() if _any_of(frame, _COMPILED)}
+    others = set(sys._current_frames()) - {threading.get_ident()}
+    return {thread for thread in others if _any_of(stack_of(thread), _COMPILED)}
 
 
 def all_left_compiled_code(since: Collection[int], within_s: float = MOVES_ON_WITHIN_S) -> bool:
@@ -116,13 +117,8 @@ _COMPILED = tuple(
 )
 
 
-def _any_of(frame: Any, parts: tuple[str, ...]) -> bool:
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if any(part in file for part in parts):
-            return True
-        frame = frame.f_back
-    return False
+def _any_of(places: list[Place], parts: tuple[str, ...]) -> bool:
+    return any(part in code.co_filename for code, _ in places for part in parts)
 
 
 def _on_core_ns(threads: Collection[int]) -> dict[int, int]:

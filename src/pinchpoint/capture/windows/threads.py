@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from types import CodeType
 from typing import Any
 
+from pinchpoint.capture.samples.stacks import stack_of
+
 IN_MAIN_WITHIN_S = 5.0  # a thread that waits somewhere for longer is left alone
 RETURNS_WITHIN_S = 0.01  # what is called there, once it is done
 BEGINS_WITHIN_S = 2.0  # as long as a window of time takes by default
@@ -199,8 +201,8 @@ def _elsewhere_in_modules() -> set[int | None]:
     own = threading.get_ident()
     return {
         thread
-        for thread, frame in sys._current_frames().items()
-        if thread != own and _is_in(frame, codes)
+        for thread in tuple(sys._current_frames())
+        if thread != own and any(code in codes for code, _ in stack_of(thread))
     }
 
 
@@ -210,11 +212,3 @@ def _module_codes() -> set[CodeType]:
     optimizer = sys.modules["torch.optim"].Optimizer
     functions = (kind.__call__, kind._call_impl, getattr(optimizer, "_optimizer_step_code", None))
     return {code for f in functions if isinstance(code := getattr(f, "__code__", None), CodeType)}
-
-
-def _is_in(frame: Any, codes: set[CodeType]) -> bool:
-    while frame is not None:
-        if frame.f_code in codes:
-            return True
-        frame = frame.f_back
-    return False
