@@ -24,6 +24,7 @@ from pinchpoint.capture.flow.operations import ESCAPE, Operation
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, read_ratios, unused
 from pinchpoint.capture.flow.watch import Watch
+from pinchpoint.inside.frames import without_collections
 
 # Nobody reads what a measurement computes: of a step that is mostly in vain, nothing is said.
 UNUSED_RATIO = 0.5
@@ -104,6 +105,7 @@ class RepeatedWork:
         self._watch = None
 
 
+@without_collections
 def _others_run() -> bool:
     """Whether other threads are in code of the program, or wait for work of it."""
     futures: Any = sys.modules.get("concurrent.futures.thread")

@@ -8,6 +8,7 @@ from typing import Protocol
 from pinchpoint.capture.process.step_clock import StepClock, median
 from pinchpoint.capture.settings import Settings
 from pinchpoint.frozen import dataclass
+from pinchpoint.inside.frames import without_collections
 
 PATIENCE_STEPS = 200  # record at last although steps have not become steady
 PATIENCE_NS = 120_000_000_000  # the same for long steps: two minutes
@@ -169,6 +170,7 @@ _COMPILING_FUNCTIONS = {
 }
 
 
+@without_collections
 def imports() -> bool:
     """Whether the main thread is importing: the program has not come to its work yet."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
@@ -179,6 +181,7 @@ def imports() -> bool:
     return False
 
 
+@without_collections
 def compiles() -> bool:
     """Whether any thread compiles for torch.compile, triton or jax right now."""
     for top in sys._current_frames().values():

@@ -13,6 +13,7 @@ from typing import Any
 from pinchpoint.capture.samples.host_facts import Counters, HostFacts, opened
 from pinchpoint.capture.samples.pace import EVERY_S, OVERDUE_S, Pace
 from pinchpoint.capture.samples.stacks import OTHER, StackTable
+from pinchpoint.inside.frames import without_collections
 
 REGULAR_RATIO = 0.75  # of the period; what comes sooner is no sample of the whole run
 GAP_PERIODS = 3  # a look that comes later than this: the lock was held, or no core was free
@@ -194,25 +195,31 @@ class Sampler:
         self.recent_looks += 1
         recent, weight = self.recent, since_ns // 1000
         seen: list[tuple[Thread, int, int]] = []
-        frame: Any
-        for ident, frame in sys._current_frames().items():
-            thread = self.threads.get(ident)
-            if thread is None:
-                thread = self.threads[ident] = Thread(ident)
-            if thread.ours:
-                continue
-            number = self.table.number(frame)
+        for ident, number in self._numbered():
+            thread = self.threads[ident]
             if regular:
                 seen.append((thread, number, thread.on_core_us()))
             if len(recent) < MOST_RECENT:
                 recent[ident, number] = recent.get((ident, number), 0) + weight
-        frame = None
         if regular_ns is not None:
             self._note(seen, regular_ns // 1000, late_ns)
         if self._facts is not None:
             self.counters = self._facts.read()
             self.first_counters = self.first_counters or self.counters
         return time.thread_time_ns() - began_ns
+
+    @without_collections
+    def _numbered(self) -> list[tuple[int, int]]:
+        """Each thread but ours, and the number of its stack."""
+        found = []
+        frame: Any
+        for ident, frame in sys._current_frames().items():
+            thread = self.threads.get(ident)
+            if thread is None:
+                thread = self.threads[ident] = Thread(ident)
+            if not thread.ours:
+                found.append((ident, self.table.number(frame)))
+        return found
 
     def _note(self, seen: list[tuple[Thread, int, int]], took_us: int, late_ns: int) -> None:
         """Whether this look was late for want of the lock, and not of a core, is known by now."""

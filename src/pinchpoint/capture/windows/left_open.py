@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.inside.frames import without_collections
+
 MOVES_ON_WITHIN_S = 2.0  # as long as a window of time takes by default
 PARKED_RATIO = 0.01  # of the time on a core: one that wakes ten times a second needs less
 LOOK_AGAIN_S = 0.002  # most operators of a program are over by then
@@ -43,6 +45,7 @@ def let_ranges_go() -> None:
 Places = dict[int, tuple[int, int]]  # by thread: frame and instruction
 
 
+@without_collections
 def places() -> Places:
     """At which instruction each thread is that may be in an operator; the one that asks left out.
 
@@ -81,6 +84,7 @@ def all_moved_on(since: Places, within_s: float = MOVES_ON_WITHIN_S) -> bool:
         time.sleep(LOOK_AGAIN_S)
 
 
+@without_collections
 def in_compiled_code() -> set[int]:
     """Threads that compile, or run what torch compiled; the one that asks left out.
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from types import CodeType
 from typing import Any
 
+from pinchpoint.inside.frames import without_collections
+
 IN_MAIN_WITHIN_S = 5.0  # a thread that waits somewhere for longer is left alone
 RETURNS_WITHIN_S = 0.01  # what is called there, once it is done
 BEGINS_WITHIN_S = 2.0  # as long as a window of time takes by default
@@ -193,6 +195,7 @@ def uninterrupted(act: Callable[[], None]) -> None:
         sys.setswitchinterval(usual_s)
 
 
+@without_collections
 def _elsewhere_in_modules() -> set[int | None]:
     """The other threads that are in a call of a module, or in a step of an optimizer."""
     codes = _module_codes()
