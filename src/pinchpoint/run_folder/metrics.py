@@ -174,7 +174,8 @@ def cost_of_ten_minutes(metrics: MetricsDocument) -> float | None:
     if metrics.duration_s >= TEN_MINUTES_S:
         return cost_ratio(metrics)
     once_ms = metrics.samples_once_ms or 0.0
-    looks_ms = (metrics.samples_cost_ms or 0.0) - once_ms
+    # Of a short run: both were taken at different times.
+    looks_ms = max((metrics.samples_cost_ms or 0.0) - once_ms, 0.0)
     notes_ratio = max(once_ms / 1e3 / TEN_MINUTES_S, SAVING_RATIO if once_ms else 0.0)
     most_ratio = LOOKS_ONCE_NS / 1e9 / TEN_MINUTES_S + MOST_LOOKS_RATIO
     looks_ratio = min(looks_ms / 1e3 / metrics.duration_s, most_ratio)

@@ -49,6 +49,18 @@ def test_small_functions_beside_it_are_part_of_the_step():
     assert "the compiled 'train', 4 times" in steps(program(*calls)).basis
 
 
+def test_several_in_turn_are_one_step():
+    """From where the program pauses longest: before ``forward``."""
+    calls = [("update", 0, 4)]
+    calls += [
+        c for n in range(6) for c in (("forward", 30 * n + 15, 4), ("update", 30 * n + 25, 4))
+    ]
+    found = steps(program(*calls))
+    assert found.basis == "no markers; 2 calls of compiled functions in turn, 6 times"
+    assert found.host_start_ns.tolist() == [(30 * n + 15) * MS for n in range(6)]
+    assert int(found.host_end_ns[-1]) == (30 * 5 + 29) * MS
+
+
 @pytest.mark.parametrize(
     "calls",
     [
@@ -56,7 +68,7 @@ def test_small_functions_beside_it_are_part_of_the_step():
         [(name, 20 * n + at, 4) for n in range(3) for name, at in (("forward", 0), ("update", 10))],
         [(f"add_{n}", 10 * n, 4) for n in range(6)],
     ],
-    ids=["two calls", "two functions in turn", "always another"],
+    ids=["two calls", "two functions in turn, too few times", "always another"],
 )
 def test_what_is_no_step_by_its_calls(calls):
     assert "compiled" not in steps(program(*calls)).basis

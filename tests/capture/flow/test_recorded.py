@@ -27,7 +27,7 @@ def step():
     optimizer.step()
     optimizer.zero_grad()
 
-for _ in range(120):
+for _ in range(400):
     step()
 """
 
@@ -41,7 +41,7 @@ def test_a_run_names_what_is_repeated_and_what_nobody_reads(tmp_path):
     trace = trace.run.named or trace
     lines = PROGRAM.splitlines()
     (again,) = ask(rules()["repeated-work"], trace).findings
-    assert "linalg_cholesky_ex" in str(again.evidence) + again.summary
+    assert "4 operations a step in whitening" in again.summary  # a factor, an inverse, their checks
     assert again.location.function == "whitening"
     (unused,) = ask(rules()["unused-work"], trace).findings
     assert "# dropped" in lines[unused.location.line - 1]

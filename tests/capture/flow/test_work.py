@@ -359,6 +359,23 @@ def test_gradients_that_a_function_computes_for_what_needs_none(told):
     assert note["places"][0][2] == "backward"
 
 
+def test_a_metric_that_is_shown_now_and_then(told):
+    layer, scores = torch.nn.Linear(8, 8), torch.randn(300)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    def step(number):
+        loss = layer(torch.randn(64, 8)).square().mean()  # shown by nobody, and needed
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        scores.add_(loss.detach())
+        area = scores.sort().values.cumsum(0).mean()
+        if number % 50 == 7:
+            area.item()
+
+    assert told(step, layer) == {"unused": {"sort": 1, "cumsum": 1, "mean": 1}}
+
+
 def test_what_only_a_part_is_read_of(told):
     layer = torch.nn.Linear(8, 8)
 
@@ -473,6 +490,39 @@ def test_a_program_with_a_mode_of_its_own_is_left_alone(told):
         work.end()
         assert torch._C._len_torch_dispatch_stack() == 1
         assert torch._C._get_dispatch_stack_at(0) is own
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_process_hears_of_nothing():
+    import os
+
+    work = RepeatedWork()
+    work.begin()
+    child = os.fork()
+    if not child:
+        watch = work._watch
+        torch.ones(3).sin()
+        os._exit(0 if watch.steps == [[]] and watch.why_not else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    torch.ones(3).sin()
+    assert [one.kind.name for one in work._watch.steps[0]] == ["aten::ones", "aten::sin"]
+    work.end()
+
+
+def test_a_watch_that_another_thread_ends_leaves_the_program_alone():
+    import threading
+
+    work = RepeatedWork()
+    work.begin()
+    watch = work._watch
+    other = threading.Thread(target=work.end)
+    other.start()
+    other.join()
+    assert torch.ones(3).sin().shape == (3,)
+    assert watch.steps == [[]]
+    watch._mode = torch._C._get_dispatch_stack_at(0)
+    watch.end()
     assert torch._C._len_torch_dispatch_stack() == 0
 
 

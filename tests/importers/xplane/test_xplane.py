@@ -180,6 +180,27 @@ def test_a_message_without_events_is_refused(written):
         written(message((1, message((2, "/host:CPU")))))
 
 
+def test_threads_of_pinchpoint_run_are_none_of_the_programs(written):
+    """When they begin to close the recording, the program's frames end: it is held up then."""
+    names = (
+        "$a.py:7 step",
+        "$quiet_watch.py:341 _wait_while_it_fits",
+        "$recording.py:159 close",
+        "$pace.py:44 woke",
+    )
+    watch = event(2, 0, 500_000_000), event(3, 500_000_000, 300_000_000)
+    host = message(
+        (2, "/host:CPU"),
+        *(meta(4, i, n) for i, n in enumerate(names, 1)),
+        (3, message((1, 9), (2, "python"), (3, 0), event(1, 0, 900_000_000))),
+        (3, message((1, 8), (2, ""), (3, 0), *watch)),
+        (3, message((1, 7), (2, ""), (3, 0), event(4, 0, 100))),
+    )
+    trace = written(message((1, host)))
+    assert [thread.label for thread in trace.threads] == ["python"]
+    assert trace.host_ops["duration_ns"].tolist() == [500_000]
+
+
 def test_frames_end_where_the_recording_was_asked_to_end(written):
     names = ("$a.py:7 step", "$profiler.py:271 stop_trace", "$a.py:9 next_step", "op")
     host = message(

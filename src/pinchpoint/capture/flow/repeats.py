@@ -98,7 +98,8 @@ def unused(steps: Sequence[Sequence[Operation]], storages: Sequence[Storage]) ->
             written = [number for number, _ in one.writes]
             outside = any(not storages[n].made for n in written)
             needed = one.root or outside or any(n in live for n in (*one.makes, *written))
-            if needed and not one.kind.sizes_only:
+            # A backward pass begins with ones of the size of the loss, whatever that is.
+            if needed and (not one.kind.sizes_only or one.kind.name == "aten::ones_like"):
                 live.update(number for number, _ in one.reads)
             live.difference_update(one.makes)
             again = one.backward and one.checkpoint  # by intent, to its end

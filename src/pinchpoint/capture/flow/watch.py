@@ -7,6 +7,7 @@ tensors, or makes more operations than can be looked at in time.
 """
 
 import contextlib
+import os
 import sys
 import sysconfig
 import time
@@ -32,7 +33,7 @@ from pinchpoint.capture.flow.storages import Storages, content
 from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
 
-MOST_OPERATIONS = 20_000  # in a step; about a second of bookkeeping
+MOST_OPERATIONS = 10_000  # in a step; half a second of bookkeeping, and 15 MB until the last one
 MOST_NS = 1_500_000_000  # of bookkeeping in a step
 LONGEST_NS = 5_000_000  # of one operation: beyond that, another thread had the core
 MOST_FRAMES = 48  # of the user's and of libraries' code around an operation
@@ -41,7 +42,27 @@ MOST_SUMS = 512  # in a step, of answers that are compared
 _READS = ("numpy", "tolist")
 _HANDS_OUT = ("data_ptr", "untyped_storage", "__dlpack__")
 _CHECKPOINT = "torch/utils/checkpoint.py"
+_NEEDED = (
+    "_len_torch_dispatch_stack",
+    "_get_dispatch_stack_at",
+    "_pop_torch_dispatch_stack",
+    "_push_on_torch_dispatch_stack",
+    "_current_graph_task_id",
+)
 Stack = tuple[tuple[CodeType, int], ...]  # code and line, outermost first
+
+
+_UNDER_WAY: set["Watch"] = set()
+
+
+def _forked() -> None:
+    """In the copy of a process that forked, such as a loader's worker, nothing is heard."""
+    for watch in _UNDER_WAY:
+        watch.why_not = "this is a copy of the process"
+
+
+if hasattr(os, "register_at_fork"):  # not where processes cannot fork
+    os.register_at_fork(after_in_child=_forked)
 
 
 @dataclass(frozen=True)
@@ -84,8 +105,9 @@ class Watch:
 
     def begin(self) -> bool:
         """Hear of operations from now on; False where that is not possible."""
-        torch = self.torch
-        if torch._C._len_torch_dispatch_stack():
+        c = self.torch._C
+        missing = [name for name in _NEEDED if not hasattr(c, name)]  # torch before 2.1
+        if missing or c._len_torch_dispatch_stack():
             return False
         dispatch = sys.modules["torch.utils._python_dispatch"].TorchDispatchMode
         heard = self._heard
@@ -99,6 +121,7 @@ class Watch:
                 return heard(func, types, args, kwargs or {})
 
         self._mode = Flow()
+        _UNDER_WAY.add(self)
         self._mode.__enter__()
         for name in (*_READS, *_HANDS_OUT):
             self._replace(name, hands_out=name in _HANDS_OUT)
@@ -106,6 +129,8 @@ class Watch:
 
     def end(self) -> None:
         """Hear no more: only this mode is left, wherever it stands among others."""
+        self._paused = True  # in a thread that is not this one, the mode stays and does nothing
+        _UNDER_WAY.discard(self)
         while self._undo:
             self._undo.pop()()
         mode, self._mode = self._mode, None
@@ -236,7 +261,6 @@ class Watch:
             if not storages.known(tensor):
                 made.append(storages.number(tensor, made=True, backward=begun.backward))
                 size += storages.all[made[-1]].bytes
-        scalar = not begun.backward and any(t.numel() <= 1 for t in given)
         self.steps[-1].append(
             Operation(
                 kind,
@@ -246,7 +270,7 @@ class Watch:
                 tuple(made),
                 not made and not begun.writes and bool(given),
                 begun.random,
-                root or scalar or len(there) < len(given) or not given,
+                root or len(there) < len(given) or not given,
                 begun.backward,
                 begun.shapes,
                 *self._stack(sys._getframe(3)),

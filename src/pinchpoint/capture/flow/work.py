@@ -26,8 +26,9 @@ from pinchpoint.capture.flow.repeats import CONSTANTS, idle, read_ratios, unused
 from pinchpoint.capture.flow.watch import Watch
 from pinchpoint.inside.frames import without_collections
 
-# Nobody reads what a measurement computes: of a step that is mostly in vain, nothing is said.
-UNUSED_RATIO = 0.5
+# Nobody reads what a measurement computes: of a step that is nearly all in vain, nothing is said. A
+# metric over all that was seen so far may well take most of a step.
+UNUSED_RATIO = 0.8
 # Of what a product gives: padded sizes, and the last position that a shift leaves over, are more.
 PART_RATIO = 0.5
 # Two to learn from; then bits are compared from step to step. Where a round of several steps has

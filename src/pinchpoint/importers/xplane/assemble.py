@@ -97,6 +97,7 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
     compiled: list[Row] = []
     memory: list[Row] = []
     facts: list[Fact] = []
+    asked: list[int] = []
     devices = []
     for plane in planes:
         found = _DEVICE_PLANE.match(plane.name)
@@ -108,6 +109,7 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
         elif plane.name.startswith("/host:") and plane.name not in _NOT_THREADS:
             for line in plane.lines:
                 if line.events.any_named(_OF_PINCHPOINT.match):
+                    asked += _asked_to_stop(path, line, base)
                     continue
                 process = str(plane.stats.get("process_id", ""))
                 threads.append(Thread(process, str(line.id), line.name or None))
@@ -120,7 +122,7 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
     with_programs(compiled, (p for plane in planes for p in plane.programs))
     if not device:
         facts.append(Fact("no-device-activity" if devices else "cpu-only"))
-    host_ops, api_calls, device_ops = linked_tables(host, device, names)
+    host_ops, api_calls, device_ops = linked_tables(host, device, names, max(asked, default=None))
     facts += _facts(api_calls, device_ops, tuple(threads), names)
     facts += who(device_ops, named=any(d.name for d in devices), rank=None)
     if not len(host_ops):
@@ -140,6 +142,16 @@ def assemble(path: Path, planes: list[Plane]) -> Trace:
         health=health_table(facts, names),
         names=names.freeze(),
     )
+
+
+_CLOSES = regex(r"\$recording\.py:\d{1,9} close$")
+
+
+def _asked_to_stop(path: Path, line: Line, base: int) -> list[int]:
+    """When ``pinchpoint run`` began to end the recording, for which it holds the main thread."""
+    if not line.events.any_named(_CLOSES.match):
+        return []
+    return [one.start_ns for one in _placed(path, line, base) if _CLOSES.match(one.event.name)]
 
 
 def _of_device(path: Path, plane: Plane, number: int, base: int) -> Iterator[tuple[Row, list[Row]]]:

@@ -53,17 +53,24 @@ class HostRows:
                 rows.add(start_ns, duration_ns, row)
 
 
-def linked_tables(host: HostRows, device: list[Row], names: Names) -> tuple[Table, Table, Table]:
-    """``host_ops``, ``api_calls`` and ``device_ops`` of rows, linked."""
+def linked_tables(
+    host: HostRows, device: list[Row], names: Names, asked_ns: int | None = None
+) -> tuple[Table, Table, Table]:
+    """``host_ops``, ``api_calls`` and ``device_ops`` of rows, linked; ``asked_ns`` is when the
+    recording was asked to end, where that is told elsewhere."""
     device_ops = table_of_rows("device_ops", device, names)
-    return linked(host.ops.table(0), host.calls.table(0), device_ops, names)
+    return linked(host.ops.table(0), host.calls.table(0), device_ops, names, asked_ns)
 
 
 def linked(
-    host_ops: Table, api_calls: Table, device_ops: Table, names: Names
+    host_ops: Table,
+    api_calls: Table,
+    device_ops: Table,
+    names: Names,
+    asked_ns: int | None = None,
 ) -> tuple[Table, Table, Table]:
     """``host_ops`` with their parents, ``api_calls`` inside them, ``device_ops`` from those."""
-    host_ops = _until_asked_to_stop(host_ops, names)
+    host_ops = _until_asked_to_stop(host_ops, names, asked_ns)
     if len(host_ops):
         host_ops, api_calls = _nested(host_ops, api_calls)
     return host_ops, api_calls, _launched(device_ops, api_calls)
@@ -128,7 +135,7 @@ _ASKED_TO_STOP = regex(
 )
 
 
-def _until_asked_to_stop(host: Table, names: Names) -> Table:
+def _until_asked_to_stop(host: Table, names: Names, told_ns: int | None) -> Table:
     """Python's frames up to the call that ends the recording; those open then end there.
 
     Ending takes up to a second, and holds the interpreter: whatever the other threads were in seems
@@ -136,9 +143,10 @@ def _until_asked_to_stop(host: Table, names: Names) -> Table:
     """
     calls = [i for i in range(len(names)) if _ASKED_TO_STOP.fullmatch(names[i])]
     asked_ns = host["start_ns"][np.isin(host["name"], calls)]
-    if not len(asked_ns):
+    if told_ns is None and not len(asked_ns):
         return host
-    end_ns, frames = asked_ns.max(), host["kind"] == HostKind.PYTHON
+    end_ns = int(asked_ns.max()) if told_ns is None else told_ns
+    frames = host["kind"] == HostKind.PYTHON
     kept = ~frames | (host["start_ns"] < end_ns)
     lasts_ns = np.where(frames, end_ns - host["start_ns"], host["duration_ns"])
     shorter = {"duration_ns": np.minimum(host["duration_ns"], lasts_ns)}

@@ -4,8 +4,8 @@
 `pinchpoint run` watches the operations of six steps after its recording, as torch's dispatcher
 runs them. Named is work whose results were read by no other operation and by nothing on the host
 before their memory was given back, or only by work of the same kind, in four steps in turn. What
-stays (gradients and states), results of one number, what a checkpoint computes again and what a
-measurement throws away as a whole are left alone. Named, too, is a product or a convolution of
+stays (gradients and states), the loss of a backward pass, what a checkpoint computes again and what
+a measurement throws away as a whole are left alone. Named, too, is a product or a convolution of
 whose results the other operations read half or less, through views that leave out the rest. Nothing
 is said where kernels wrote memory that no operation was seen to write, or other threads run code of
 the program: they may have read it.
@@ -13,8 +13,8 @@ the program: they may have read it.
 ## Why it matters
 The work is real, so that neither the device nor the host looks idle: attention weights that are
 returned and dropped, gradients that a function of one's own computes for what needs none, outputs
-of heads that no loss uses, scores of all positions where one is needed, a whole product for its
-diagonal.
+of heads that no loss uses, metrics that are shown now and then, scores of all positions where one
+is needed, a whole product for its diagonal.
 
 ## How to fix it
 Do not ask for it: `need_weights=False`, `ctx.needs_input_grad` in a backward function, a call

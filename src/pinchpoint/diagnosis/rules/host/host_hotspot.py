@@ -45,6 +45,7 @@ from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay import Change, DropSyncs, LimitDeviceOps, RemoveHostTime
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.operators import known
@@ -104,6 +105,8 @@ def check(trace: Trace) -> Iterator[Found]:
     spots = [_spot(trace, found, at) for at in _by_place(trace, found)]
     least = max(LEAST_GAIN_RATIO * base, LEAST_NS)
     worth = [s for s in spots if s.ns_per_step >= least]
+    if compiled_for_cpu(trace) and steps(trace).how == "none":
+        return  # how much of it the recorder itself took does not show
     if compiled_for_cpu(trace):
         worth = [s for s in worth if not _in_a_compiled_call(trace, s.row)]
     worth = [s for s in worth if s.steps >= AGAIN or _work(s) is _COMPUTES]
