@@ -121,3 +121,25 @@ def test_a_real_recording_begins_inside_of_the_main_threads_module(tmp_path, mon
     assert recording.problem is None
     assert recording.stacks
     assert recording.file.operators
+
+
+def test_the_programs_own_function_that_hears_of_calls_is_back_after_a_window(tmp_path):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    from pinchpoint.capture.settings import Settings
+    from pinchpoint.capture.windows.torch import TorchWindow
+
+    def heard(frame, event, what):
+        """What a program profiles itself with."""
+
+    before = sys.getprofile()
+    window = TorchWindow(Settings(folder=str(tmp_path), stacks=True), tmp_path, "own")
+    try:
+        sys.setprofile(heard)
+        window.open()
+        window.step()
+        torch.ones(4).sum()
+        window.step()
+        assert window.close().problem is None
+        assert sys.getprofile() is heard
+    finally:
+        sys.setprofile(before)

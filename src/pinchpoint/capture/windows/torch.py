@@ -82,6 +82,7 @@ class TorchWindow:
         self._settings, self._folder, self._stem = settings, folder, stem
         self._profiler: Any = None
         self._start_unix_ns = 0
+        self._heard: Any = None  # the function that the program itself profiles calls with
         self.steps = -1
 
     @staticmethod
@@ -101,7 +102,7 @@ class TorchWindow:
         torch_profiler = sys.modules["torch.profiler"]
         action = torch_profiler.ProfilerAction
         _refuse_second_profiler()
-        settings = self._settings
+        settings, self._heard = self._settings, sys.getprofile()
         with _building():
             self._profiler = torch_profiler.profile(
                 activities=_activities(),
@@ -145,6 +146,8 @@ class TorchWindow:
         except (BrokenTrace, OSError, RuntimeError) as error:
             problem = str(error).splitlines()[0]
         self._profiler = None
+        if callable(self._heard) and sys.getprofile() is None:
+            sys.setprofile(self._heard)  # torch's took its place, and left none
         steps = max(self.steps + step_ended, 0)
         stacks = self._settings.stacks
         return Recording(file, problem, self._start_unix_ns or end_ns, end_ns, steps, stacks=stacks)

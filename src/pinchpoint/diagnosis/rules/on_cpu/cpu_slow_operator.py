@@ -6,7 +6,7 @@ would for the bytes that they must move and the FLOPs that they must do, as thei
 that would make the step at least 15 % shorter at that rate, 10 % where the table of operators knows
 why. Judged are the fastest calls with the same inputs, as the others were held up by what else the
 machine had to do; where all calls took half as long again, the gain may be nothing, and where other
-programs had more than half of the cores then, only operators of the table are told. Where no limit
+programs had more than half of the cores, only operators of the table are told. Where no limit
 is known, an operator that the table knows to do more than is wanted wherever it runs, if it takes a
 quarter of the step: then between nothing and most of it may be won. Fourier transforms are left to
 `cpu-fft-length`. It yields to every finding that explains the same time.
@@ -81,7 +81,7 @@ def _told(trace: Trace, piece: "CpuPiece", slowed_ratio: float) -> Found | None:
     if limit_ns is None or not step_ns or fastest_ns < FAR_RATIO * limit_ns:
         return None
     entry = known_on_cpu(piece.name)
-    if entry is None and slowed_ratio >= SLOWED_RATIO and lacked_cores(trace):
+    if entry is None and lacked_cores(trace):
         return None  # all of its threads had to wait for a core, in its fastest calls, too
     least = LEAST_GAIN_WHERE_KNOWN_RATIO if entry else LEAST_GAIN_RATIO
     if fastest_ns - limit_ns < least * step_ns / slowed_ratio:
