@@ -87,8 +87,9 @@ def test_a_new_rule_about_time_is_not(added):
 @pytest.mark.parametrize(
     ("about", "saved_ms", "gain_ms"),
     [
-        ("COMMUNICATION", {0: 3}, [3]),
-        ("COMMUNICATION", {0: 3, 1: 2}, [2]),  # the rank that waits least shows what it costs
+        ("COMMUNICATION", {0: 3}, [1]),  # it waits 2 ms for the other one: the transfer is 1 ms
+        ("COMMUNICATION", {1: 2}, [2]),
+        ("COMMUNICATION", {0: 3, 1: 2}, [1]),
         ("TIME", {0: 3}, []),  # the other rank holds up this one as before
     ],
 )
