@@ -68,6 +68,9 @@ LARGE = 1 << 26  # rows: a table that no cache holds
         ("aten::take", ((LARGE, 256), (9,)), (), True),
         ("aten::index", ((LARGE, 8), ((9,),)), (), True),
         ("aten::index", ((LARGE, 64), ((9,),)), (), False),
+        ("aten::index_put_", ((LARGE,), (), (9,), ()), ("", "", "", "False"), True),
+        ("aten::index_put_", ((LARGE,), (), (9,), ()), ("", "", "", "True"), False),  # added there
+        ("aten::index_put_", ((LARGE, 64), (), (9, 64), ()), ("", "", "", "False"), False),
         ("aten::mm", ((LARGE, 8), (8, 8)), (), False),
     ],
 )

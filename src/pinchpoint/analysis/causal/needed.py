@@ -103,10 +103,23 @@ _ROWS_TAKEN = tuple(
 )
 
 
+# Rows that are put somewhere, and the input that says whether they are added there instead.
+_ROWS_PUT = {
+    "aten::_index_put_impl_": 3, "aten::index_put_": 3, "aten::index_put": 3, "aten::put_": 3,
+    "aten::index_copy_": None, "aten::scatter_": None, "aten::scatter": None,
+}  # fmt: skip
+
+
 def takes_narrow_rows(call: OperatorCall) -> bool:
-    """Whether rows are taken out of a large table that have less than a line, however it lies."""
+    """Whether rows of less than a line are taken out of a large table, or put there, however they
+    lie. What is added is bound by the additions."""
     table = call.shape(0)
-    if call.name not in _ROWS_TAKEN or not table or call.bytes(0) <= CACHED_TABLE_BYTES:
+    if not table or call.bytes(0) <= CACHED_TABLE_BYTES:
+        return False
+    if call.name in _ROWS_PUT:
+        adds_at = _ROWS_PUT[call.name]
+        return len(table) == 1 and not (adds_at is not None and call.flag(adds_at))
+    if call.name not in _ROWS_TAKEN:
         return False
     return call.element_bytes(0) * _row_elements(call, table) < NARROW_ROW_BYTES
 
