@@ -6,7 +6,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.tables.compiled_programs import compiled_on_host
-from pinchpoint.trace import BothBranches, RunFacts
+from pinchpoint.trace import BothBranches, Device, DeviceKind, RunFacts
 
 US = 1000
 BRANCH = BothBranches(("env.py", 39, "step_one"), ("/code/env.py:23", "/code/env.py:25"))
@@ -56,3 +56,21 @@ def test_what_branches_take_that_are_computed_for_every_row(outcome):
 )
 def test_conditions_that_cost_nothing_are_no_cause(outcome, trace):
     assert outcome("both-branches", trace).findings == ()
+
+
+def test_on_a_device_all_of_the_branches_may_go_and_nothing_else(outcome):
+    built = TraceBuilder(devices=(Device(0, "NVIDIA H200"),))
+    for number in range(6):
+        at = number * 100 * US
+        built.step(number, at, 100 * US)
+        for op, source, start, took_us in (
+            ("fusion.2", "/code/env.py:23", at, 70),
+            ("dot.3", "/code/model.py:60", at + 70 * US, 20),
+        ):
+            row = {"start_ns": start, "duration_ns": took_us * US, "device": 0}
+            built.add("compiled_ops", op=op, source=f"{source}, jit(step)/mul", **row)
+            built.add("device_ops", name=op, kind=DeviceKind.KERNEL, stream=1, **row)
+    trace = replace(built.trace(), run=RunFacts(both_branches=(BRANCH,)))
+    (found,) = outcome("both-branches", trace).findings
+    assert found.saving_ns_per_step == (7 * US, 70 * US)
+    assert found.leaves_ns_per_step == 20 * US

@@ -22,6 +22,7 @@ Where in nearly every step some row needs the branch.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.compiled_programs import compiled_lines
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
@@ -61,11 +62,21 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         cost_ns_per_step=ns,
         saving_ns_per_step=(round(LEAST_WON_RATIO * ns), ns),
+        leaves_ns_per_step=_leaves_ns(trace, ns),
         location=at,
         fix="Ask once for all rows whether any needs the branch, outside of vmap",
         hint="rows = jax.lax.cond(over.any(), renew_all, lambda rows: rows, rows)",
         confidence="medium",
     )
+
+
+def _leaves_ns(trace: Trace, ns: int) -> int | None:
+    """The work of a device beside the branches; None where none is at work."""
+    ops = trace.device_ops
+    if ops is None or not len(ops):
+        return None
+    busy = float(ops["duration_ns"][device_ops_in_steps(trace)].sum())
+    return max(round(per_step(trace, busy)) - ns, 0)
 
 
 def _ns_per_step(trace: Trace, condition: BothBranches) -> int:
