@@ -226,3 +226,18 @@ def test_steps_before_the_profiler_first_ran_are_known_among_those_that_stand(us
 def test_what_a_launch_costs_more(before, after, more):
     assert LaunchNote(before=before, after=after).more_ns == more
     assert LaunchMicroseconds(before=before, after=after).more == more
+
+
+@pytest.mark.parametrize(
+    ("p90", "count", "expected"),
+    [
+        (12_000, 500, (11_000, 12_000, 10_000)),  # what a recording leaves behind for a while
+        (16_000, 500, (13_200, 14_400, 12_000)),  # a tenth of the run's steps is as long
+        (12_000, 29, (13_200, 14_400, 12_000)),  # of a run of few steps these are a good part
+        (None, 500, (13_200, 14_400, 12_000)),  # a folder of an older version
+    ],
+)
+def test_timed_steps_that_nearly_all_of_a_run_are_shorter_than(p90, count, expected):
+    run = RunSteps(p50=10_900, p90=p90, count=count, total_ns=11_000 * count)
+    timed = StepTimes(before_ns=(13_200, 14_400), after_ns=(12_000,), run=run)
+    assert timed.unprofiled_ns == expected

@@ -10,7 +10,11 @@ from pinchpoint.cli.output import aside, look, note
 from pinchpoint.errors import PinchpointError
 
 if TYPE_CHECKING:
-    from pinchpoint.run_folder.metrics import LaunchMicroseconds, MetricsDocument
+    from pinchpoint.run_folder.metrics import (
+        LaunchMicroseconds,
+        MetricsDocument,
+        UnprofiledSteps,
+    )
 
 BURST_RATIO = 1.5  # of the mean to the median: below it one number tells enough
 
@@ -28,7 +32,8 @@ def say(folder: Path, problems: Sequence[str]) -> None:
     if steps and (typical := steps.unprofiled_ms.median) is not None:
         note(
             f"pinchpoint: {steps.count} steps; {typical:.4g} ms a step without the profiler "
-            f"(median of {steps.unprofiled_ms.count}{_with_dear_launches(steps.launch_us)})"
+            f"(median of {steps.unprofiled_ms.count}{_beside(steps.unprofiled_ms)}"
+            f"{_with_dear_launches(steps.launch_us)})"
             f"{_in_bursts(typical, steps.unprofiled_ms.mean)}"
         )
     if steps and steps.recording_cost_ms is not None and metrics.profiled and metrics.duration_s:
@@ -39,6 +44,14 @@ def say(folder: Path, problems: Sequence[str]) -> None:
             f"{_not_counted(metrics)}"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
+
+
+def _beside(timed: "UnprofiledSteps") -> str:
+    """Where those that were timed are no measure of the run's, what they took."""
+    sides = [side for side in (timed.before_median, timed.after_median) if side is not None]
+    if timed.median is None or not sides or min(sides) <= timed.median:
+        return ""
+    return f", as long as the run's on average; beside the recording {min(sides):.4g}"
 
 
 def _with_dear_launches(launch: "LaunchMicroseconds") -> str:
