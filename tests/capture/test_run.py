@@ -104,7 +104,8 @@ def test_a_module_with_loader_workers_is_timed_recorded_and_left_alone(ran):
     steps = process["steps"]
     assert (steps["by"], steps["count"], steps["batches_per_step"]) == ("optimizer", 160, 1.0)
     assert len(steps["before_ns"]) >= 10
-    assert len(steps["after_ns"]) in range(15, 21)  # one of the 20 may be looked at for values
+    # of the 20 one may be looked at for values, and calls of six are compared
+    assert len(steps["after_ns"]) in range(12, 21)
     assert len(steps["wait_ns"]) == len(steps["before_ns"]) + len(steps["after_ns"])
     assert [loader["iterators"] for loader in process["loaders"]] == [2]
     metrics = run.document("metrics.json")
