@@ -362,6 +362,29 @@ def test_what_may_answer_otherwise_is_not_called_again(again, what, monkeypatch)
     assert again(step) == {}
 
 
+def test_what_is_inside_uses_up_nothing_that_the_call_around_it_needs(again, monkeypatch):
+    """Layers of an encoder end before it does, and see more numbers than it is given."""
+    monkeypatch.setattr("pinchpoint.capture.process.same_inputs.IN_A_STEP", 1024)
+
+    class Encoder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wide = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(8)))
+
+        def forward(self, x):
+            return self.wide(x)
+
+    encoder, (_, head) = Encoder().eval(), encoder_and_head()
+    prompt = torch.ones(16, 8)
+
+    def step(number):
+        with torch.no_grad():
+            for half in (0.0, 0.5):
+                head(encoder(prompt.clone()) + number + half)
+
+    assert again(step)["Encoder"] == (12, 1)
+
+
 def test_what_trains_is_called_again_within_a_step(again):
     encoder, head = encoder_and_head()
 

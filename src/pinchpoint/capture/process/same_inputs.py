@@ -27,7 +27,9 @@ STEPS = 6
 MOST_CALLS = 32  # in a step, for each depth
 MOST_DEPTH = 3  # a pipeline, its model, the encoder in it
 MOST_ELEMENTS = 1 << 22  # of one call; larger ones are left alone
-IN_A_STEP = 1 << 24  # elements of all tensors: 0.1 s of a CPU
+# Elements of all tensors of the outermost calls: 0.1 s of a CPU; half as many at each depth below,
+# so that what is inside, which ends first, does not use up what the call around it needs.
+IN_A_STEP = 1 << 24
 # Times as many on another device, whose memory moves a hundred times as many a second; pictures of
 # a thousand by a thousand are among them. Its launches are a few milliseconds of the host then.
 ON_DEVICE = 16
@@ -61,7 +63,8 @@ class SameInputs:
         self._steps: list[list[_Call]] = []
         self._inside: list[bool] = []  # modules that are running; whether each is looked at
         self._entered: dict[int, int] = {}  # of this step, by depth
-        self._thread = self._elements = 0
+        self._elements: dict[int, int] = {}  # of this step, by depth
+        self._thread = 0
         self.cost_ns = 0
         self._handles: list[Any] = []
 
@@ -73,8 +76,7 @@ class SameInputs:
     def begin(self) -> None:
         """Hear of all modules from now on."""
         hooks: Any = sys.modules["torch.nn.modules.module"]
-        self._steps, self._inside, self._entered = [[]], [], {}
-        self._elements = 0
+        self._steps, self._inside, self._entered, self._elements = [[]], [], {}, {}
         self._thread = threading.get_ident()
         self._handles = [
             hooks.register_module_forward_pre_hook(self._enters),
@@ -85,7 +87,7 @@ class SameInputs:
         """None while more steps are to be watched; at the end what was called again."""
         if len(self._steps) < STEPS:
             self._steps.append([])
-            self._entered, self._elements = {}, 0
+            self._entered, self._elements = {}, {}
             return None
         self.end()
         with self._unseen():
@@ -126,10 +128,12 @@ class SameInputs:
         elements = sum(tensor.numel() for tensor in given)
         seen = _all_seen(torch, (*said, answer)) and not graph_is_captured()
         counted = elements // (1 if any(t.device.type == "cpu" for t in given) else ON_DEVICE)
-        fits = counted <= MOST_ELEMENTS and self._elements + counted <= IN_A_STEP
+        depth = len(self._inside)
+        used = self._elements.get(depth, 0) + counted
+        fits = counted <= MOST_ELEMENTS and used <= IN_A_STEP >> depth
         if not (elements and seen and fits):
             return _Call(name, place)
-        self._elements += counted
+        self._elements[depth] = used
         own = [*module.parameters(), *module.buffers()]
         versions = tuple(t._version for t in own if not t.is_inference())
         shapes = tuple((tuple(t.shape), t.dtype) for t in given)
