@@ -209,6 +209,38 @@ def _sends(samples: RunSamples, others: list[SampledThread]) -> Sends | None:
     return None
 
 
+@dataclass(frozen=True)
+class Works:
+    """The function of the program in which other threads compute longest."""
+
+    place: Location
+    cores: float  # that they use there
+
+
+@once_per_trace
+def others_work(trace: Trace) -> Works | None:
+    """None where looks do not tell, no such threads compute, or several functions share that."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None or samples.looks < FEWEST_LOOKS or not samples.seconds:
+        return None
+    functions: Counter[_Function] = Counter()
+    lines: Counter[PythonFrame] = Counter()
+    for thread in samples.threads:
+        for one in () if thread.main else thread.spent:
+            frame = own_frame(one.frames)
+            if frame is not None and frame.owner is Owner.USER:
+                functions[frame.file, frame.function] += one.on_core_us
+                lines[frame] += one.on_core_us
+    if not functions:
+        return None
+    (at, us), of_us = functions.most_common(1)[0], functions.total()
+    cores = us * NS_PER_US / 1e9 / samples.seconds
+    if cores < LEAST_CORE or us < MOSTLY_RATIO * of_us:
+        return None
+    line = max((n for n in lines if (n.file, n.function) == at), key=lines.__getitem__)
+    return Works(Location(line.file, line.line, line.function), cores)
+
+
 def cores_free(trace: Trace) -> float | None:
     """Cores that the program may use; None: not known."""
     facts = run_facts(trace)

@@ -236,6 +236,35 @@ def test_other_threads_take_no_turns(outcome, seen):
     assert "another thread, or a timeout" in finding.summary
 
 
+@pytest.mark.parametrize(
+    ("on_core", "said"),
+    [
+        (
+            (0.6, 0.5, 0.1),
+            "likely in read_chunk (feed.py:45), where the others compute on 1.1 cores",
+        ),
+        ((0.1, 0.1, 0.0), "another thread, or a timeout"),  # they hardly compute
+        ((0.3, 0.3, 0.7), "likely in write (log.py:3), where the others compute on 0.7 cores"),
+    ],
+)
+def test_where_the_others_compute_is_told(outcome, on_core, said):
+    """Two threads that unpack, and one that does something else; shares of ten seconds each."""
+    run = looked_at(COLLECT)
+    places = ("feed.py(45): read_chunk", "feed.py(45): read_chunk", "log.py(3): write")
+    others = tuple(
+        SampledThread(
+            f"other {at}", False, 100, None, (),
+            (Spent((place,), "zlib.decompress()", 50, 5_000_000, round(cores * 1e7), 0),),
+        )
+        for at, (place, cores) in enumerate(zip(places, on_core, strict=True))
+    )  # fmt: skip
+    samples = replace(run.samples, threads=(*run.samples.threads, *others))
+    trace = replace(batching(wait_us=(20_000, 40_000)), run=replace(run, samples=samples))
+    (finding,) = outcome("host-waits", trace).findings
+    assert said in finding.summary
+    assert finding.location.function == "collect"
+
+
 def test_without_stacks_looks_say_who_waits_and_for_a_pool_that_is_sent_much(outcome):
     p = Program()
     for _ in range(7):

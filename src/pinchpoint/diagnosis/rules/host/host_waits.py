@@ -41,7 +41,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
-from pinchpoint.diagnosis.evidence.awaited import Sends, awaited, cores_free, kept_lock
+from pinchpoint.diagnosis.evidence.awaited import Sends, awaited, cores_free, kept_lock, others_work
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.whole_run import waits_at, waits_for_others
@@ -332,13 +332,26 @@ def _awaited(trace: Trace) -> _What | None:
             " with each task; let workers keep or read what they need",
         )
     if found is None:
-        return None
+        return _computing(trace)
     return _What(
         f"{found.threads:.0f} threads that take turns at a lock: most stand in {found.waits},"
         f" one at a time works in {found.works}",
         _HOLD_SHORTER,
         found.works,
         found.ratio_left(cores_free(trace) or 1.0),
+    )
+
+
+def _computing(trace: Trace) -> _What | None:
+    """Where the others compute; that it is waited for is likely, and not seen."""
+    works = others_work(trace)
+    if works is None:
+        return None
+    return _What(
+        f"another thread, likely in {works.place}, where the others compute on"
+        f" {works.cores:.1f} cores",
+        "If it is that which is late, let it do less, as where it does the same again, or begin it"
+        " earlier; where cores are free, spread it over more threads or processes",
     )
 
 
