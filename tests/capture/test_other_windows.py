@@ -125,6 +125,8 @@ def test_on_a_gpu_jax_has_done_all_before_its_profiler_begins_and_ends(
     monkeypatch.setattr(sys.modules["jax"], "default_backend", lambda: "gpu", raising=False)
     monkeypatch.setattr(sys.modules["jax"], "live_arrays", lambda: arrays, raising=False)
     monkeypatch.setattr(threads, "IN_MAIN_WITHIN_S", 30.0)  # others may have the cores
+    for captures in ("graph_is_captured", "captures_under_way"):  # by what other tests left
+        monkeypatch.setattr(threads, captures, lambda: False)
     found = []
     record = threading.Thread(target=lambda: found.append(recorded(JaxWindow(tmp_path, "r"))))
     if elsewhere:
