@@ -54,7 +54,9 @@ def test_the_report_of_a_recording_can_show_its_job(uneven):
     assert '<a href="#ranks">Ranks</a>' in page
     assert "Rank 1 holds up the others" in page
     assert ".r-late" in page
+    assert "Change this first, of all ranks together" in page
     alone = render(trace, diagnose(trace))
+    assert "of all ranks together" not in alone
     assert "Rank 1 holds up the others" not in alone
     assert ".r-late" not in alone
 

@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from pinchpoint.analysis.tables.call_tree import call_tree
-from pinchpoint.report.documents.clean import clean
+from pinchpoint.report.documents.clean import clean, cleaned
 from pinchpoint.report.documents.memory import MemoryReport
 from pinchpoint.report.documents.ranks import RanksReport
 from pinchpoint.report.documents.report import Report
@@ -29,6 +29,7 @@ from pinchpoint.report.timeline.full_steps import full_steps
 from pinchpoint.report.timeline.lanes import Timeline, timeline
 from pinchpoint.report.timeline.marks import marks
 from pinchpoint.report.timeline.pack import Shown, pack
+from pinchpoint.report.words.ranks import gain as gain_of_job
 from pinchpoint.trace import Trace
 
 MOST_FACTS = 200  # of the environment
@@ -75,6 +76,11 @@ def render(
     facts = shown(safe)
     if memory is not None and memory.alone:
         facts["about_memory"] = memory.verdict
+    if job is not None and job.findings:
+        of_all = cleaned(job)
+        first = of_all.findings[0]
+        facts["of_job"] = (gain_of_job(of_all, first), first.summary, first.fix)
+        facts["first_label"] = "Of this rank alone"
     whole = timeline(trace)
 
     def page(of_timeline: Mapping[str, Any]) -> str:

@@ -128,6 +128,7 @@ def shown(safe: Report) -> dict[str, object]:
         "name": safe.source.path.replace("\\", "/").rstrip("/").rpartition("/")[2],
         "source": wording.source_line(safe),
         "about_memory": "",
+        "of_job": None,
         "cannot_conclude": safe.health.verdict == wording.CANNOT_CONCLUDE,
         "utilisation": utilisation_line(safe.roofline.utilisation) if safe.roofline else None,
         "to_fill_in": wording.to_fill_in(safe),
