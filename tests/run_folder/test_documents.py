@@ -239,5 +239,8 @@ def test_what_a_launch_costs_more(before, after, more):
 )
 def test_timed_steps_that_nearly_all_of_a_run_are_shorter_than(p90, count, expected):
     run = RunSteps(p50=10_900, p90=p90, count=count, total_ns=11_000 * count)
-    timed = StepTimes(before_ns=(13_200, 14_400), after_ns=(12_000,), run=run)
+    waits = (1_200, 2_400, 0)
+    timed = StepTimes(before_ns=(13_200, 14_400), after_ns=(12_000,), wait_ns=waits, run=run)
     assert timed.unprofiled_ns == expected
+    ratio = expected[0] / 13_200
+    assert timed.unprofiled_wait_ns == tuple(round(ratio * ns) for ns in waits)

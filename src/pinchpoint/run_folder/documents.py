@@ -125,19 +125,26 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
         Where nine of ten steps of a long run are shorter than the middle one of these, a recording
         left something behind for a while: they count as long as the run's on average.
         """
-        timed, run = (self.before_ns + self.after_ns)[self._standing], self.run
-        if not timed or run.p90 is None or run.count < MANY_TIMES * len(timed):
-            return timed
-        mean_ns = run.total_ns / run.count
-        if _middle(timed) <= run.p90 or mean_ns >= _middle(timed):
-            return timed
-        ratio = mean_ns * len(timed) / sum(timed)
-        return tuple(round(ratio * ns) for ns in timed)
+        return self._as_of_run(self._timed)
 
     @property
     def unprofiled_wait_ns(self) -> tuple[int, ...]:
         """Of the same steps."""
-        return self.wait_ns[self._standing]
+        return self._as_of_run(self.wait_ns[self._standing])
+
+    @property
+    def _timed(self) -> tuple[int, ...]:
+        return (self.before_ns + self.after_ns)[self._standing]
+
+    def _as_of_run(self, ns: tuple[int, ...]) -> tuple[int, ...]:
+        timed, run = self._timed, self.run
+        if not timed or run.p90 is None or run.count < MANY_TIMES * len(timed):
+            return ns
+        mean_ns = run.total_ns / run.count
+        if _middle(timed) <= run.p90 or mean_ns >= _middle(timed):
+            return ns
+        ratio = mean_ns * len(timed) / sum(timed)
+        return tuple(round(ratio * one) for one in ns)
 
     @property
     def unloaded_steps(self) -> int:
