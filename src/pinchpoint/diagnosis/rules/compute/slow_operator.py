@@ -9,7 +9,8 @@ Operators that stream tensors in two orders are far at 1.75 times their limit, a
 on. Where no limit is known, an operator is named if it takes a quarter of the step, and that in a
 kernel that another way avoids, or for fifty passes over what it reads; from a tenth of the step on
 if the table says what makes it slow wherever it runs, and then between nothing and all but one pass
-may be won. Products in a wide number
+may be won. Rows that are read at random places of a table are undecided up to three times what a
+gather takes for as many: what a device's memory serves of such reads is not known. Products in a wide number
 format are held against what the device's matrix units do. It yields to every other finding that
 explains the same time. Collectives are left out: of one rank, they may wait.
 
@@ -34,6 +35,7 @@ from pinchpoint.analysis.causal.pieces import Cut, operators_of_device_ops
 from pinchpoint.analysis.causal.profile import Piece, off_path
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.limits.roofs import roofs
+from pinchpoint.analysis.memory.shortage import size
 from pinchpoint.analysis.replay import Change, DropDeviceOps, LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.one_dimension import over_one_dimension
@@ -46,7 +48,7 @@ from pinchpoint.diagnosis.evidence.device_work import busiest_place, device_work
 from pinchpoint.diagnosis.evidence.operators import Known, known
 from pinchpoint.diagnosis.evidence.wide_formats import in_a_wide_format
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
-from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
+from pinchpoint.diagnosis.record import COUNTERS, SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.arrays import Floats, Mask, Rows
@@ -81,15 +83,29 @@ def check(trace: Trace) -> Iterator[Found]:
     found = off_path(trace, Cut.OPERATOR)
     if found.why_not is not None:
         raise NotChecked(found.why_not)
-    told = 0
-    for piece, mine, entry in _of_one_cause(trace, found.of(Cut.OPERATOR)):
-        one = _told(trace, piece, mine, entry)
-        if one is not None:
-            told += 1
-            yield one
-        if told == MOST_TOLD:
-            break
-    yield from in_a_wide_format(trace, found.base_ns)
+    pieces = list(_of_one_cause(trace, found.of(Cut.OPERATOR)))
+    told = [one for of in pieces if (one := _told(trace, *of)) is not None][:MOST_TOLD]
+    told += in_a_wide_format(trace, found.base_ns)
+    if not told:
+        for piece, mine, entry in pieces:
+            _not_known(trace, piece, mine, entry)
+    yield from told
+
+
+def _not_known(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> None:
+    """Says that it is undecided, of an operator whose attainable rate nobody knows."""
+    if entry is None or not entry.rate_unknown or piece.device_ns < KNOWN_RATIO * piece.base_ns:
+        return
+    moved, machine, rate = piece.needed_bytes, roofs(trace), ""
+    if moved and machine is not None and machine.memory is not None:
+        reached = moved / piece.device_ns * 1e9 / machine.memory.per_s
+        rate = f", {size(moved)} at {100 * reached:.0f} % of the memory's peak"
+    raise NotChecked(
+        f"{piece.name} takes {duration(piece.device_ns)} of a step of {duration(piece.base_ns)},"
+        f" as {entry.why}{rate}; what such reads could reach on this device is not known",
+        COUNTERS,
+        fits=True,
+    )
 
 
 def _of_one_cause(
@@ -146,6 +162,8 @@ def _told(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Found 
     if _is_far(piece, entry):
         return _finding(trace, piece, mine, entry)
     share = piece.device_ns / piece.base_ns
+    if entry is not None and entry.rate_unknown:
+        return None
     if piece.limit_ns is None and entry is not None and entry.always and share >= KNOWN_RATIO:
         why = f"{entry.why}; how much of it another way saves is not known"
         most = (LimitDeviceOps(np.flatnonzero(mine), _pass_ns(trace, mine)),)
@@ -174,9 +192,9 @@ def _pass_ns(trace: Trace, mine: Mask) -> Floats:
     known = roofs(trace)
     if known is None or known.memory is None:
         return np.zeros(int(mine.sum()))
-    size = launched_calls(trace).numbers(_read_bytes)[mine]
-    at = size / (known.memory.per_s * MEMORY_REACHED) * 1e9
-    return np.where(np.isnan(size), 0.0, np.maximum(at, KERNEL_START_NS))
+    read = launched_calls(trace).numbers(_read_bytes)[mine]
+    at = read / (known.memory.per_s * MEMORY_REACHED) * 1e9
+    return np.where(np.isnan(read), 0.0, np.maximum(at, KERNEL_START_NS))
 
 
 def _read_bytes(of: LaunchedCall) -> float | None:
