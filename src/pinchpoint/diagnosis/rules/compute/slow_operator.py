@@ -10,9 +10,9 @@ on. Where no limit is known, an operator is named if it takes a quarter of the s
 kernel that another way avoids, or for fifty passes over what it reads; from a tenth of the step on
 if the table says what makes it slow wherever it runs, and then between nothing and all but one pass
 may be won. Rows that are read at random places of a table are undecided up to three times what a
-gather takes for as many: what a device's memory serves of such reads is not known. Products in a wide number
-format are held against what the device's matrix units do. It yields to every other finding that
-explains the same time. Collectives are left out: of one rank, they may wait.
+gather takes for as many: what a device's memory serves of such reads is not known. Products in a
+wide number format are held against what the device's matrix units do. It yields to every other
+finding that explains the same time. Collectives are left out: of one rank, they may wait.
 
 ## Why it matters
 The device is busy, so that the step looks as if nothing could be won, while an operator waits for
