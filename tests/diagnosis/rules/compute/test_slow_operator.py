@@ -196,3 +196,39 @@ def test_the_shape_of_a_sparse_tensor_is_no_size(outcome):
     (finding,) = outcome("slow-operator", trace).findings
     (best,) = finding.at_best
     assert best.limit_ns.tolist() == [0.0] * 5
+
+
+SPARSE = {"shapes": [[400_000, 400_000]], "dtypes": [F]}
+
+
+def coalescing(around):
+    """Two calls a step that sort a sparse matrix anew, one of them inside another operator."""
+    p = Program()
+    for _ in p.steps(6):
+        for outer in around:
+            with p.frame("model.py(7): propagate"), p.row(outer):
+                with p.row("aten::_coalesce", **SPARSE):
+                    p.kernel("coalesceValuesKernel", 2_000)
+                    with p.row("aten::arange"):
+                        p.kernel("elementwise_kernel_with_index", 500)
+                p.kernel("csrmm_alg1_kernel", 5_000)
+        p.sync()
+    return p.trace()
+
+
+def test_a_matrix_that_is_sorted_in_each_product_goes_with_all_that_it_starts(outcome):
+    trace = coalescing(["aten::_sparse_mm", "SparseAddmmBackward0"])
+    found = outcome("slow-operator", trace).findings
+    finding = next(one for one in found if "_coalesce" in one.summary)
+    assert "anew in each product" in finding.summary
+    assert finding.confidence == "medium"
+    dropped = next(c for c in finding.changes if isinstance(c, DropDeviceOps))
+    assert len(dropped.device_ops) == 5 * 2 * 2  # of the complete steps: with what sorting starts
+
+
+def test_a_gradient_that_is_sorted_may_be_needed(outcome):
+    (finding,) = outcome(
+        "slow-operator", coalescing(["Optimizer.step#SparseAdam.step"] * 2)
+    ).findings
+    assert "how much of it another way saves is not known" in finding.summary
+    assert finding.confidence == "low"
