@@ -35,7 +35,7 @@ READS: tuple[str, ...] = ("sums",)
 NOT_READ = "when anything ran; texts"
 
 _OTHERS = (b'"traceEvents"', b'"ph"', b"DCGM_FI_")  # of traces, of counters that have a reader
-_HEAD_BYTES = 1 << 16
+_HEAD_BYTES = 1 << 16  # documents of tools begin with the machine, which may be long
 _RECORD = "record one: pinchpoint run python train.py; pinchpoint formats lists what is read"
 
 

@@ -11,12 +11,12 @@ from pinchpoint.importers.program_logs._figures import shown
 from pinchpoint.regex import regex
 from pinchpoint.trace import SummaryTable
 
-_DEEP = 8  # levels that are looked into
-_MOST_TABLES = 30
-_MOST_SAID = 80  # single values
-_LEAST_LIST = 3  # numbers of a list that are figures
-_ALIKE = 0.6  # of the keys: records by name share them
-_MOST_NAMED = 2000  # records by name that are rows
+_DEEP = 8  # levels that are looked into; results have three or four
+_MOST_TABLES = 30  # more nobody reads on one page
+_MOST_SAID = 80  # single values; more nobody reads on one page
+_LEAST_LIST = 3  # numbers of a list that are figures: a shape, a pair of bounds has two
+_ALIKE = 0.6  # of the keys: records by name share them, and each may lack some
+_MOST_NAMED = 2000  # records by name that are rows: more than any sweep
 # Names of what is measured, where no unit is said: what a benchmark or a training writes.
 _MEASURED = regex(
     r"(?:^|[_. /-])(?:time|latency|throughput|duration|elapsed|speed|fps|tps|qps|runtime|seconds"

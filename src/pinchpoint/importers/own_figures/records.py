@@ -13,8 +13,8 @@ from pinchpoint.trace import SummaryTable
 MOST_ROWS = 200  # that are shown as they stand; more are a series
 LEAST_SERIES = 10  # rows of which figures of a column say more than the rows do
 _MOST_COLUMNS = 14  # of a table: what a page has room for
-_MOST_NAMES = 400  # columns that are kept
-_LONGEST = 80  # characters of a cell
+_MOST_NAMES = 400  # columns that are kept; records of a benchmark have some dozens
+_LONGEST = 80  # characters of a cell: the width of a page
 _FULL = 0.8  # of the rows: a column that fewer have is of records of another kind
 FIGURES = ("column", "unit", "rows", "median", "mean", "p95", "min", "max")
 
@@ -183,7 +183,7 @@ def _short(text: str) -> str:
     return text if number is None or not text[-1].isdigit() else f"{number:.6g}"
 
 
-_MOST_DIGITS = 10
+_MOST_DIGITS = 10  # characters; seven digits and a point are finer than any clock of a program
 
 
 def flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

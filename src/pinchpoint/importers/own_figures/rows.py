@@ -13,9 +13,9 @@ from pinchpoint.importers.telemetry._samples import lines
 
 _DELIMITERS = (",", "\t", ";", "|")
 _LOOKED_AT = 60  # lines by which a table is told
-_ALIKE = 0.9  # of them: with as many cells as the header has
-_MOST_CELLS = 2000
-_LONGEST_NAME = 60
+_ALIKE = 0.9  # of them: with as many cells as the header has; a log may go on behind it
+_MOST_CELLS = 2000  # of a row: more are data, not figures
+_LONGEST_NAME = 60  # characters of a column's name; longer is a sentence
 
 
 @dataclass(frozen=True)

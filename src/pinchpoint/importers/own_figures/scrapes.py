@@ -15,8 +15,8 @@ _SAMPLE = regex(
     r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>[-+\w.]+)(?: \d+)?\s*$"
 )
 _LE = regex(r'\ble="([^"]+)"')
-_MOST = 5000  # names of one scrape
-_PERCENTILES = (50, 95, 99)
+_MOST = 5000  # names of one scrape; servers have some hundred
+_PERCENTILES = (50, 95, 99)  # those of load tests
 
 
 def _plain(name: str) -> str:

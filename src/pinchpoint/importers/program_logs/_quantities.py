@@ -41,7 +41,7 @@ _EDGES = " \t:=,;|<>*\"'`~-–—•·>/\\{}#"
 _LONGEST_SENTENCE = 240  # characters of a line; paragraphs are longer
 _LONGEST_KEY = 48  # characters; a sentence is cut to its end
 _MOST_WORDS = 7  # of such a sentence
-_MOST = 200  # quantities of one line
+_MOST = 200  # quantities of one line; a longer one lists data
 _WORD = regex(r"[^\W\d_]")
 OF = "n/N"  # the key of 12/100 that has no other
 

@@ -29,9 +29,9 @@ _FORMS = (
 _CLOCK_ALONE = len(_FORMS) - 1
 _EPOCH = regex(r"\s*[\[(]?(?P<s>1[5-9]\d{8})(?:[.,](?P<f>\d{1,9}))?[\])]?(?=[\s:,;])")
 _DIGITS = regex(r"\d\d:\d\d")
-_NEAR = 60  # characters before a stamp
+_NEAR = 60  # characters before a stamp: a rank, a host, a level
 _FIRST_YEAR = 2000  # of logs that name none; only differences count
-_DAY = 86_400
+_DAY = 86_400  # seconds
 
 
 class Stamps:
@@ -100,7 +100,7 @@ _WHO = regex(
     r"|\((?=[^()]*\b(?:pid|rank|ip|worker)\w*\W?\s?=?\d)[^()]{1,60}\)|rank ?\d+\s*[:|]\s)",
     2,
 )
-_MOST_WHO = 8  # such words before what a line says
+_MOST_WHO = 8  # such words before what a line says; frameworks print three or four
 
 
 def said_by(text: str) -> str:

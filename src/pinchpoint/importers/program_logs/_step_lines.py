@@ -31,8 +31,8 @@ _FINE = 5  # resolutions of a stamp that a time must have to be one by itself
 _LONGER = (
     2.0  # than the typical time: what is printed with a step, at most, not a step's own spread
 )
-_MOST_COUNTERS = 200
-_MOST_WORDS = 2000  # beginnings of lines that are kept apart
+_MOST_COUNTERS = 200  # names of counters; a log has some
+_MOST_WORDS = 2000  # beginnings of lines that are kept apart; programs print some hundred
 _BEGINNING = regex(r"[^\W\d_]{2,}(?:[ _][^\W\d_]{2,}){0,3}")
 
 

@@ -22,7 +22,7 @@ from pinchpoint.trace import SummaryTable
 
 LEAST = 3  # values of a series: two may differ by anything
 _MOST_KEYS = 5000  # of one log; more are numbers in names
-_MOST_SHOWN = 60  # rows of one table
+_MOST_SHOWN = 60  # rows of one table; more nobody reads on one page
 _VARIANTS = 16  # names that differ in a number only: more are one series (a GPU each is not)
 _DIGITS = regex(r"\d+")
 # Families whose figures tell of a run, in the order of the table.
@@ -51,7 +51,7 @@ _FETCHED = regex(
 )
 _RECORD = "record it: pinchpoint run"
 _LONGEST_S = 3e8  # ten years: what is longer is a time since 1970
-_CUMULATIVE = 8  # values that only rise, over all of which a time goes on
+_CUMULATIVE = 8  # values that only rise: by chance one log of 8! = 40,000 would have them
 
 
 class _Series(NamedTuple):

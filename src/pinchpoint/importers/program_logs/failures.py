@@ -7,7 +7,7 @@ from pinchpoint.importers.program_logs._stamps import Stamps
 from pinchpoint.regex import regex
 from pinchpoint.trace import SummaryTable
 
-_SHORT = 300  # characters of an error that are said
+_SHORT = 300  # characters of an error that are said; what follows lists advice
 _EXCEPTION = regex(
     r"^\s*(?P<type>(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure"
     r"|OOM|Killed|Abort)(?!\w))(?::\s*(?P<text>.{0,240}))?\s*$"
@@ -148,7 +148,7 @@ def _wrapped(text: str) -> list[str]:
     return wrap(text, _WIDE, subsequent_indent="  ")[:_MOST_LINES]
 
 
-_WIDE, _MOST_LINES = 76, 5
+_WIDE, _MOST_LINES = 76, 5  # characters of a page of 80; what is said of an error fits
 
 
 def _bare(text: str) -> str:

@@ -8,7 +8,7 @@ from pinchpoint.trace import SummaryTable
 
 _MARK = ":::MLL"  # :::MLLOG {...}; older ones :::MLL 1234.5 key: {...}
 _END = regex(r"[_.:]?(?:start|stop|begin|end)$", 2)
-_MOST = 200  # names of intervals
+_MOST = 200  # names of intervals; the rules of MLPerf have some dozens
 
 
 class Intervals:

@@ -14,9 +14,8 @@ _BAR = regex(
 )
 _FREE = regex(r"(?<![A-Za-z_])\d[\d.,/]*")
 _MANY = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_MOST = 500  # names of bars
+_MOST = 500  # names of bars; a name that counts is one
 _ROUGH_S = 10  # bars print whole seconds: below this the rate that they print is finer
-_LOADS = ("B/s",)  # what is fetched or copied
 
 
 class _Bars:

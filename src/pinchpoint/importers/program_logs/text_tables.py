@@ -13,9 +13,9 @@ _NUMBER = regex(
 )
 _NOTHING = ("-", "--", "none", "nan", "n/a", "null", "true", "false")  # values, not names
 _VALUE = regex(r"[~<>≈+-]{0,2}\d[\d,.]*\s?([%A-Za-zµ°][\w/µ°]{0,15})$")
-_LEAST_COLUMNS, _LEAST_ROWS = 2, 2
-_MOST_COLUMNS, _MOST_ROWS, _MOST_TABLES = 40, 1000, 40
-_LONGEST_CELL = 100
+_LEAST_COLUMNS, _LEAST_ROWS = 2, 2  # one line below another may stand alike by chance
+_MOST_COLUMNS, _MOST_ROWS, _MOST_TABLES = 40, 1000, 40  # more nobody reads on one page
+_LONGEST_CELL = 100  # characters; longer than a page is wide
 
 
 class TextTables:
