@@ -26,7 +26,7 @@ _FORMS = (
     regex(rf"(?P<name>{'|'.join(_MONTHS)}) +(?P<d>\d\d?) {_CLOCK}"),
     regex(rf"(?<![\w:.])(?<!\d<){_CLOCK}(?![\w:%])"),
 )
-_CLOCK_ALONE = len(_FORMS) - 1
+_CLOCK_ALONE = len(_FORMS) - 1  # the last form
 _EPOCH = regex(r"\s*[\[(]?(?P<s>1[5-9]\d{8})(?:[.,](?P<f>\d{1,9}))?[\])]?(?=[\s:,;])")
 _DIGITS = regex(r"\d\d:\d\d")
 _NEAR = 60  # characters before a stamp: a rank, a host, a level
