@@ -7,7 +7,8 @@ A repository with a small program gets one commit after the other: most change a
 make a step 10 % longer. Each is checked as CI would, by ``pinchpoint bench check`` against a
 baseline of the first commit, which is the base by itself. Unchanged ones must not fail (exit 1),
 slower ones must.
-``cpu`` computes, ``mixed`` computes and waits, half each. The load is told with the result.
+``cpu`` computes, ``mixed`` computes and waits, half each, ``torch`` trains with as many threads as
+there are CPUs. The load is told with the result.
 
 Real checks take minutes, and sixty without an alarm only say "below 5 %". ``--resample`` makes many
 of the pairs that real checks measured (``--keep``): each begins with a recorded check, whose pairs
@@ -39,14 +40,32 @@ from pinchpoint.bench.run import Arm, RunOptions
 from pinchpoint.cli.programs.bench.ab import seconds
 from pinchpoint.errors import MeasurementInvalid
 
+# Of each: what comes first, how many steps, and a step.
 PROGRAMS = {
-    "cpu": "sum(range(int(100_000 * WORK)))",
-    "mixed": "sum(range(int(50_000 * WORK))); time.sleep(0.001 * WORK)",
+    "cpu": ("", 80, "sum(range(int(100_000 * WORK)))"),
+    "mixed": ("", 80, "sum(range(int(50_000 * WORK))); time.sleep(0.001 * WORK)"),
+    "torch": (
+        """
+import torch
+from torch.nn import AdaptiveAvgPool1d, BatchNorm1d, Conv1d, Flatten, Linear, ReLU, Sequential
+def layers(of):
+    return Conv1d(of, 64, 5, padding=2), BatchNorm1d(64), ReLU()
+more = [layer for _ in range(10) for layer in layers(64)]
+model = Sequential(*layers(9), *more, AdaptiveAvgPool1d(8), Flatten(), Linear(512, 6))
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+samples = int(70 * WORK)
+x, y = torch.randn(samples, 9, 64), torch.arange(samples) % 6
+""",
+        40,
+        "torch.nn.functional.cross_entropy(model(x), y).backward();"
+        " optimizer.step(); optimizer.zero_grad()",
+    ),
 }
 TEXT = """import time
 import pinchpoint
 WORK = {work}
-for _ in range(80):
+{begin}
+for _ in range({steps}):
     {body}
     pinchpoint.step()
 # {comment}
@@ -66,7 +85,7 @@ class Repository:
     """One program in a repository of its own, and the gate that watches it."""
 
     def __init__(self, folder: Path, program: str, options: list[str]) -> None:
-        self.folder, self.body, self.options = folder, PROGRAMS[program], options
+        self.folder, self.program, self.options = folder, PROGRAMS[program], options
         self.git("init", "-q")
         self.commit(1.0, "the beginning")
 
@@ -77,7 +96,8 @@ class Repository:
 
     def commit(self, work: float, comment: str) -> None:
         """The program with this much work."""
-        text = TEXT.format(work=work, body=self.body, comment=comment)
+        begin, steps, body = self.program
+        text = TEXT.format(work=work, begin=begin, steps=steps, body=body, comment=comment)
         (self.folder / "program.py").write_text(text)
         self.git("add", "program.py")
         self.git("commit", "-q", "-m", comment)
@@ -97,7 +117,8 @@ class Repository:
         if not done.stdout:
             return done.returncode, done.stderr.strip()[-200:], []
         said = json.loads(done.stdout)
-        return done.returncode, said["why"], (said["confirmation"] or {}).get("runs", [])
+        pairs = said.get("confirmation") or {}  # the first session has neither pairs nor a verdict
+        return done.returncode, said.get("why", ""), pairs.get("runs", [])
 
 
 def _environment() -> dict[str, str]:

@@ -1,7 +1,9 @@
+import os
 import sys
 from itertools import count
 
 import pytest
+from msgspec.structs import replace
 
 from pinchpoint.bench import ab
 from pinchpoint.bench.ab import AbPlan, run_ab
@@ -40,6 +42,7 @@ def machine(monkeypatch):
             )
 
         monkeypatch.setattr(ab, "measure_run", measured)
+        monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
 
     return arrange
 
@@ -328,3 +331,37 @@ def test_where_a_device_works_cpu_time_decides_nothing(tmp_path, machine):
 )
 def test_an_improvement_is_said_as_one(worsening, better, said):
     assert improved(worsening, better) == said
+
+
+@pytest.mark.parametrize(
+    ("load", "waits", "said_by_user", "sleeping"),
+    [
+        pytest.param(0.0, False, {}, [False] * 8, id="alone"),
+        pytest.param(1e3, False, {}, [True] * 8, id="busy before the first run"),
+        pytest.param(0.0, True, {}, [False, True, *[True] * 6], id="a run shows it"),
+        pytest.param(1e3, True, {"KMP_BLOCKTIME": "0"}, [False] * 8, id="the user says how"),
+    ],
+)
+def test_threads_sleep_in_both_of_a_pair_where_others_take_the_cpus(
+    tmp_path, machine, monkeypatch, load, waits, said_by_user, sleeping
+):
+    asked = []
+
+    def steps(arm, i):
+        return _steps(20 * _jitter(i), 10.0, own_ms=10.0 if waits else 20 * _jitter(i))
+
+    machine(lambda arm, i: 10.0, steps=steps)
+    measured = ab.measure_run
+
+    def measure(arm, options, place):
+        asked.append(options.threads_sleep)
+        return replace(measured(arm, options, place), threads_sleep=options.threads_sleep)
+
+    monkeypatch.setattr(ab, "measure_run", measure)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    arms = Arm("A", ("a",)), Arm("B", ("b",), env=said_by_user)
+    plan = AbPlan(*arms, RunOptions("test"), thresholds={"step_time_ms": 0.05}, most_pairs=3)
+    with start_session("ab", {}, tmp_path / "s") as session:
+        result = run_ab(plan, session, _said)
+    assert asked == sleeping
+    assert any("OMP_WAIT_POLICY" in note for note in result.notes) == sleeping[-1]

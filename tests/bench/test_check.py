@@ -14,7 +14,7 @@ from pinchpoint.bench.baselines import (
 )
 from pinchpoint.bench.baselines.check import check, confirmed, levels, screen, suspects
 from pinchpoint.bench.measures import Threshold
-from pinchpoint.bench.metrics import Memory, RunMetrics, Summary, TimedSteps
+from pinchpoint.bench.metrics import Memory, RunMetrics, Summary, TimedSteps, Work
 from pinchpoint.bench.result import BenchResult
 from pinchpoint.errors import MeasurementInvalid, NotComparable, UnreadableFile, UsageError
 
@@ -208,6 +208,21 @@ def test_baseline_round_trip_and_new_level(tmp_path):
     assert [m.value for m in entry.present_level()] == [pytest.approx(12.012)]
     assert len(entry.session_medians) == 9
     assert entry.threshold_pct == 5.0
+
+
+@pytest.mark.parametrize("slept", [False, True])
+def test_cpu_time_with_threads_that_slept_is_not_that_of_other_sessions(slept):
+    """They sleep where the machine is busy only."""
+    work = Work(wall_s=3.0, own_s=2.0, cpu_s=2.0, imports_s=0.0)
+    plain = _result(10.0)
+    runs = tuple(msgspec.structs.replace(r, work=work, threads_sleep=slept) for r in plain.runs)
+    result = msgspec.structs.replace(plain, runs=runs)
+    kept = with_session(None, result, gates={}).entries[entry_key(result)]
+    assert ("work_s" in kept, "work_cpu_s" in kept, "own_work_s" in kept) == (
+        True,
+        not slept,
+        not slept,
+    )
 
 
 def test_the_same_session_counts_once():

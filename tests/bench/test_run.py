@@ -244,3 +244,9 @@ def test_a_budget_ends_no_run_that_is_to_be_whole(options):
 def test_an_end_that_is_none_is_refused(text):
     with pytest.raises(UsageError, match="--end-after"):
         end_of(text)
+
+
+def test_threads_that_sleep_are_asked_for_in_the_environment(tmp_path):
+    code = "import os; print('spins:', len(os.environ['OMP_WAIT_POLICY']))"
+    run = _run(tmp_path, code, threads_sleep=True, patterns={"spins": re.compile(r"spins: (\d)")})
+    assert (run.custom, run.threads_sleep) == ({"spins": 7.0}, True)  # passive

@@ -117,3 +117,32 @@ def test_steps_that_grow_are_unsteady_and_where_neighbours_may_be_why_that_is_un
     timed = timed_part(read_inside(tmp_path).steps, TimingRules(busy=busy))
     assert timed.warmup.converged is converged
     assert ("warmup.converged" in timed.unknown) == busy
+
+
+@pytest.mark.parametrize(
+    ("queued", "ran", "busiest", "others_queued", "own"),
+    [
+        pytest.param(6, 4, 0, 0, 4, id="alone, and waited for a CPU"),
+        pytest.param(0, 4, 0, 0, 10, id="alone, and slept"),
+        pytest.param(3, 4, 3, 5, 4, id="slept while a neighbour waited for a CPU"),
+        pytest.param(3, 2, 5, 9, 5, id="the busiest is another"),
+        pytest.param(0, 2, 4, 3, 7, id="slept while a neighbour waited and then ran"),
+    ],
+)
+def test_a_step_of_ten_ms_without_waiting_for_a_cpu(
+    tmp_path, queued, ran, busiest, others_queued, own
+):
+    """Of its thread, and of those that it slept for; all in ms."""
+
+    def step(ms):
+        return [0, int(ms * 1e6)]
+
+    series = _series(
+        [0, 10],
+        queue_ns=step(queued),
+        thread_ns=step(ran),
+        busiest_ns=[None, int(busiest * 1e6)],
+        others_queue_ns=[None, int(others_queued * 1e6)],
+    )
+    _write(tmp_path, series={"mark": series})
+    assert read_inside(tmp_path).steps.own_ms.tolist() == [own]

@@ -1,4 +1,5 @@
 import sys
+import threading
 
 import pytest
 
@@ -59,3 +60,33 @@ def test_totals_that_are_never_read_at_once_are_those_of_the_last_reading(monkey
     clock = iter(range(0, 60_000_000, 10_000_000))
     monkeypatch.setattr(quiet.time, "perf_counter_ns", lambda: next(clock))
     assert quiet.at_once(lambda: 7) == (50_000_000, 7)
+
+
+def test_other_threads_are_those_of_now(monkeypatch):
+    """One that has begun since the last reading counts from its begin, one that ended is gone."""
+    totals, go, end = quiet.other_threads(), threading.Event(), threading.Event()
+    before = totals()
+    if before is None:
+        pytest.skip("the system does not tell")
+
+    def work():
+        sum(range(300_000))
+        go.set()
+        end.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    go.wait()
+    now = totals()
+    assert set(now) == {*before, thread.native_id}
+    busiest_ns, waited_ns = quiet.between(before, now)
+    assert busiest_ns > 0
+    assert waited_ns >= 0
+    end.set()
+    thread.join()
+    assert quiet.between(None, now) == quiet.between(now, None) == (None, None)
+
+
+def test_more_threads_than_can_be_read_at_once_are_not_known(monkeypatch):
+    monkeypatch.setattr(quiet, "_MOST_THREADS", 0)
+    assert quiet.other_threads()() is None

@@ -145,6 +145,7 @@ class RunMetrics(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: Amount | None = None
     seed: int | None = None
     profiled: bool = False
+    threads_sleep: bool = False  # while they wait for each other, as others took the CPUs
     status: str  # ok, failed, timeout, cut
     exit_code: int | None = None
     invalid_reasons: tuple[str, ...] = ()

@@ -20,7 +20,15 @@ from typing import Any, Callable
 from . import END_VARIABLE, FOLDER_VARIABLE, FUNCTION_VARIABLE
 from .after_function import after_function
 from .hooks import BATCH_FETCHED, GRAPH_REPLAYED, MODEL_CALLED, OPTIMIZER_STEPPED
-from .quiet import Work, at_once, instruction_counter, queue_clock
+from .quiet import (
+    Threads,
+    Work,
+    at_once,
+    between,
+    instruction_counter,
+    other_threads,
+    queue_clock,
+)
 
 SCHEMA = "bench.inside/1"
 MOST_MARKS = 1_000_000  # bounds memory; a longer run keeps its first million steps
@@ -42,6 +50,10 @@ class _Series:
         self.host_ns: list[int] = []
         self.cpu_ns: list[int] = []  # of all threads of the process
         self.queue_ns: list[int | None] = []  # that this thread waited for a CPU
+        self.thread_ns: list[int] = []  # CPU time of this thread
+        self.busiest_ns: list[int | None] = []  # of the busiest other thread, in each step
+        self.others_queue_ns: list[int | None] = []  # that the others waited for a CPU, all of them
+        self.others: Threads | None = None  # totals at the last mark
         self.instructions: list[int | None] = []
         self.events: list[Any] = []
         self.work: list[float | None] = []
@@ -61,6 +73,7 @@ class _Recorder:
         self.problems: list[str] = []
         self.work = Work()
         self._queue_ns: Callable[[], int | None] | None = None  # of the first thread with a step
+        self._others = other_threads()
         self._instructions = instruction_counter()
         self._ignore_models: Callable[[], None] | None = None
         self._steps = 0  # of optimizers
@@ -84,10 +97,15 @@ class _Recorder:
             return
         series.events.append(_cuda_event())
         self._queue_ns = self._queue_ns or queue_clock()
-        host_ns, (cpu_ns, queue_ns) = at_once(self._totals)
+        host_ns, (cpu_ns, thread_ns, queue_ns, others) = at_once(self._totals)
         series.host_ns.append(host_ns)
         series.cpu_ns.append(cpu_ns)
+        series.thread_ns.append(thread_ns)
         series.queue_ns.append(queue_ns)
+        busiest_ns, waited_ns = between(series.others, others)
+        series.busiest_ns.append(busiest_ns)
+        series.others_queue_ns.append(waited_ns)
+        series.others = others
         series.instructions.append(self._instructions())
         series.work.append(work)
         series.data_wait_ns.append(self.wait_ns)
@@ -120,9 +138,10 @@ class _Recorder:
         self.ended_after = steps
         raise SystemExit(0)
 
-    def _totals(self) -> tuple[int, int | None]:
-        """CPU time of the process, and how long this thread has waited for one."""
-        return time.process_time_ns(), None if self._queue_ns is None else self._queue_ns()
+    def _totals(self) -> tuple[int, int, int | None, Threads | None]:
+        """CPU time of the process and of this thread, how long it has waited for a CPU; others."""
+        queue_ns = None if self._queue_ns is None else self._queue_ns()
+        return time.process_time_ns(), time.thread_time_ns(), queue_ns, self._others()
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer made its step."""
@@ -180,6 +199,9 @@ class _Recorder:
             "host_ns": series.host_ns,
             "cpu_ns": series.cpu_ns,
             "queue_ns": series.queue_ns,
+            "thread_ns": series.thread_ns,
+            "busiest_ns": series.busiest_ns,
+            "others_queue_ns": series.others_queue_ns,
             "instructions": series.instructions,
             "device_ms": self._try(_between_events, series.events),
             "work": series.work,

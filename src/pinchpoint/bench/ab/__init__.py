@@ -1,5 +1,6 @@
 """A against B: interleaved pairs in fresh processes, looks at 5, 10 and 20 pairs, a verdict."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, with_seed_of
 from pinchpoint.bench.run.enough import like, said, within
 from pinchpoint.bench.run.process import tail
+from pinchpoint.bench.run.validity import is_busy
+from pinchpoint.bench.run.waits import should_sleep
 from pinchpoint.errors import MeasurementInvalid, UsageError
 from pinchpoint.frozen import dataclass
 
@@ -74,7 +77,8 @@ def run_ab(
     Raises MeasurementInvalid if a command fails, or if no two pairs can be compared.
     """
     asked = plan.options
-    plan, spent_s = _warmed_up(plan, session, notice)
+    plan, so_far = _warmed_up(plan, session, notice)
+    spent_s = sum(run.duration_s or 0.0 for run in so_far)
     warnings = (*warnings, *said(asked, plan.options))
     whole_s = spent_s + FEWEST_PAIRS * spent_s / max(plan.warmup_runs, 1)
     if plan.budget_s is not None and whole_s > plan.budget_s:
@@ -83,7 +87,9 @@ def run_ab(
         )
 
     def pair(i: int) -> Pair:
-        return _measure_pair(i, plan, session, notice)
+        done = _measure_pair(i, _as_disturbed(plan, so_far), session, notice)
+        so_far.extend(done)
+        return done
 
     return decided(plan, pair, notice, warnings, spent_s)
 
@@ -189,24 +195,35 @@ def _disturbed(pairs: Sequence[Pair], look: int) -> bool:
     return len(pairs) >= look and bad > EXCLUDED_LIMIT * len(pairs)
 
 
-def _warmed_up(plan: AbPlan, session: BenchSession, notice: Notice) -> tuple[AbPlan, float]:
+def _as_disturbed(plan: AbPlan, so_far: Sequence[RunMetrics]) -> AbPlan:
+    """The plan for the next pair: of a kind for both sides, as others take the CPUs or do not."""
+    sleep = should_sleep(so_far, os.environ, plan.a.env, plan.b.env)
+    return replace(plan, options=replace(plan.options, threads_sleep=sleep)) if sleep else plan
+
+
+def _warmed_up(
+    plan: AbPlan, session: BenchSession, notice: Notice
+) -> tuple[AbPlan, list[RunMetrics]]:
     """Runs that fill caches, prove that the command works before time is spent on it, and show how
-    many steps fit into the budget: the plan with that, and the seconds that they took."""
-    asked, took_s = plan.options, 0.0
-    options = within(asked, plan.budget_s)
+    many steps fit into the budget: the plan with that, and these runs."""
+    so_far: list[RunMetrics] = []
+    asked = plan.options
+    busy = is_busy(os.getloadavg()[0], os.cpu_count())
+    options = within(asked, plan.budget_s, busy=busy)
     for arm in (plan.a, plan.b):
         for i in range(plan.warmup_runs):
             notice(f"warm-up run of {arm.name}")
             folder = session.folder / f"runs/warmup{i}-{arm.name}"
-            run = measure_run(arm, options, Place(folder))
+            now = _as_disturbed(replace(plan, options=options), so_far).options
+            run = measure_run(arm, now, Place(folder))
             check_finished(run, folder, options)
             plan.gates(run)
-            took_s += run.duration_s or 0.0
+            so_far.append(run)
             if arm is plan.a and i == 0:
                 options = like(options, asked, run)
                 for remark in said(asked, options):
                     notice(remark)
-    return replace(plan, options=options if plan.warmup_runs else asked), took_s
+    return replace(plan, options=options if plan.warmup_runs else asked), so_far
 
 
 def _measure_pair(pair: int, plan: AbPlan, session: BenchSession, notice: Notice) -> Pair:

@@ -13,7 +13,7 @@ from pinchpoint.bench.ab.pairs import Pair, good_pairs, log_ratios
 from pinchpoint.bench.ab.quiet import QuietDecision, decide_quietly
 from pinchpoint.bench.measures import Measure
 from pinchpoint.bench.metrics import RunMetrics
-from pinchpoint.bench.run import Arm, RunOptions
+from pinchpoint.bench.run import Arm, RunOptions, waits
 from pinchpoint.bench.statistics.distributions import pairs_needed, smallest_visible
 from pinchpoint.bench.statistics.intervals import mean_interval
 from pinchpoint.bench.statistics.series import two_modes
@@ -257,6 +257,8 @@ def _warnings(
 
 def _notes(pairs: Sequence[Pair], gated: Sequence[MeasureResult]) -> tuple[str, ...]:
     notes = list(_switches(pairs))
+    if any(run.threads_sleep for pair in pairs for run in pair):
+        notes.append(waits.NOTE)
     clocks = [_clock_log_ratio(a, b) for a, b in pairs]
     known = [c for c in clocks if c is not None]
     if not known:

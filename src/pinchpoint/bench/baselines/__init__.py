@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from pinchpoint.bench.folders import utc_now, write_atomic
-from pinchpoint.bench.measures import MEASURES, Measure, Threshold
+from pinchpoint.bench.measures import MEASURES, QUIET_STEP, QUIET_WORK, Measure, Threshold
 from pinchpoint.bench.metrics import encode, read_document
-from pinchpoint.bench.result import BenchResult, across_runs
+from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
 from pinchpoint.bench.run import params_digest
 from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.environment import fingerprint
@@ -142,7 +142,7 @@ def with_session(
     )
     key = entry_key(result)
     before = old.entries.get(key, {})
-    found = across_runs(result.runs, measures)
+    found = comparable(result, measures)
     after = dict(before)
     for name, across in found.items():
         median = SessionMedian(
@@ -155,6 +155,14 @@ def with_session(
         entry = before.get(name) or _new_entry(across.measure)
         after[name] = _added(_gated(entry, gates.get(name)), median, new_level)
     return msgspec.structs.replace(old, updated_utc=now, entries=old.entries | {key: after})
+
+
+def comparable(result: BenchResult, measures: Mapping[str, Measure]) -> dict[str, AcrossRuns]:
+    """What may be held against other sessions: where threads slept while they waited for each
+    other, as they do on a busy machine only, no CPU time."""
+    slept = any(run.threads_sleep for run in result.runs)
+    found = across_runs(result.runs, measures)
+    return {n: a for n, a in found.items() if not (slept and n in (*QUIET_STEP, *QUIET_WORK))}
 
 
 def with_gates(baseline: Baseline, result: BenchResult, gates: Mapping[str, Gate]) -> Baseline:

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from pinchpoint.bench.ab.result import AbResult, MeasureResult, signed
-from pinchpoint.bench.baselines import Baseline, Entry, Gate, entry_key
+from pinchpoint.bench.baselines import Baseline, Entry, Gate, comparable, entry_key
 from pinchpoint.bench.measures import CPU_TIME, MEASURES, OWN_TIME, TIMES, Better, Measure
-from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs, was_busy
+from pinchpoint.bench.result import AcrossRuns, BenchResult, was_busy
 from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.bench.statistics.series import ChangePoint, change_points
 from pinchpoint.errors import MeasurementInvalid, NotComparable, UsageError
@@ -185,7 +185,7 @@ def check(
             "other arguments is another benchmark",
             hint="measure it once as it should be, and add it: pinchpoint bench check --update",
         )
-    found = across_runs(result.runs, measures)
+    found = comparable(result, measures)
     if not found:
         reasons = sorted({r for run in result.runs for r in run.invalid_reasons})
         raise MeasurementInvalid(

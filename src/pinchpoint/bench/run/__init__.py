@@ -16,6 +16,7 @@ from pinchpoint.bench.run.step_files import Inside, StepSeries, read_inside
 from pinchpoint.bench.run.telemetry import DeviceSamples, Window, devices_over, sampling
 from pinchpoint.bench.run.timed import TimingRules, timed_part
 from pinchpoint.bench.run.validity import HostChange, invalid_reasons, is_busy
+from pinchpoint.bench.run.waits import asleep
 from pinchpoint.frozen import dataclass
 from pinchpoint.inside import recording_environment
 
@@ -54,6 +55,7 @@ class RunOptions:
     record_steps: bool = True
     step_function: str | None = None  # its return ends a step: NAME of the script, or module:NAME
     end_after: str | None = None  # 40 steps, 30s of them, or never: bench.run.enough
+    threads_sleep: bool = False  # while they wait for each other: bench.run.waits
     seed: int | None = None  # given to the program as PINCHPOINT_SEED and PYTHONHASHSEED
     session_id: str = ""
     env_sha256: str | None = None
@@ -97,6 +99,8 @@ def measure_run(arm: Arm, options: RunOptions, place: Place) -> RunMetrics:
 
 def _environment(arm: Arm, options: RunOptions, folder: Path) -> dict[str, str]:
     env = dict(os.environ) | dict(arm.env)
+    if options.threads_sleep:
+        env = asleep(env)
     if options.seed is not None:
         env |= {"PINCHPOINT_SEED": str(options.seed), "PYTHONHASHSEED": str(options.seed % 2**32)}
     if not options.record_steps:
@@ -149,6 +153,7 @@ def _metrics(
         session_id=options.session_id,
         started_utc=started,
         duration_s=finished.wall_s,
+        threads_sleep=options.threads_sleep,
         seed=options.seed,
         status=status,
         exit_code=finished.exit_code,

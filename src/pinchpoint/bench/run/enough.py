@@ -16,6 +16,9 @@ NEVER = "never"
 # Five pairs and a warm-up of each arm are twelve runs, and beside its steps a program starts,
 # imports and sets up: half of the budget for the steps.
 PART_OF_BUDGET = 1 / 24
+# On a busy machine pairs differ far more than 15 steps of a run do (two threads of torch at load 6
+# to 10 on 2 CPUs: by 5 %, of the first 15 steps as of all 59), and ten of them are wanted.
+PART_WHERE_BUSY = 1 / 44
 UNSTEADY = 4  # times as many steps, where the first run's never became steady
 
 
@@ -32,12 +35,13 @@ def end_of(text: str | None) -> str | None:
     return text
 
 
-def within(options: RunOptions, budget_s: float | None) -> RunOptions:
+def within(options: RunOptions, budget_s: float | None, *, busy: bool = False) -> RunOptions:
     """For the first run. Unchanged where the end is given, where nothing tells of steps, or where
     numbers that the program prints are asked for: these may come at its end."""
     if budget_s is None or options.end_after or not options.record_steps or options.patterns:
         return options
-    return replace(options, end_after=f"{budget_s * PART_OF_BUDGET:.3g}s")
+    part = PART_WHERE_BUSY if busy else PART_OF_BUDGET
+    return replace(options, end_after=f"{budget_s * part:.3g}s")
 
 
 def like(options: RunOptions, asked: RunOptions, first: RunMetrics) -> RunOptions:

@@ -46,6 +46,9 @@ class _Series(msgspec.Struct):
     device_ms: list[float | None] | None = None
     cpu_ns: list[int] = []
     queue_ns: list[int | None] = []
+    thread_ns: list[int] = []
+    busiest_ns: list[int | None] = []  # of each step
+    others_queue_ns: list[int | None] = []
     instructions: list[int | None] = []
 
 
@@ -145,7 +148,7 @@ def _series(document: _Document) -> StepSeries:
     raw = document.series[name]
     host_ns = np.array(raw.host_ns, np.int64)
     clock, step_ms = "host", np.diff(host_ns) / 1e6
-    queued = _known_differences(raw.queue_ns, len(host_ns))
+    own_ms = _own_ms(raw, step_ms)
     if raw.device_ms and all(ms is not None for ms in raw.device_ms):
         clock, step_ms = "cuda_event", np.array(raw.device_ms, np.float64)
     work = raw.work[1:]
@@ -156,7 +159,7 @@ def _series(document: _Document) -> StepSeries:
         step_ms=step_ms,
         end_host_ns=host_ns[1:],
         cpu_ms=_differences(raw.cpu_ns) / 1e6 if len(raw.cpu_ns) == len(host_ns) else None,
-        own_ms=None if queued is None or clock != "host" else np.maximum(step_ms - queued / 1e6, 0),
+        own_ms=own_ms if clock == "host" else None,
         instructions=_known_differences(raw.instructions, len(host_ns)),
         data_wait_ns=_differences(raw.data_wait_ns),
         batches=_differences(raw.batches),
@@ -167,6 +170,24 @@ def _series(document: _Document) -> StepSeries:
         switches=document.switches or {},
         problems=tuple(document.problems),
     )
+
+
+def _own_ms(raw: _Series, step_ms: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Each step without waiting for a CPU: of its own thread, and, where this one slept meanwhile,
+    of the others that it waited for; never less than the busiest of them ran. That is exact where
+    one thread works, or one at a time. Where threads share each piece of work, what is left is what
+    the busiest of them computes.
+    """
+    queued = _known_differences(raw.queue_ns, len(step_ms) + 1)
+    if queued is None:
+        return None
+    alone: NDArray[np.float64] = np.maximum(step_ms - queued / 1e6, 0)
+    busiest, waited = raw.busiest_ns[1:], raw.others_queue_ns[1:]
+    if len(raw.thread_ns) != len(step_ms) + 1 or len(busiest) != len(step_ms) or None in busiest:
+        return alone
+    ran_ms = _differences(raw.thread_ns) / 1e6
+    slept_ms = np.maximum(alone - ran_ms - np.array(waited, np.float64) / 1e6, 0)
+    return np.maximum(np.minimum(ran_ms + slept_ms, alone), np.array(busiest, np.float64) / 1e6)
 
 
 def _differences(totals: list[int]) -> NDArray[np.int64]:
