@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from pinchpoint.capture.flow.answers import answers, heaviest, several_ranks
 from pinchpoint.capture.flow.claims import (
     Claims,
     Key,
+    Position,
     claims,
     edge,
     numbers_of,
@@ -52,6 +54,8 @@ class RepeatedWork:
         self.cost_ns = 0
         self.why_not = ""
         self.operators: tuple[list[str], list[str]] = ([], [])  # that compute, and others
+        self.answers: list[dict[str, Any]] = []  # for other ranks to compare
+        self._heaviest: set[Position] = set()
         self._models: set[int] = set()
 
     @property
@@ -92,11 +96,15 @@ class RepeatedWork:
             if len(watch.steps) > 2:
                 with watch.unseen():
                     watch.compared = watch.compared | to_compare(watch)
+                    if several_ranks() and not self._heaviest:
+                        large = heaviest(watch)
+                        self._heaviest, watch.compared = set(large), large | watch.compared
             return None
         watch.end()
         watch.storages.step_ends()
         self.operators = operators(watch.steps)
         notes = list(_notes(watch, dead=not self._threads))
+        self.answers = answers(watch, self._heaviest, chains(watch.stacks))
         self.end()
         return notes
 

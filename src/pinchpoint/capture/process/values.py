@@ -179,7 +179,9 @@ class ValuesLook:
             return {}
         computed, views = self._flow.operators
         why_not = self._flow.why_not
-        seen = {"operators": computed, "views": views, "work_not_seen": why_not}
+        seen: dict[str, Any] = {"operators": computed, "views": views, "work_not_seen": why_not}
+        if self._flow.answers:
+            seen["answers"] = self._flow.answers
         return {"work": None if why_not else notes, **seen}
 
     def _path(self) -> Path:

@@ -114,7 +114,8 @@ def vain(trace: Trace, work: VainWork, *, beside_modules: bool) -> Vain | None:
         chosen[_rows_of(trace, one)] = True
     if beside_modules:
         chosen &= ~_in_modules_called_again(trace)
-    chosen = _not_parts(trace, chosen)
+    if work.kind != "ranks":  # an operator may be shared out in part
+        chosen = _not_parts(trace, chosen)
     operators = np.flatnonzero(chosen)
     if not len(operators):
         return None
