@@ -12,7 +12,8 @@ from pinchpoint.trace.arrays import Array, Mask
 
 # JAX's own range around reading an array, and its functions that wait for arrays.
 _WAITS = regex(
-    r"np\.asarray\(jax\.Array\)|jax/_src/(?:api|array)\.py\(\d{1,9}\): block_until_ready"
+    r"np\.asarray\(jax\.Array\)"
+    r"|jax/_src/(?:api|array)\.py\(\d{1,9}\): (?:block_until_ready|_value)"
 )
 
 
