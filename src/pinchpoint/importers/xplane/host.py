@@ -11,14 +11,13 @@ import numpy as np
 from pinchpoint.importers.assembly.timeline import Rows
 from pinchpoint.importers.xplane.operations import Row, table_of_rows
 from pinchpoint.importers.xplane.space import Event
+from pinchpoint.importers.xplane.waits import with_waits
 from pinchpoint.regex import regex
-from pinchpoint.trace import ApiKind, HostKind, Names, Table, table
+from pinchpoint.trace import HostKind, Names, Table, table
 from pinchpoint.trace.intervals import NO_ROW, innermost, nest, nesting_order
 from pinchpoint.trace.kinds import api_kind
 
 _CALL = regex(r"(?:cu|cuda|hip)[A-Z]\w*")
-# Of an array that is still being computed: the thread goes on when the device is done with it.
-_WAITS = regex(r"jax/_src/array\.py\(\d{1,9}\): (_value|block_until_ready)")
 _FRAME = regex(r"\$(?P<file>[^\n]+):(?P<line>\d{1,9}) (?P<function>[^\n]*)")
 
 
@@ -32,9 +31,6 @@ def rows_of(event: Event) -> dict[str, Row]:
     if named.kind != HostKind.PYTHON and "hlo_op" in event.stats:
         kind = int(HostKind.OPERATOR)
     rows: dict[str, Row] = {"host_ops": {"name": named.spelled, "kind": kind}}
-    if _WAITS.fullmatch(named.spelled):
-        sync = int(ApiKind.SYNC_DEVICE)
-        rows["api_calls"] = {"name": named.spelled, "kind": sync, "correlation": None}
     if "step_num" in event.stats:
         rows["steps"] = {"name": event.name, "number": _number(event, "step_num")}
     return rows
@@ -77,6 +73,8 @@ def linked(
     """``host_ops`` with their parents, ``api_calls`` inside them, ``device_ops`` from those."""
     host_ops = _until_asked_to_stop(host_ops, names, asked_ns)
     if len(host_ops):
+        if len(device_ops):
+            api_calls = with_waits(host_ops, api_calls, names)
         host_ops, api_calls = _nested(host_ops, api_calls)
     return host_ops, api_calls, _launched(device_ops, api_calls)
 
