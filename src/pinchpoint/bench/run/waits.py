@@ -20,8 +20,8 @@ _SAID_BY_USER = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OPENBLAS
 _WAITED_RATIO = 0.1
 
 NOTE = (
-    "other programs took the CPUs: threads of OpenMP and OpenBLAS slept while they waited for each"
-    " other (OMP_WAIT_POLICY=passive), in A and B alike; set it to active to measure them spinning"
+    "other programs took the CPUs: in all runs threads of OpenMP and OpenBLAS slept while they"
+    " waited for each other (OMP_WAIT_POLICY=passive); set it to active to measure them spinning"
 )
 
 
