@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from pinchpoint.bench.ab.advice import advice
+from pinchpoint.bench.ab.at_once import NOTE as AT_ONCE
 from pinchpoint.bench.ab.decision import ALPHA, LOOKS, Decision, sequential_p
 from pinchpoint.bench.ab.pairs import Pair, good_pairs, log_ratios
 from pinchpoint.bench.ab.quiet import QuietDecision, decide_quietly
@@ -259,6 +260,8 @@ def _notes(pairs: Sequence[Pair], gated: Sequence[MeasureResult]) -> tuple[str, 
     notes = list(_switches(pairs))
     if any(run.threads_sleep for pair in pairs for run in pair):
         notes.append(waits.NOTE)
+    if any(run.at_once for pair in pairs for run in pair):
+        notes.append(AT_ONCE)
     clocks = [_clock_log_ratio(a, b) for a, b in pairs]
     known = [c for c in clocks if c is not None]
     if not known:
