@@ -10,8 +10,9 @@ from kineto_documents import document, launched, op, written
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
-from pinchpoint.run_folder.layout import SCHEMA
+from pinchpoint.run_folder.layout import SCHEMA, VALUES_SCHEMA
 from pinchpoint.trace import DeviceSetting, LaunchTimes, LoaderWorker, NodeShares
+from pinchpoint.trace.run_values import ProductOrder
 
 BASE_NS = 10**18
 TELEMETRY = """unix_ns,device,power_w,cpu_ratio
@@ -244,3 +245,17 @@ def test_what_the_analyses_ask_is_typed(tmp_path):
     assert facts.loader_workers == (LoaderWorker(2, 3, 4, 1),)
     assert facts.device == DeviceSetting(numa_node=1)
     assert (facts.devices, facts.processes) == (2, 2)
+
+
+def test_work_of_more_than_two_gigabytes_is_read(tmp_path):
+    folder = run_folder(tmp_path / "run")
+    process = {"rank": 0, "pid": 7, "recordings": [{"file": "t.json"}]}
+    (folder / "processes/rank0.json").write_text(json.dumps(process))
+    (folder / "values").mkdir()
+    again = {"kind": "within", "bytes": 3 << 31, "kept_bytes": 3 << 31}
+    ordered = {"kind": "order", "flops": 1 << 40, "flops_left": 1 << 38, "times_left": 2}
+    values = {"schema": VALUES_SCHEMA, "pid": 7, "work": [again, ordered]}
+    (folder / "values/rank0.7.json").write_text(json.dumps(values))
+    first, second = load(folder).run.values.work
+    assert (first.kept_bytes, first.order) == (3 << 31, None)
+    assert second.order == ProductOrder(1 << 40, 1 << 38, 2, 0)

@@ -114,6 +114,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     warm_unix_ns: Ns | None = None  # when the third step began; null: it never did
     page_faults_per_step: float | None = None  # of undisturbed ones; null: not known
     kernel_ns_per_step: float | None = None  # time of all threads in the kernel
+    user_ns_per_step: float | None = None  # and outside of it
     cost_ns: Ns | None = None  # by which recording made the run longer; None: no other steps
     launch_ns: LaunchNote = LaunchNote()
     run: RunSteps = RunSteps()

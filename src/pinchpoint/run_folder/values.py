@@ -4,9 +4,10 @@ from typing import Annotated
 
 import msgspec
 
-from pinchpoint.run_folder.documents import Count, Ns
+from pinchpoint.run_folder.documents import Bytes, Count, Ns
 from pinchpoint.run_folder.layout import VALUES_SCHEMA
 
+Flops = Bytes  # a whole number that fits into 64 bits
 FrameNote = tuple[str, Count, str]  # file, line, function
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Length = Annotated[float, msgspec.Meta(ge=0, lt=1 << 31)]
@@ -83,17 +84,22 @@ class OperationNote(msgspec.Struct, frozen=True, kw_only=True):
 class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one place whose result was there already, or that nobody reads."""
 
-    # step: each step anew; within: more than once in a step; unused; part: most of it is unused
+    # step: each step anew; within: more than once in a step; unused; part: most of it is unused;
+    # order: products that another order makes cheaper
     kind: str = ""
     places: tuple[FrameNote, ...] = ()  # lines that start it, heaviest first
     operations: tuple[OperationNote, ...] = ()
     backward: bool = False
     times: Count = 0  # operations a step that are in vain
     of: Count | None = None  # the same with those that are needed
-    bytes: Count = 0  # that they write, a step
-    kept_bytes: Count | None = None  # to keep what other work reads of it
+    bytes: Bytes = 0  # that they write, a step
+    kept_bytes: Bytes | None = None  # to keep what other work reads of it
     read_ratio: Ratio = 0.0  # of what a part is read of
     steps_ratio: Ratio = 1.0  # of the watched steps after another one, in which it is so
+    flops: Flops = 0  # of products in a costly order, a step
+    flops_left: Flops = 0  # in the cheapest one, and so for the next two
+    times_left: Count = 0  # products
+    elements_left: Bytes = 0  # that these read and write, each by itself
 
 
 class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,10 +76,21 @@ class VainOperations:
 
 
 @dataclass(frozen=True)
+class ProductOrder:
+    """Matrix products of a step as they are, and in the order that takes fewest operations."""
+
+    flops: int
+    flops_left: int
+    products_left: int
+    elements_left: int  # that these read and write, each by itself
+
+
+@dataclass(frozen=True)
 class VainWork:
     """Work of one place whose result was there already, or that nobody reads."""
 
-    # step: each step anew; within: more than once in a step; unused; part: most of it is unused
+    # step: each step anew; within: more than once in a step; unused; part: most of it is unused;
+    # order: products that another order makes cheaper
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]
@@ -89,6 +100,7 @@ class VainWork:
     kept_bytes: int | None  # to keep what other work reads of it
     steps_ratio: float  # of the watched steps after another one, in which it is so
     read_ratio: float = 0.0  # of what a part is read of
+    order: ProductOrder | None = None
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,9 @@ class RunFacts:
     line_tracer: str | None = None  # a debugger, coverage tool or function told of every line
     page_faults_per_step: float | None = None  # of the process, outside of recordings
     kernel_ns_per_step: float | None = None  # time of its threads in the kernel, the same steps
+    user_ns_per_step: float | None = None  # and outside of it
     loader_workers: tuple[LoaderWorker, ...] = ()
+    workers_ns_per_step: float | None = None  # of all of them on cores, for the batches of a step
     device: DeviceSetting | None = None  # the one that the process used
     devices: int | None = None  # of the machine
     processes: int | None = None  # of the program, that recorded or timed steps

@@ -6,10 +6,13 @@ launches nothing. Work that names itself (saving, logging, compiling, collecting
 calls to the driver that launch nothing, count wholly. Waiting and loading are another question.
 """
 
+from collections import Counter
+
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import nearest, operators_around, parents, subtree_sums
 from pinchpoint.analysis.host.attribution import launched_count
+from pinchpoint.analysis.host.frames import NAMELESS, Owner, frame_of, owners
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.mean.exceptional_steps import exceptional_steps
 from pinchpoint.analysis.replay.apply import PYTHON_OF_AN_OPERATOR_NS
@@ -144,3 +147,107 @@ def _calls_inside(trace: Trace) -> Ints:
         by = calls.filled("host_op", NO_ROW)
         own += np.bincount(by[by != NO_ROW], minlength=len(host))
     return subtree_sums(parents(host), own)
+
+
+# ------------------------------------------------------------------------------------------------
+# Work that is spread over several functions: of the one that calls them all.
+
+
+# Of the time of all calls of a function: then it does little else.
+LITTLE_ELSE_RATIO = 0.8
+# Of what a function and all that it calls compute: the one that has it is the place, not its
+# caller. With less than half anywhere, no single change below the caller wins most of it.
+ONE_HAS_IT_RATIO = 0.5
+
+Path = tuple[int, ...]  # names of functions of the program, each called by the one before it
+
+
+def shared_callers(trace: Trace, found: HostComputing) -> Ints:
+    """For each stretch the name of the function of the program that calls the several ones which
+    compute, and does little else; NO_ROW where one alone has half of it.
+
+    A function with a module, a backward pass or an optimizer in it is the step, and no place.
+    """
+    host = trace.host_ops
+    shared = np.full(len(found.row), NO_ROW, np.int64)
+    if host is None or not len(host):
+        return shared
+    chain, none = parents(host), len(host)
+    user = (owners(trace) == Owner.USER) & ~rows_named(trace, host, _is_nameless)
+    if not user.any():
+        return shared
+    nearest_user = np.append(nearest(chain, user), none)
+    around = nearest_user[_rows_of_host(trace, found.row)]
+    recorded = np.zeros(none + 1, np.int64)
+    np.add.at(recorded, around, found.end_ns - found.start_ns)  # as calls last, with its cost
+    pure = _does_little_else(trace, user, subtree_sums(chain, recorded[:-1]))
+    paths = _paths(host["name"], nearest_user[chain], pure, np.unique(around[around < none]))
+    path_of = [paths.get(row, ()) for row in around.tolist()]
+    weight: Counter[Path] = Counter()
+    for path, ns in zip(path_of, found.took_ns.tolist(), strict=True):
+        weight[path] += ns
+    place: dict[Path, int] = {}
+    for first in {path[0] for path in weight if path}:
+        place |= _split([path for path in weight if path[:1] == (first,)], weight)
+    shared[:] = [place.get(path, NO_ROW) for path in path_of]
+    return shared
+
+
+def _rows_of_host(trace: Trace, rows: Ints) -> Ints:
+    """Of ``host_ops`` the row that each of these of ``host_rows`` is, or is a call of; their count
+    where there is none."""
+    every, none = host_rows(trace), host_rows(trace).operators
+    inner = np.where(rows < none, rows, every.parent[rows])
+    found: Ints = np.where((inner >= 0) & (inner < none), inner, none)
+    return found
+
+
+def _does_little_else(trace: Trace, user: Mask, whole_ns: Ints) -> Mask:
+    """Functions of the program that, all calls of one name together, mostly compute."""
+    host = trace.host_ops
+    assert host is not None
+    of_step = np.isin(host["kind"], (HostKind.MODULE, HostKind.ANNOTATION))
+    of_step |= rows_named(trace, host, lambda name: name.startswith("autograd::"))
+    holds = subtree_sums(parents(host), of_step.astype(np.int64)) > 0
+    works = user & (whole_ns > 0)
+    name, count = host["name"], len(trace.names)
+    calls = np.bincount(name[works], host["duration_ns"][works], count)
+    computing = np.bincount(name[works], whole_ns[works], count)
+    is_step = np.bincount(name[works & holds], minlength=count) > 0
+    little = (computing >= LITTLE_ELSE_RATIO * calls) & ~is_step
+    found: Mask = works & little[name]
+    return found
+
+
+def _paths(name: Ints, caller: Ints, pure: Mask, rows: Ints) -> dict[int, Path]:
+    """Of rows of functions, the names from the outermost that does little else down to them."""
+    known: dict[int, Path] = {len(pure): ()}
+    for row in rows.tolist():
+        chain = [row]
+        while chain[-1] not in known:
+            chain.append(int(caller[chain[-1]]))
+        for one in reversed(chain[:-1]):
+            above = known[int(caller[one])]
+            known[one] = (*above, int(name[one])) if above or pure[one] else ()
+    return known
+
+
+def _split(paths: list[Path], weight: Counter[Path]) -> dict[Path, int]:
+    """These paths with the function that they have in common, as far down as one has half of the
+    work; none where the last of them has it itself."""
+    for at in range(max(map(len, paths))):
+        below: Counter[int] = Counter()
+        for path in paths:
+            below[path[at + 1] if len(path) > at + 1 else NO_ROW] += weight[path]
+        name, most = below.most_common(1)[0]
+        if most < ONE_HAS_IT_RATIO * below.total():
+            return dict.fromkeys(paths, paths[0][at])
+        paths = [path for path in paths if len(path) > at + 1 and path[at + 1] == name]
+        if not paths:
+            break
+    return {}
+
+
+def _is_nameless(name: str) -> bool:
+    frame = frame_of(name)
+    return frame is not None and frame.function in (*NAMELESS, "<module>")

@@ -21,6 +21,8 @@ from pinchpoint.capture.flow.claims import (
     to_compare,
 )
 from pinchpoint.capture.flow.operations import ESCAPE, Operation
+from pinchpoint.capture.flow.orders import Chain as Products
+from pinchpoint.capture.flow.orders import chains_of_products
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, read_ratios, unused
 from pinchpoint.capture.flow.watch import Watch
@@ -141,6 +143,7 @@ def _notes(watch: Watch, *, dead: bool) -> Iterator[dict[str, Any]]:
                 notes.append(note)
     if dead and not found.unseen_writers:
         notes += _unused(watch, lines)
+        notes += _orders(watch, lines)
     notes.sort(key=lambda note: -note.pop("weight"))
     yield from notes[:MOST_NOTES]
 
@@ -185,6 +188,36 @@ def _partly(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
             site = {at: lines[operations[at].stack]}
             note = _note("part", operations, [at], site)
             yield note | {"read_ratio": round(ratios[UNUSED_IN[-1]][at], 6)}
+
+
+def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
+    """Chains of products in a costly order, of all these steps; those of one function together."""
+    per_step = {step: list(_products(watch, step)) for step in UNUSED_IN}
+    flags = [[False] * len(step) for step in watch.steps]
+    for step, some in per_step.items():
+        for at in (at for one in some for at in one.operations):
+            flags[step][at] = True
+    always, operations = _in_all(watch, flags), watch.steps[UNUSED_IN[-1]]
+    by_code: dict[Any, list[Products]] = defaultdict(list)
+    for one in per_step[UNUSED_IN[-1]]:
+        chain = lines[operations[one.operations[0]].stack]
+        if all(always[at] for at in one.operations):
+            by_code[chain[-1][0] if chain else None].append(one)
+    for some in by_code.values():
+        mine = sorted(at for one in some for at in one.operations)
+        note = _note("order", operations, mine, {at: lines[operations[at].stack] for at in mine})
+        yield note | {
+            "flops": sum(one.flops for one in some),
+            "flops_left": sum(one.flops_left for one in some),
+            "elements_left": sum(one.elements_left for one in some),
+            "times_left": sum(one.products_left for one in some),
+        }
+
+
+def _products(watch: Watch, step: int) -> Iterator[Products]:
+    others = (one for n, some in enumerate(watch.steps) if n != step for one in some)
+    elsewhere = frozenset(number for one in others for number, _ in one.reads)
+    yield from chains_of_products(watch.steps[step], watch.storages.all, elsewhere)
 
 
 def _in_all(watch: Watch, dead: list[list[bool]]) -> list[bool]:

@@ -85,6 +85,7 @@ def _steps(session: CaptureSession) -> dict[str, Any]:
         "warm_unix_ns": clock.warm_unix_ns,
         "page_faults_per_step": _ratio(clock.faults, clock.counted),
         "kernel_ns_per_step": _ratio(clock.kernel_ns, clock.counted),
+        "user_ns_per_step": _ratio(clock.user_ns, clock.counted),
         "cost_ns": _cost_ns(session),
         "launch_ns": session.launches.note(
             clock.undisturbed(session.before.start, session.before.stop)

@@ -37,9 +37,10 @@ class StepClock:
         self.warm_unix_ns: int | None = None  # when the first two steps were over
         self.interval_ns, self.wait_ns = array("q"), array("q")
         self.disturbed: set[int] = set()
-        # Of the process in ordinary steps after the first: page faults, and time in the kernel.
-        self.counted = self.faults = self.kernel_ns = 0
-        self._usage: tuple[int, int] | None = None
+        # Of the process in ordinary steps after the first: page faults, time of all threads in the
+        # kernel, and outside of it.
+        self.counted = self.faults = self.kernel_ns = self.user_ns = 0
+        self._usage: tuple[int, int, int] | None = None
         self._usage_ns, self._uncounted = 0, 0  # when that was, and steps since
 
     def now_ns(self) -> int:
@@ -79,12 +80,14 @@ class StepClock:
             return
         steps, self._uncounted, self._usage_ns = self._uncounted, 0, now_ns
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        before, self._usage = self._usage, (usage.ru_minflt, int(usage.ru_stime * 1e9))
+        counted = (usage.ru_minflt, int(usage.ru_stime * 1e9), int(usage.ru_utime * 1e9))
+        before, self._usage = self._usage, counted
         if before is None or disturbed:
             return
         self.counted += steps
-        self.faults += self._usage[0] - before[0]
-        self.kernel_ns += self._usage[1] - before[1]
+        self.faults += counted[0] - before[0]
+        self.kernel_ns += counted[1] - before[1]
+        self.user_ns += counted[2] - before[2]
 
     def forget(self) -> None:
         """Start over: the edges so far were of another kind."""

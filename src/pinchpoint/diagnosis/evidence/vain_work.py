@@ -70,6 +70,8 @@ class Vain:
         device: tuple[Change, ...] = ()
         if len(rows):
             scaled = ScaleDeviceOps(rows, left, left, left)
+            if self.work.read_ratio:  # as many launches, of less work
+                return (scaled,)
             device = (scaled,) if left else tuple(without_work(trace, rows))
         return (*device, ScaleHostSpans(self.spans, left))
 

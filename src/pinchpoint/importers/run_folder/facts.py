@@ -63,6 +63,8 @@ def run_facts(
         cpu_features=environment.host.cpu_features,
         page_faults_per_step=process.steps.page_faults_per_step,
         kernel_ns_per_step=process.steps.kernel_ns_per_step,
+        user_ns_per_step=process.steps.user_ns_per_step,
+        workers_ns_per_step=_workers_ns_per_step(process.steps, workers),
         loader_workers=tuple(
             LoaderWorker(w.workers, w.busy_ns, w.alive_ns, w.torch_threads) for w in workers
         ),
@@ -71,6 +73,14 @@ def run_facts(
         devices=environment.gpu.count,
         processes=len(metrics.ranks) or None,
     )
+
+
+def _workers_ns_per_step(steps: StepTimes, workers: Sequence[WorkerDocument]) -> float | None:
+    """None where nothing is known of workers, or of the batches that a step takes."""
+    batches = sum(worker.batches for worker in workers)
+    if not batches or not steps.batches_per_step:
+        return None
+    return steps.batches_per_step * sum(worker.cpu_ns for worker in workers) / batches
 
 
 def _launch(steps: StepTimes) -> LaunchTimes | None:

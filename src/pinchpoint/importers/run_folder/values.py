@@ -17,6 +17,7 @@ from pinchpoint.trace.run_values import (
     AttentionMask,
     IgnoredRows,
     Padding,
+    ProductOrder,
     RunValues,
     SameCalls,
     VainOperations,
@@ -70,6 +71,9 @@ def _work(note: WorkNote) -> VainWork:
         note.kept_bytes,
         note.steps_ratio,
         note.read_ratio,
+        ProductOrder(note.flops, note.flops_left, note.times_left, note.elements_left)
+        if 0 < note.flops_left <= note.flops
+        else None,
     )
 
 

@@ -51,7 +51,7 @@ def test_of_what_a_part_is_read_of_that_part_stays(outcome):
     assert found.summary.startswith(
         "Of what aten::mean gives in forward (model.py:30), 25 % is read: 4.00 ms of the device's"
     )
-    assert [change.factor for change in found.changes] == [0.25, 0.25]
+    assert [change.factor for change in found.changes] == [0.25]  # as many launches
     assert found.at_best == ()
 
 

@@ -58,6 +58,39 @@ def test_a_loop_in_python(outcome, ranked):
     assert "host-hotspot" in ranked(trace)
 
 
+def spread(p, *, first_us=2_000):
+    """Three helpers of one function, none of which has half of its work."""
+    with p.frame("train.py(9): get_batch"), p.frame("texts.py(30): encode"):
+        p.host("texts.py(3): words", first_us)
+        p.host("texts.py(9): times", 1_900)
+        p.host("texts.py(15): paths", 1_800)
+
+
+def test_work_that_is_spread_is_of_the_function_that_calls_it(outcome):
+    (finding,) = outcome("host-hotspot", training(spread)).findings
+    assert finding.location.function == "encode"
+    assert finding.summary.endswith(": of that words 35 %, times 33 %, paths 32 %")
+    assert finding.cost_ns_per_step == pytest.approx(5_700_000, rel=0.1)
+
+
+def test_one_that_has_half_of_it_is_the_place(outcome):
+    found = outcome("host-hotspot", training(lambda p: spread(p, first_us=4_000))).findings
+    assert [one.location.function for one in found] == ["words", "times"]
+
+
+def test_a_function_with_the_model_in_it_is_no_place(outcome):
+    def step(p):
+        with p.frame("train.py(9): train_step"):
+            p.host("texts.py(3): words", 2_000)
+            with p.row("nn.Module: Linear_0", kind=HostKind.MODULE):
+                p.busy(20)
+            p.host("texts.py(9): times", 1_900)
+            p.host("texts.py(15): paths", 1_800)
+
+    found = outcome("host-hotspot", training(step)).findings
+    assert [one.location.function for one in found] == ["words", "times"]
+
+
 def test_an_operator_on_the_cpu(outcome):
     (finding,) = outcome("host-hotspot", training(sorted_on_cpu)).findings
     assert "aten::sort and what is around it work on tensors on the CPU" in finding.summary
@@ -287,6 +320,10 @@ def test_looks_at_a_long_operator_are_no_place_in_python_and_time_counts(outcome
     (finding,) = outcome("host-hotspot", replace(p.trace(), run=RunFacts(samples=looked))).findings
     assert str(finding.location) == "remember (play.py:30)"
     assert "14 of 30 looks" in finding.summary
+    # Half of 7 ms by looks, a sixth more or less; of the thread's whole time four ninths.
+    low, high = finding.saving_ns_per_step
+    assert low == pytest.approx(0.32 * 7_000_000, rel=0.02)
+    assert high == pytest.approx(10_000_000 * 4 / 9, rel=0.001)
 
 
 def test_without_stacks_looks_say_what_keeps_a_device_waiting(outcome):

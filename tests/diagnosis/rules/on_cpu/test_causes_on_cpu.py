@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from builders import TraceBuilder
+from looked_at_runs import IMPORTING, samples_of, spent, thread
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.engine import diagnose
@@ -13,6 +14,7 @@ from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.diagnosis.rules.on_cpu import cpu_few_threads
 from pinchpoint.report.assemble.report import diagnose as report_of
 from pinchpoint.report.words.closing import closing_sentence
+from pinchpoint.run_folder.samples import UsageNote
 from pinchpoint.trace import HostKind, RunFacts
 
 MS, US = 1_000_000, 1_000
@@ -363,6 +365,26 @@ def test_page_faults_of_every_step(faults, kernel_ms, found):
     if found:
         low, high = said["cpu-page-faults"].predicted.range_ns
         assert (10 * MS - high, 10 * MS - low) == (500 * US, 5_000 * US)
+
+
+def test_page_faults_by_their_share_of_the_time_on_cores():
+    """Others have the cores: the step lasts five times as long as it computes."""
+    trace = _trace(lambda b, at: _op(b, "aten::mul", at, 8 * MS))
+    facts = RunFacts(
+        page_faults_per_step=400.0, kernel_ns_per_step=0.8 * MS, user_ns_per_step=1.2 * MS
+    )
+    low, high = _found(replace(trace, run=facts))["cpu-page-faults"].predicted.range_ns
+    assert (10 * MS - high, 10 * MS - low) == (2 * MS, 4 * MS)
+
+
+def test_page_faults_of_a_run_whose_steps_were_not_counted():
+    trace = _trace(lambda b, at: _op(b, "aten::mul", at, 8 * MS))
+    usage = UsageNote(user_ns=3_000 * MS, kernel_ns=2_300 * MS, page_faults=1_000_000)
+    samples = samples_of(thread(spent(IMPORTING, 1.3)), usage=usage)
+    said = _found(replace(trace, run=RunFacts(samples=samples)))["cpu-page-faults"]
+    assert "1,000,000 times in the run" in said.finding.summary
+    low, high = said.predicted.range_ns  # 2 of 4 s: without imports, and what a start takes
+    assert (10 * MS - high, 10 * MS - low) == (2.5 * MS, 5 * MS)
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,14 @@ Do it on the device as operators on whole tensors, once before the loop, or in a
 Where the work is wanted and can be nowhere else.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.causal.computing import HostComputing, host_computing
+from pinchpoint.analysis.causal.computing import HostComputing, host_computing, shared_callers
 from pinchpoint.analysis.causal.filled_slots import filled_slots
 from pinchpoint.analysis.causal.limits import RANDOM_ROWS_REACHED
 from pinchpoint.analysis.host.frames import NAMELESS, frame_of
@@ -68,6 +69,7 @@ RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, advice=NO_HINT)
 
 MEMORY_FREE_RATIO = 0.5  # of the device's, for what moves there: the rest is the program's
 AGAIN = 2  # steps: loading code, compiling or allocating once is a cold start
+MOST_SHARES = 3  # functions that are named of work that is spread over several
 MOST_TOLD = 2  # the engine drops those that other findings explain
 # Around the call of a compiled function; of one with side effects JAX has a way of its own.
 _CALL_OF_JAX = regex(r"PjitFunction\(|jax/_src/(interpreters/)?pxla\.py\(\d+\): __call__$")
@@ -88,6 +90,7 @@ class _Spot:
     steps: int  # that have some of it
     row: int  # of host_rows, the longest stretch
     location: Location | None
+    shares: tuple[tuple[str, float], ...] = ()  # of functions that it calls, where it is no one's
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -102,7 +105,8 @@ def check(trace: Trace) -> Iterator[Found]:
     # Without a device operators are the work itself; rules about programs on CPUs judge them.
     if computes_on_cpu(trace) or compiled_for_cpu(trace):
         found = _without_operators(trace, found)
-    spots = [_spot(trace, found, at) for at in _by_place(trace, found)]
+    shared = _shared(trace, found)
+    spots = [_spot(trace, found, at, shared) for at in _by_place(trace, found, shared)]
     least = max(LEAST_GAIN_RATIO * base, LEAST_NS)
     worth = [s for s in spots if s.ns_per_step >= least]
     if compiled_for_cpu(trace) and steps(trace).how == "none":
@@ -164,23 +168,32 @@ _OUTSIDE = "outside operators or in calling small ones"
 _MEANWHILE = "in Python while the device has nothing to do"
 
 
+def _shared(trace: Trace, found: HostComputing) -> Ints:
+    """Of stretches of Python, the function that calls several which compute; of work that names
+    itself none: each kind has a fix of its own."""
+    named = np.isin(activity(trace)[found.row], tuple(_NAMED))
+    return np.where(named, NO_ROW, shared_callers(trace, found))
+
+
 def _without_tracer(trace: Trace) -> str:
     """What comes before any advice where every line is reported to a debugger or another tool."""
     name = run_facts(trace).line_tracer
     return f"Run without {name}, which every line is reported to. Then: " if name else ""
 
 
-def _by_place(trace: Trace, found: HostComputing) -> list[Ints]:
-    """Positions of the stretches, by the program's function around them, or else their name."""
+def _by_place(trace: Trace, found: HostComputing, shared: Ints) -> list[Ints]:
+    """Positions of the stretches, by the program's function around them, or else their name; of
+    several that one calls, by that one."""
     rows = np.append(host_rows(trace).name.astype(np.int64), NO_ROW)
     frame, name = functions_of(trace, found.row), rows[found.row]
+    frame = np.where(shared != NO_ROW, shared, frame)
     key = np.where(frame != NO_ROW, frame, len(trace.names) + 1 + name)
     order = np.argsort(key, kind="stable")
     edges = np.flatnonzero(np.diff(key[order])) + 1
     return [at for at in np.split(order, edges) if len(at)]
 
 
-def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
+def _spot(trace: Trace, found: HostComputing, at: Ints, shared: Ints) -> _Spot:
     rows, host = host_rows(trace), trace.host_ops
     assert host is not None
     took, row = found.took_ns[at], found.row[at]
@@ -188,6 +201,7 @@ def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
     most = _mostly(name, took)
     here = row[name == most]
     longest = int(here[np.argmax(took[name == most])])
+    caller = _caller(trace, int(shared[at[0]]))
     return _Spot(
         what=at,
         ns_per_step=round(float(took.sum()) / max(found.steps, 1)),
@@ -198,8 +212,24 @@ def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
         calls=len(np.unique(here)) / max(found.steps, 1),
         steps=len(np.unique(judged_steps(trace).step_of(found.start_ns[at]))),
         row=longest,
-        location=_location(trace, longest),
+        location=_location(trace, longest) if caller is None else caller,
+        shares=() if caller is None else _shares(trace, row, took),
     )
+
+
+def _caller(trace: Trace, name: int) -> Location | None:
+    """Of work that is spread, the function that calls what computes."""
+    frame = None if name == NO_ROW else frame_of(trace.names[name])
+    return None if frame is None else Location(frame.file, frame.line, frame.function)
+
+
+def _shares(trace: Trace, row: Ints, took: Ints) -> tuple[tuple[str, float], ...]:
+    """The functions of the program that have most of it."""
+    spent: Counter[str] = Counter()
+    for name, ns in zip(functions_of(trace, row).tolist(), took.tolist(), strict=True):
+        frame = None if name == NO_ROW else frame_of(trace.names[name])
+        spent[frame.function if frame else "others"] += ns
+    return tuple((name, ns / spent.total()) for name, ns in spent.most_common(MOST_SHARES))
 
 
 def _in_a_compiled_call(trace: Trace, row: int) -> bool:
@@ -262,6 +292,9 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
 
 def _said(spot: _Spot, at: Location | None, *, alone: bool) -> str:
     """What it does there; of a program without a device nothing where its place says it."""
+    if spot.shares:
+        in_each = ", ".join(f"{name} {100 * ratio:.0f} %" for name, ratio in spot.shares)
+        return f"{'' if alone else ' while it launches nothing'}: of that {in_each}"
     if not alone:
         return f" while it launches nothing: {_what(spot)}"
     return "" if at is not None and at.function == _call(spot) else f", {_what(spot)}"

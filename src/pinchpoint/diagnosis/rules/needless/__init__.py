@@ -1,0 +1,1 @@
+"""Causes in work that the same result does not need."""

@@ -1,0 +1,95 @@
+"""Matrix products are multiplied in an order that takes many times the operations of another one.
+
+## What it looks for
+`pinchpoint run` watches the operations of six steps after its recording, as torch's dispatcher
+runs them, and which operation takes what another one gave. Products that take products are
+multiplied out in the order that takes fewest operations: `(A B) C` or `A (B C)`, sums of products
+with the same outer matrices, transposed ones. Named are those of four steps in turn that take less
+than 0.7 of their FLOPs that way. A product that anything else reads (a softmax, a mask, a norm, the
+program) is computed as it is. Which products belong together is known from the values alone:
+recordings without a run folder do not show it.
+
+## Why it matters
+The order decides the size of what is in between. A matrix of 4096 × 1024 times its own transpose
+has 4096 × 4096 numbers and makes all that follows sixteen times as large as on the short side; two
+large matrices are multiplied to be applied to one vector; scores of all pairs are computed where
+nothing but sums of their products with values is asked.
+
+## How to fix it
+Put the parentheses where the inner dimension is the small one: `A @ (B @ v)`; of a polynomial in
+`X Xᵀ` applied to `X`, transpose `X` first where it has more rows than columns, so that the Gram
+matrix is on its short side; `torch.linalg.multi_dot` chooses for a chain. A gradient that is asked
+of the product of two weights is cheaper of each.
+
+## When to ignore it
+Where the last digits have to stay: another order rounds elsewhere. Where the product is kept for
+other steps than those that were watched.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.replay import Change, ScaleDeviceOps, ScaleHostSpans
+from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.diagnosis.evidence.attainable import PRODUCT_START_NS, attainable
+from pinchpoint.diagnosis.evidence.vain_work import Vain, vain, watched
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import RUN_FOLDER
+from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+from pinchpoint.trace.run_values import ProductOrder
+
+RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, advice=NO_HINT)
+
+_ELEMENT_BYTES = 2  # the least that a number of a product takes: 16 bits
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Products of each function that another order makes cheaper."""
+    values = watched(trace)
+    for work in () if values is None else values.work or ():
+        if work.kind == "order" and work.order is not None:
+            rows = vain(trace, work, beside_modules=False)
+            if rows is not None:
+                yield _found(trace, work.order, rows)
+
+
+def _found(trace: Trace, order: ProductOrder, rows: Vain) -> Found:
+    where = f" in {rows.place}" if rows.place else ""
+    times = round(per_step(trace, len(rows.operators)))
+    took = rows.device_ns or rows.host_ns
+    of = "device" if rows.device_ns else "host"
+    return Found(
+        summary=(
+            f"{times} matrix products a step{where} take {order.flops / 1e9:.3g} GFLOP; in another"
+            f" order the same takes {order.flops_left / 1e9:.3g}: {duration(took)} of the {of}'s"
+            " time as recorded"
+        ),
+        evidence=(
+            Evidence("products", times, "per step"),
+            Evidence("their operations", order.flops, "flop per step"),
+            Evidence("in the cheapest order", order.flops_left, "flop per step"),
+            Evidence("products in that order", order.products_left, "per step"),
+            *rows.evidence,
+        ),
+        cost_ns_per_step=took,
+        changes=_changes(trace, order, rows),
+        location=rows.place,
+        fix="Multiply in the order with the small matrices in between",
+        hint="y = a @ (b @ v)  # not (a @ b) @ v; of x @ x.mT with more rows: x.mT @ x",
+        confidence="high",
+    )
+
+
+def _changes(trace: Trace, order: ProductOrder, rows: Vain) -> tuple[Change, ...]:
+    """At the rate of now, or what starting them and moving their numbers takes."""
+    left = order.flops_left / order.flops
+    if not len(rows.device_rows):
+        return (ScaleHostSpans(rows.spans, left),)
+    well = attainable(trace)
+    moving = well.stream_ns(order.elements_left * _ELEMENT_BYTES) if well else None
+    needed = max(PRODUCT_START_NS * order.products_left, moving or 0.0)
+    factor = float(np.clip(needed / max(rows.device_ns, 1), left, 1.0))
+    return (ScaleDeviceOps(rows.device_rows, factor, flops_left=left, bytes_left=left),)
