@@ -446,3 +446,17 @@ def test_programs_at_once_are_both_ended_where_one_cannot_be_started(tmp_path):
     with pytest.raises(UsageError, match="no such command"):
         at_once.both_at_once(endless, unknown)
     assert not _RUNNING
+
+
+def test_beside_a_wall_time_on_a_busy_machine_stands_what_the_step_takes_without_the_others(
+    tmp_path, machine, monkeypatch
+):
+    def steps(arm, i):
+        b = arm == "B"
+        return _steps(20.0 * _jitter(i) * (3.8 if b else 1), 20.0, own_ms=1.3 if b else 1.0)
+
+    machine(lambda arm, i: 10.0, steps=steps, threads_sleep=lambda arm, i: True)
+    result = _ab(tmp_path, thresholds={"step_time_ms": 0.05})
+    assert result.why == (
+        "step time, median worse by 3.8 × (step without waiting for a CPU +30.0%)"
+    )
