@@ -1,11 +1,9 @@
-"""Products of several matrices that are multiplied in an order which takes more than another one.
+"""Matrices that are multiplied by their own transpose on the long side.
 
-A product has no name for what it is multiplied with next; shapes tell. A matrix that is larger than
-both of what it was made from, and that only products, multiples and sums of its kind read before it
-is multiplied down again, need not be made:
-
-- ``(A B) C`` is ``A (B C)``, and ``C (A B)`` is ``(C A) B``.
-- ``p(X Xᵀ) X`` is ``X p(Xᵀ X)`` for every polynomial p: on the short side of X.
+``p(X Xᵀ) X`` is ``X p(Xᵀ X)`` for every polynomial p, and on the short side of X all of it is
+smaller. A recording does not say which tensor a call reads; the strides of X and Xᵀ beside their
+shapes, powers of a square matrix of that size and a product with X again do. Of ``(A B) C`` shapes
+alone say too little: the backward pass makes a gradient and reads the activation of its size next.
 """
 
 from collections.abc import Sequence
@@ -32,13 +30,12 @@ LEAST_TIMES = 1.5  # that the products take, of what another order would: less i
 
 @dataclass(frozen=True, eq=False)
 class LongOrder:
-    """Products of a step that another order makes smaller."""
+    """Products of a step that the short side makes smaller."""
 
     device_rows: Ints
     left_ratio: Floats  # of the FLOPs of each
-    largest: Shape  # the matrix that need not be made, of most work
-    made_of: Shape  # what it was made from
-    gram: bool  # it is a matrix by its own transpose
+    largest: Shape  # the matrix by its own transpose, of most work
+    made_of: Shape  # the matrix
 
 
 @dataclass(frozen=True)
@@ -49,8 +46,7 @@ class _Product:
     columns: int
     first: Shape
     second: Shape
-    own_transpose: bool
-    adds: bool  # a third matrix
+    own_transpose: bool  # and nothing added to it
 
     @property
     def flops(self) -> int:
@@ -94,7 +90,7 @@ def long_order(trace: Trace) -> LongOrder | None:
     mine = device[np.isin(given.operator[device], list(left))]
     ratio = np.array([left[row] for row in given.operator[mine].tolist()])
     made = most[1]
-    return LongOrder(mine, ratio, made.result, made.first, made.own_transpose)
+    return LongOrder(mine, ratio, made.result, made.first)
 
 
 def _product(of: LaunchedCall) -> _Product | None:
@@ -105,76 +101,50 @@ def _product(of: LaunchedCall) -> _Product | None:
     a, b = of.call.shape(at), of.call.shape(at + 1)
     if not a or not b or len(a) != len(b) or len(a) < 2 or a[-1] != b[-2] or a[:-2] != b[:-2]:
         return None
-    turned = a == (*b[:-2], b[-1], b[-2]) and _turned(of.stride(at), of.stride(at + 1))
-    return _Product(elements(a[:-2]), a[-2], a[-1], b[-1], a, b, turned, at > 0)
+    turned = at == 0 and a == (*b[:-2], b[-1], b[-2]) and _turned(of.stride(at), of.stride(at + 1))
+    return _Product(elements(a[:-2]), a[-2], a[-1], b[-1], a, b, turned)
 
 
 def _turned(a: Shape | None, b: Shape | None) -> bool:
     """Whether one is read along its rows where the other is along its columns: as a tensor and its
     transpose lie, and two that were made alike do not."""
-    return bool(a and b) and a[-2:] == (b[-1], b[-2]) and a[-1] != a[-2]
+    return a is not None and b is not None and a[-2:] == (b[-1], b[-2]) and a[-1] != a[-2]
 
 
 def _grows(made: _Product) -> bool:
-    """Whether the result is larger than both of what it was made from."""
-    return min(made.rows, made.columns) >= LEAST_TIMES * made.inner
+    """Whether it is a matrix by its own transpose, on the long side."""
+    return made.own_transpose and made.rows >= LEAST_TIMES * made.inner
 
 
 def _multiplied_down(
     calls: Sequence[LaunchedCall], products: Sequence[_Product | None]
 ) -> dict[int, float]:
     """Of the first call, which makes a large matrix, and those behind it until the matrix is
-    multiplied down: what another order leaves of each; nothing where that does not happen."""
+    multiplied with what it was made from: what the short side leaves of each; nothing where that
+    does not happen."""
     made = products[0]
     assert made is not None
-    big, inner = made.result, []
+    big, ratio, powers = made.result, made.inner / made.rows, []
     for at, (of, product) in enumerate(zip(calls[1:], products[1:], strict=True), 1):
         if product is not None and big in (product.first, product.second):
-            if product.first == product.second:  # a power of it, or two of its kind
-                if not made.own_transpose:
-                    return {}
-                inner.append(at)
+            if product.first == product.second:
+                powers.append(at)
                 continue
-            return _in_another_order(made, product, at, inner)
-        if not _keeps(of, elements(big), sums=made.own_transpose):
+            other = product.second if product.first == big else product.first
+            if other not in (made.first, made.second):
+                return {}
+            return {0: ratio, at: ratio, **dict.fromkeys(powers, ratio**3)}
+        if not _keeps(of, elements(big)):
             return {}
     return {}
 
 
-def _keeps(of: LaunchedCall, size: int, *, sums: bool) -> bool:
-    """Whether a call leaves a matrix of this size alone, or makes a multiple of it, or where sums
-    are meant a sum. Views have the same size in other shapes."""
+def _keeps(of: LaunchedCall, size: int) -> bool:
+    """Whether a call leaves a matrix of this size alone, or makes a multiple of it or a sum. Views
+    have the same size in other shapes."""
     read = [elements(of.call.shape(i) or ()) for i in of.call.tensors()]
     if size not in read:
         return True
     name = of.call.name.removeprefix("aten::")
-    return (name in _MULTIPLES and (read.count(size) == 1 or "copy" in name)) or (
-        sums and name in _SUMS
-    )
-
-
-def _in_another_order(
-    made: _Product, down: _Product, at: int, inner: Sequence[int]
-) -> dict[int, float]:
-    other = down.second if down.first == made.result else down.first
-    short, long = made.inner, made.rows
-    if made.own_transpose and other in (made.first, made.second):
-        ratio = short / long
-        left = {0: ratio, at: ratio, **dict.fromkeys(inner, ratio**3)}
-    elif inner or made.adds:
-        return {}
-    elif down.first == made.result:  # (A B) C
-        left = _of_three(made, down, made.second[-2] * made.columns * down.columns, at)
-    else:  # C (A B)
-        left = _of_three(made, down, down.rows * made.rows * made.inner, at)
-    cubes = made.flops * left[0] + down.flops * left[at] if left else 0.0
-    return left if left and made.flops + down.flops >= LEAST_TIMES * cubes else {}
-
-
-def _of_three(made: _Product, down: _Product, first: int, at: int) -> dict[int, float]:
-    """The two products in the other order, of which ``first`` multiplies come before the rest."""
-    last = made.batch * made.rows * made.inner * down.columns
-    if down.second == made.result:
-        last = made.batch * down.rows * made.inner * made.columns
-    flops = 2 * made.batch * first, 2 * last
-    return {0: min(flops[0] / made.flops, 1.0), at: min(flops[1] / down.flops, 1.0)}
+    once = read.count(size) == 1 or "copy" in name
+    return name in _SUMS or (name in _MULTIPLES and once)

@@ -26,12 +26,12 @@ def by_shapes(trace: Trace) -> Iterator[Found]:
     took = ops["duration_ns"][work.rows]
     ratio = float((took * left).sum() / max(took.sum(), 1))
     size, made_of = (" × ".join(map(str, of)) for of in (found.largest, found.made_of))
-    what = "by its own transpose" if found.gram else "by another"
     yield Found(
         summary=(
             f"{counted(work.count, 'product')} a step make matrices of up to {size} from one of"
-            f" {made_of} {what} and multiply them down again: {duration(work.ns_per_step)} of each"
-            f" recorded step, of which another order needs {100 * ratio:.0f} %"
+            f" {made_of} by its own transpose and multiply them down again:"
+            f" {duration(work.ns_per_step)} of each recorded step, of which another order needs"
+            f" {100 * ratio:.0f} %"
         ),
         evidence=(
             *work.evidence,
@@ -39,13 +39,12 @@ def by_shapes(trace: Trace) -> Iterator[Found]:
             Evidence("of these products' work, needed", round(ratio, 4), "ratio"),
         ),
         cost_ns_per_step=work.ns_per_step,
-        changes=(ScaleDeviceOps(work.rows, left, flops_left=left, bytes_left=left),),
+        changes=tuple(
+            ScaleDeviceOps(work.rows[left == of], of, flops_left=of, bytes_left=of)
+            for of in np.unique(left).tolist()
+        ),
         location=work.place,
-        fix="Transpose the matrix first where it has more rows than columns"
-        if found.gram
-        else "Multiply in the order whose results stay small",
-        hint="x = g.mT if g.shape[-2] > g.shape[-1] else g  # and .mT of the result"
-        if found.gram
-        else "torch.linalg.multi_dot((a, b, c))  # or a @ (b @ c)",
+        fix="Transpose the matrix first where it has more rows than columns",
+        hint="x = g.mT if g.shape[-2] > g.shape[-1] else g  # and .mT of the result",
         confidence="medium",
     )

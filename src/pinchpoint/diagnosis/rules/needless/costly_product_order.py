@@ -8,10 +8,10 @@ with the same outer matrices, transposed ones. Named are those of four steps in 
 than 0.7 of their FLOPs that way. A product that anything else reads (a softmax, a mask, a norm, the
 program) is computed as it is.
 
-Of recordings on a device without that, shapes tell: a result larger than both of its operands that
-is multiplied down again within a few calls, where nothing but multiples by a number and, of a
-matrix by its own transpose (by strides), its powers and their sums read anything of its size in
-between. That is surmise, of less confidence.
+Of recordings on a device without that, shapes and strides tell of one case: a matrix with more rows
+than columns times its own transpose, whose result is multiplied with that matrix again within a few
+calls, where nothing but products of its kind, multiples by a number and sums read anything of its
+size in between. That is surmise, of less confidence.
 
 ## Why it matters
 The order decides the size of what is in between. A matrix of 4096 × 1024 times its own transpose
