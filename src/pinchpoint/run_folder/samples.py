@@ -113,6 +113,8 @@ class UsageNote(msgspec.Struct, frozen=True, kw_only=True):
     python_threads: Count | None = None  # of them, those that Python started
     cores_allowed: Count | None = None
     alive_ns: Ns | None = None
+    processes_started: Count | None = None  # with multiprocessing; the last thousand
+    starts_ns: Ns | None = None  # from the first of these starts to the last
     read_bytes: Bytes | None = None
     written_bytes: Bytes | None = None
     disk_read_bytes: Bytes | None = None

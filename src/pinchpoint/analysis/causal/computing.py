@@ -174,6 +174,8 @@ def shared_callers(trace: Trace, found: HostComputing) -> Ints:
         return shared
     chain, none = parents(host), len(host)
     user = (owners(trace) == Owner.USER) & ~rows_named(trace, host, _is_nameless)
+    if not user.any():
+        return shared
     nearest_user = np.append(nearest(chain, user), none)
     around = nearest_user[_rows_of_host(trace, found.row)]
     recorded = np.zeros(none + 1, np.int64)

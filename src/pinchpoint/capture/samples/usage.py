@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ def usage() -> dict[str, Any] | None:
         "python_threads": threading.active_count(),
         "cores_allowed": _cores(),
         "alive_ns": time.time_ns() - started_unix_ns(),
+        "processes_started": len(_starts_ns),
+        "starts_ns": max(_starts_ns) - min(_starts_ns) if _starts_ns else 0,
         **_traffic(),
     }
 
@@ -42,6 +45,12 @@ def started_unix_ns() -> int:
 
 
 _STARTED_UNIX_NS = time.time_ns()
+_starts_ns: deque[int] = deque(maxlen=1000)  # of the last processes; more say nothing new
+
+
+def process_starts() -> None:
+    """A process is about to be started with ``multiprocessing``, which is no loader's."""
+    _starts_ns.append(time.monotonic_ns())
 
 
 def _cores() -> int | None:

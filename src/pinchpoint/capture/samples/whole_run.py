@@ -193,9 +193,14 @@ def _event(event: dict[str, Any], rows: dict[int, int], thread: int | None) -> d
 
 
 def _is_helper() -> bool:
-    """A process that multiprocessing started."""
+    """A process that multiprocessing started. One that was spawned knows its parent only once it
+    has imported the program, and its command line from the beginning; so does its tracker."""
     processes = sys.modules.get("multiprocessing.process")
-    return processes is not None and processes.parent_process() is not None
+    by_line = any(word.startswith(_SPAWNED) for word in sys.orig_argv[1:])
+    return by_line or (processes is not None and processes.parent_process() is not None)
+
+
+_SPAWNED = ("--multiprocessing-fork", "from multiprocessing.")
 
 
 def _nothing() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pinchpoint.capture.samples.sampler import Sampler
 from pinchpoint.capture.samples.spelling import spell
-from pinchpoint.capture.samples.usage import usage
+from pinchpoint.capture.samples.usage import process_starts, usage
 from pinchpoint.run_folder.layout import SAMPLES, SAMPLES_SCHEMA, write_json
 
 EVERY_S = 0.05  # there are often many workers on few cores
@@ -68,17 +68,22 @@ class WorkerSamples:
 
 
 def watch_pools(module: Any, folder: Path, looked_at: Callable[[], bool]) -> None:
-    """Look at every process that ``multiprocessing`` forks.
+    """Look at every process that ``multiprocessing`` forks, and count those that it starts.
 
     ``looked_at``: whether this process is by itself, as one is that was started anew.
     """
     process = module.BaseProcess
-    bootstrap = process._bootstrap
+    bootstrap, start = process._bootstrap, process.start
+
+    @functools.wraps(start)
+    def counted(self: Any) -> Any:
+        if not _of_a_loader(self):
+            process_starts()
+        return start(self)
 
     @functools.wraps(bootstrap)
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        of_a_loader = str(getattr(self._target, "__module__", "")).startswith(_LOADER)
-        if of_a_loader or looked_at():
+        if _of_a_loader(self) or looked_at():
             return bootstrap(self, *args, **kwargs)
         samples = None
         with contextlib.suppress(Exception):  # the user's program comes first
@@ -90,4 +95,8 @@ def watch_pools(module: Any, folder: Path, looked_at: Callable[[], bool]) -> Non
                 with contextlib.suppress(Exception):
                     samples.end()
 
-    process._bootstrap = watched
+    process._bootstrap, process.start = watched, counted
+
+
+def _of_a_loader(process: Any) -> bool:
+    return str(getattr(process._target, "__module__", "")).startswith(_LOADER)

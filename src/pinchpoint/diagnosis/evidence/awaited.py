@@ -16,6 +16,7 @@ from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.mean.ways import asleep_us, waits_for_work
 from pinchpoint.analysis.mean.whole_run import HELD_RATIO, NS_PER_US
 from pinchpoint.analysis.run import run_facts
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.rivals import FEWEST_LOOKS, LATE_NS, late_by_the_lock_ns
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass
@@ -207,6 +208,20 @@ def _sends(samples: RunSamples, others: list[SampledThread]) -> Sends | None:
         if sends >= max(MOSTLY_RATIO * thread.looks, FEWEST_LOOKS):
             return Sends(sends, thread.looks)
     return None
+
+
+STEPS_OF_STARTS = 3  # over which processes are started: a pool for all of the run comes at once
+
+
+@once_per_trace
+def starts_in_steps(trace: Trace) -> float | None:
+    """Processes that the program starts in a step; None where not in every one, or not known."""
+    samples, step_ns = trace.run.samples if trace.run else None, steps(trace).typical_ns
+    usage = samples.usage if samples else None
+    if usage is None or not usage.processes_started or not usage.starts_ns or not step_ns:
+        return None
+    a_step = usage.processes_started * step_ns / usage.starts_ns
+    return a_step if a_step >= 1 and usage.starts_ns >= STEPS_OF_STARTS * step_ns else None
 
 
 @dataclass(frozen=True)

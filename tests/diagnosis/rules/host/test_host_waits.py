@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint.run_folder.samples import UsageNote
 from pinchpoint.trace import HostKind, RunFacts, RunSamples, Thread
 from pinchpoint.trace.run_samples import SampledThread, Spent
 from program import Program
@@ -234,6 +235,23 @@ def test_other_threads_take_no_turns(outcome, seen):
     run = looked_at(COLLECT, *TURNS, **seen)
     (finding,) = outcome("host-waits", replace(batching(), run=run)).findings
     assert "another thread, or a timeout" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("count", "over_s", "said"),
+    [
+        pytest.param(20, 0.4, "worker processes, 2 of which are started in each step", id="anew"),
+        pytest.param(8, 0.05, "another thread, or a timeout", id="one pool, at once"),
+        pytest.param(4, 2.0, "another thread, or a timeout", id="now and then"),
+    ],
+)
+def test_pools_that_are_made_in_each_step(outcome, count, over_s, said):
+    """Steps of 40 ms."""
+    run = looked_at(COLLECT)
+    usage = UsageNote(processes_started=count, starts_ns=round(over_s * 1e9))
+    run = replace(run, samples=replace(run.samples, usage=usage))
+    (finding,) = outcome("host-waits", replace(batching(wait_us=(35_000,)), run=run)).findings
+    assert said in finding.summary
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ def check(trace: Trace) -> Iterator[Found]:
     # Without a device operators are the work itself; rules about programs on CPUs judge them.
     if computes_on_cpu(trace) or compiled_for_cpu(trace):
         found = _without_operators(trace, found)
-    spots = [_spot(trace, found, at) for at in _by_place(trace, found)]
+    shared = _shared(trace, found)
+    spots = [_spot(trace, found, at, shared) for at in _by_place(trace, found, shared)]
     least = max(LEAST_GAIN_RATIO * base, LEAST_NS)
     worth = [s for s in spots if s.ns_per_step >= least]
     if compiled_for_cpu(trace) and steps(trace).how == "none":
@@ -176,11 +177,11 @@ def _without_tracer(trace: Trace) -> str:
     return f"Run without {name}, which every line is reported to. Then: " if name else ""
 
 
-def _by_place(trace: Trace, found: HostComputing) -> list[Ints]:
+def _by_place(trace: Trace, found: HostComputing, shared: Ints) -> list[Ints]:
     """Positions of the stretches, by the program's function around them, or else their name; of
     several that one calls, by that one."""
     rows = np.append(host_rows(trace).name.astype(np.int64), NO_ROW)
-    frame, name, shared = functions_of(trace, found.row), rows[found.row], _shared(trace, found)
+    frame, name = functions_of(trace, found.row), rows[found.row]
     frame = np.where(shared != NO_ROW, shared, frame)
     key = np.where(frame != NO_ROW, frame, len(trace.names) + 1 + name)
     order = np.argsort(key, kind="stable")
@@ -188,7 +189,7 @@ def _by_place(trace: Trace, found: HostComputing) -> list[Ints]:
     return [at for at in np.split(order, edges) if len(at)]
 
 
-def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
+def _spot(trace: Trace, found: HostComputing, at: Ints, shared: Ints) -> _Spot:
     rows, host = host_rows(trace), trace.host_ops
     assert host is not None
     took, row = found.took_ns[at], found.row[at]
@@ -196,7 +197,7 @@ def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
     most = _mostly(name, took)
     here = row[name == most]
     longest = int(here[np.argmax(took[name == most])])
-    shared = _caller(trace, found, at)
+    caller = _caller(trace, int(shared[at[0]]))
     return _Spot(
         what=at,
         ns_per_step=round(float(took.sum()) / max(found.steps, 1)),
@@ -207,14 +208,13 @@ def _spot(trace: Trace, found: HostComputing, at: Ints) -> _Spot:
         calls=len(np.unique(here)) / max(found.steps, 1),
         steps=len(np.unique(judged_steps(trace).step_of(found.start_ns[at]))),
         row=longest,
-        location=_location(trace, longest) if shared is None else shared,
-        shares=() if shared is None else _shares(trace, row, took),
+        location=_location(trace, longest) if caller is None else caller,
+        shares=() if caller is None else _shares(trace, row, took),
     )
 
 
-def _caller(trace: Trace, found: HostComputing, at: Ints) -> Location | None:
+def _caller(trace: Trace, name: int) -> Location | None:
     """Of work that is spread, the function that calls what computes."""
-    name = int(_shared(trace, found)[at[0]])
     frame = None if name == NO_ROW else frame_of(trace.names[name])
     return None if frame is None else Location(frame.file, frame.line, frame.function)
 

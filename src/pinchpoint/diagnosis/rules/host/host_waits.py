@@ -41,7 +41,14 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
-from pinchpoint.diagnosis.evidence.awaited import Sends, awaited, cores_free, kept_lock, others_work
+from pinchpoint.diagnosis.evidence.awaited import (
+    Sends,
+    awaited,
+    cores_free,
+    kept_lock,
+    others_work,
+    starts_in_steps,
+)
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.whole_run import waits_at, waits_for_others
@@ -322,7 +329,10 @@ _OUTSIDE_CALLS = ("select", "poll", "recv")
 
 
 def _awaited(trace: Trace) -> _What | None:
-    """What the other threads were seen doing."""
+    """What the other threads were seen doing. Who sends tasks to a process that has only just begun
+    to import the program stands in that as well."""
+    if (anew := _started_anew(trace)) is not None:
+        return anew
     found = awaited(trace)
     if isinstance(found, Sends):
         return _What(
@@ -339,6 +349,18 @@ def _awaited(trace: Trace) -> _What | None:
         _HOLD_SHORTER,
         found.works,
         found.ratio_left(cores_free(trace) or 1.0),
+    )
+
+
+def _started_anew(trace: Trace) -> _What | None:
+    """Processes that are started step after step, as pools are that are made in a step."""
+    started = starts_in_steps(trace)
+    if started is None:
+        return None
+    return _What(
+        f"worker processes, {started:.2g} of which are started in each step",
+        "Start one pool before the loop, give it the work of all steps, and close it in the end:"
+        " a process that is spawned imports the program anew, one that is forked copies its tables",
     )
 
 
