@@ -4,8 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from pinchpoint.run_folder.documents import Bytes, Count, Ns
 from pinchpoint.run_folder.layout import VALUES_SCHEMA
+from pinchpoint.run_folder.numbers import Bytes, Count, Ns
 
 Flops = Bytes  # a whole number that fits into 64 bits
 FrameNote = tuple[str, Count, str]  # file, line, function

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pinchpoint.importers.files.wire import MalformedMessage
+from pinchpoint.importers.xplane.fields import Told, messages, text, told_by
 from pinchpoint.importers.xplane.graphs import name_kernels_of_graphs
 from pinchpoint.importers.xplane.hlo import (
     MODULE_NAME,
@@ -15,10 +16,6 @@ from pinchpoint.importers.xplane.hlo import (
     PROGRAM_MODULE,
     Instruction,
     Program,
-    Told,
-    messages,
-    text,
-    told_by,
 )
 from pinchpoint.importers.xplane.operations import LARGEST, said_of
 from pinchpoint.importers.xplane.partly_read import partly_read

@@ -6,8 +6,12 @@ runs them, and which operation takes what another one gave. Products that take p
 multiplied out in the order that takes fewest operations: `(A B) C` or `A (B C)`, sums of products
 with the same outer matrices, transposed ones. Named are those of four steps in turn that take less
 than 0.7 of their FLOPs that way. A product that anything else reads (a softmax, a mask, a norm, the
-program) is computed as it is. Which products belong together is known from the values alone:
-recordings without a run folder do not show it.
+program) is computed as it is.
+
+Of recordings on a device without that, shapes and strides tell of one case: a matrix with more rows
+than columns times its own transpose, whose result is multiplied with that matrix again within a few
+calls, where nothing but products of its kind, multiples by a number and sums read anything of its
+size in between. That is surmise, of less confidence.
 
 ## Why it matters
 The order decides the size of what is in between. A matrix of 4096 × 1024 times its own transpose
@@ -37,6 +41,7 @@ from pinchpoint.diagnosis.evidence.vain_work import Vain, vain, watched
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import WATCHED_RUN
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rules.needless._by_shapes import by_shapes
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.run_values import ProductOrder
@@ -49,7 +54,10 @@ _ELEMENT_BYTES = 2  # the least that a number of a product takes: 16 bits
 def check(trace: Trace) -> Iterator[Found]:
     """Products of each function that another order makes cheaper."""
     values = watched(trace)
-    for work in () if values is None else values.work or ():
+    if values is None:
+        yield from by_shapes(trace)
+        return
+    for work in values.work or ():
         if work.kind == "order" and work.order is not None:
             rows = vain(trace, work, beside_modules=False)
             if rows is not None:
