@@ -118,9 +118,7 @@ def forward_products(step: Sequence[Operation]) -> dict[int, list[int]]:
     return found
 
 
-def asked_by(
-    chain: Chain, step: Sequence[Operation], readers: dict[int, list[int]]
-) -> int:
+def asked_by(chain: Chain, step: Sequence[Operation], readers: dict[int, list[int]]) -> int:
     """The operation that stands for a chain: of one in the backward pass, the product of the
     forward pass that has most of its matrices, and so asks for the gradients of their product."""
     first = chain.operations[0]

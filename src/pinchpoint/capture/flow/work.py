@@ -204,14 +204,14 @@ def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
         chain = lines[operations[asked_by(one, operations, readers)].stack]
         if all(always[at] for at in one.operations):
             by_code[chain[-1][0] if chain else None].append((one, chain))
-    for some in by_code.values():
-        site = {at: chain for one, chain in some for at in (*one.operations, *one.carried)}
-        mine = sorted(at for at in site if always[at])
-        yield _note("order", operations, mine, site) | {
-            "flops": sum(one.flops for one, _ in some),
-            "flops_left": sum(one.flops_left for one, _ in some),
-            "elements_left": sum(one.elements_left for one, _ in some),
-            "times_left": sum(one.products_left for one, _ in some),
+    for group in by_code.values():
+        site = {at: chain for one, chain in group for at in (*one.operations, *one.carried)}
+        found = [one for one, _ in group]
+        yield _note("order", operations, sorted(at for at in site if always[at]), site) | {
+            "flops": sum(one.flops for one in found),
+            "flops_left": sum(one.flops_left for one in found),
+            "elements_left": sum(one.elements_left for one in found),
+            "times_left": sum(one.products_left for one in found),
         }
 
 

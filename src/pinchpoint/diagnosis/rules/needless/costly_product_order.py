@@ -6,8 +6,9 @@ runs them, and which operation takes what another one gave. Products that take p
 multiplied out in the order that takes fewest operations: `(A B) C` or `A (B C)`, sums of products
 with the same outer matrices, transposed ones. Named are those of four steps in turn that take less
 than 0.7 of their FLOPs that way. A product that anything else reads (a softmax, a mask, a norm, the
-program) is computed as it is. Which products belong together is known from the values alone:
-recordings without a run folder do not show it.
+program) is computed as it is. Which products belong together is known from the values alone, so
+that recordings without a run folder show one kind: in the backward pass, the gradient of a product
+of two narrow matrices that a layer's product computes and nothing but that product's node takes.
 
 ## Why it matters
 The order decides the size of what is in between. A matrix of 4096 × 1024 times its own transpose
@@ -39,6 +40,7 @@ from pinchpoint.diagnosis.evidence.vain_work import Vain, vain, watched
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rules.needless._low_rank import low_rank_gradients
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.names import rows_named
@@ -63,7 +65,12 @@ _OF_GRADIENTS = (
 def check(trace: Trace) -> Iterator[Found]:
     """Products of each function that another order makes cheaper."""
     values = watched(trace)
-    for work in () if values is None else values.work or ():
+    if values is None:
+        found = low_rank_gradients(trace)
+        if found is not None:
+            yield _found(trace, *found)
+        return
+    for work in values.work or ():
         if work.kind == "order" and work.order is not None:
             rows = vain(trace, work, beside_modules=False)
             if rows is not None:
@@ -78,9 +85,9 @@ def _found(trace: Trace, order: ProductOrder, rows: Vain) -> Found:
     of_it = " for gradients of the product" if rows.work.backward else ""
     return Found(
         summary=(
-            f"{times} matrix products a step{of_it}{where} take {order.flops / 1e9:.3g} GFLOP; in"
-            f" another order the same takes {order.flops_left / 1e9:.3g}: {duration(took)} of the {of}'s"
-            " time as recorded"
+            f"{times} matrix products a step{of_it}{where} take {order.flops / 1e9:.3g} GFLOP;"
+            f" in another order the same takes {order.flops_left / 1e9:.3g}: {duration(took)} of"
+            f" the {of}'s time as recorded"
         ),
         evidence=(
             Evidence("products", times, "per step"),
