@@ -94,7 +94,8 @@ def test_a_product_that_nothing_else_computes_is_not_dropped():
     trace = training(tail_us=0)
     found = what_if(trace, [DropDeviceOps(rows(trace, "device_ops", GEMM))])
     assert found.raw_ns < 600_000  # the replay believes the rule
-    assert found.step_ns >= found.bound_ns == 1_500_000
+    assert found.step_ns >= 1_500_000
+    assert found.bound_ns == 0.97 * 1_500_000  # other clocks
 
 
 def test_a_product_computed_twice_may_go_once():

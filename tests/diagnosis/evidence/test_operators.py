@@ -11,14 +11,16 @@ SCRIPT = Path(__file__).parents[3] / "docs/refresh_operators.py"
 def test_entries_are_whole_and_each_is_the_first_for_its_example():
     for entry in table():
         assert entry.operators or entry.kernels
-        for pattern in entry.operators + entry.kernels:
+        for pattern in entry.operators + entry.kernels + entry.inside:
             re.compile(pattern)
         assert entry.why[0].islower() or entry.why[0].isdigit() or entry.why.startswith("cuDNN")
         assert entry.instead[0].isupper()
         assert not entry.why.endswith(".")
         assert not entry.instead.endswith(".")
         assert entry.source
-        assert known(*entry.example, across_layouts=entry.across_layouts) == entry, entry.example
+        around = (entry.example_around,) if entry.example_around else ()
+        found = known(*entry.example, around=around, across_layouts=entry.across_layouts)
+        assert found == entry, entry.example
 
 
 def test_what_no_name_tells_has_a_rule_or_a_reason():

@@ -231,10 +231,11 @@ def queued_ns(trace: Trace, graph: Graph, counted: Mask) -> float:
 def kept_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = False) -> float:
     """Device work of a step, in the mean, if the changes leave all of it as it is; else 0."""
     work = (_every_step if every_step else _typical_steps)(trace).work_ns
-    return float(work.mean()) if len(work) and _leave_the_device(changes) else 0.0
+    return float(work.mean()) if len(work) and leave_the_device(changes) else 0.0
 
 
-def _leave_the_device(changes: Sequence[Change]) -> bool:
+def leave_the_device(changes: Sequence[Change]) -> bool:
+    """Whether the device does what it did."""
     return all(isinstance(change, _OF_HOST) for change in changes)
 
 
@@ -251,7 +252,7 @@ def device_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = Fal
         if isinstance(change, MoveToOwnStream):
             stream[change.device_ops] = stream.max() + 1
     busiest = float(np.bincount(stream, left).max()) / steps_of.count
-    whole = changes and _leave_the_device(changes)
+    whole = changes and leave_the_device(changes)
     if not whole:
         return busiest
     return max(busiest, (1 - AS_IT_IS.device) * float(steps_of.work_ns.min()))

@@ -1,6 +1,7 @@
 """What is known about operators that are slow: ``operators.json``, which anyone can extend."""
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -11,21 +12,29 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of the table; the first that fits is told."""
 
     operators: tuple[str, ...] = ()  # regular expressions, found in the operator's name
+    inside: tuple[str, ...] = ()  # of operators around it, which make it do the same in each call
     kernels: tuple[str, ...] = ()  # the same for its longest kernel; where both are given, both fit
     over_one_dimension: bool = True  # it is meant for convolutions over one dimension as well
     across_layouts: bool = False  # it is meant only where operands lie in memory in two orders
     on_cpu: bool = False  # it holds on a CPU as well
     avoidable: bool  # the same result can be had at the machine's limit
     always: bool = False  # the reason holds wherever it runs: told without knowing its limit
+    rate_unknown: bool = False  # on a device; what another way wins needs counters or a trial
     why: str  # after "because"
     instead: str  # an imperative
     example: tuple[str, str]  # an operator and a kernel that it is meant for, as recorded
+    example_around: str | None = None  # the same of an operator around it, where one is asked for
     source: str  # where that is written
 
-    def fits(self, operator: str, kernel: str) -> bool:
+    def fits(self, operator: str, kernel: str, around: Iterable[str] = ()) -> bool:
         """Whether an operator, or the kernel that takes most of its time, is meant."""
         names = [(self.operators, operator), (self.kernels, kernel)]
-        return all(_any(patterns, name) for patterns, name in names if patterns)
+        found = all(_any(patterns, name) for patterns, name in names if patterns)
+        return found and (not self.inside or any(map(self.makes_it, around)))
+
+    def makes_it(self, around: str) -> bool:
+        """Whether an operator around it makes it do the same in each call."""
+        return _any(self.inside, around)
 
 
 class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,13 +71,18 @@ def _file() -> _File:
 
 
 def known(
-    operator: str, kernel: str, *, over_one_dimension: bool = False, across_layouts: bool = False
+    operator: str,
+    kernel: str,
+    *,
+    around: Iterable[str] = (),
+    over_one_dimension: bool = False,
+    across_layouts: bool = False,
 ) -> Known | None:
     """The first entry that fits; None where nothing is known."""
     fitting = (
         entry
         for entry in table()
-        if entry.fits(operator, kernel) and (across_layouts or not entry.across_layouts)
+        if entry.fits(operator, kernel, around) and (across_layouts or not entry.across_layouts)
     )
     return next((e for e in fitting if e.over_one_dimension or not over_one_dimension), None)
 

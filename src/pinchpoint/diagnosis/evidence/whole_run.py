@@ -374,7 +374,21 @@ def seen_computing(trace: Trace) -> SeenComputing | None:
     low, high = (round(ratio * (calling_ns + garbage_ns + grown_ns)) for ratio in looks.sure_ratios)
     if low < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
         return None
-    return SeenComputing(looks, calling_ns, garbage_ns, grown_ns, (low, high))
+    spent_ns = round(_spent_ratio(trace, looks) * base_ns) or low
+    saving_ns = min(low, spent_ns), max(high, spent_ns)
+    return SeenComputing(looks, calling_ns, garbage_ns, grown_ns, saving_ns)
+
+
+def _spent_ratio(trace: Trace, looks: Looks) -> float:
+    """Of the main thread's time between looks, what ended there: the same asked of the whole run,
+    steps longer than the recorded ones and looks that came late included. 0 where not known."""
+    samples = trace.run.samples if trace.run else None
+    main = None if samples is None else next((t for t in samples.threads if t.main), None)
+    if main is None or looks.place.at is None:
+        return 0.0
+    place = (looks.place.at.file, looks.place.at.function)
+    there = sum(one.us for one in main.spent if _is_in(one.frames, place))
+    return there / max(sum(one.us for one in main.spent), 1)
 
 
 def leaves_garbage(trace: Trace) -> bool:

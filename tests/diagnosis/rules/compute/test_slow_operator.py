@@ -196,3 +196,62 @@ def test_the_shape_of_a_sparse_tensor_is_no_size(outcome):
     (finding,) = outcome("slow-operator", trace).findings
     (best,) = finding.at_best
     assert best.limit_ns.tolist() == [0.0] * 5
+
+
+SPARSE = {"shapes": [[400_000, 400_000]], "dtypes": [F]}
+
+
+def coalescing(around):
+    """Two calls a step that sort a sparse matrix anew, one of them inside another operator."""
+    p = Program()
+    for _ in p.steps(6):
+        for outer in around:
+            with p.frame("model.py(7): propagate"), p.row(outer):
+                with p.row("aten::_coalesce", **SPARSE):
+                    p.kernel("coalesceValuesKernel", 2_000)
+                    with p.row("aten::arange"):
+                        p.kernel("elementwise_kernel_with_index", 500)
+                p.kernel("csrmm_alg1_kernel", 5_000)
+        p.sync()
+    return p.trace()
+
+
+def test_a_matrix_that_is_sorted_in_each_product_goes_with_all_that_it_starts(outcome):
+    trace = coalescing(["aten::_sparse_mm", "SparseAddmmBackward0"])
+    found = outcome("slow-operator", trace).findings
+    finding = next(one for one in found if "_coalesce" in one.summary)
+    assert "anew in each product" in finding.summary
+    assert finding.confidence == "medium"
+    dropped = next(c for c in finding.changes if isinstance(c, DropDeviceOps))
+    assert len(dropped.device_ops) == 5 * 2 * 2  # of the complete steps: with what sorting starts
+
+
+def test_a_gradient_that_is_sorted_may_be_needed(outcome):
+    (finding,) = outcome(
+        "slow-operator", coalescing(["Optimizer.step#SparseAdam.step"] * 2)
+    ).findings
+    assert "how much of it another way saves is not known" in finding.summary
+    assert finding.confidence == "low"
+
+
+BAGS = {
+    "shapes": [[19_000_000, 256], [40_000_000], [800_001]],
+    "dtypes": ["c10::BFloat16", "int", "int"],
+}
+
+
+@pytest.mark.parametrize("given", [BAGS, {}])
+def test_what_reads_of_rows_at_random_places_could_reach_is_not_known(outcome, given):
+    """20.5 GB of rows of 512 bytes: 17 ms at the rate of a gather."""
+    bags = ("aten::_embedding_bag", given, "EmbeddingBag_updateOutputKernel_sum_mean", 25, 1)
+    said = outcome("slow-operator", step_of(bags, HEALTHY))
+    assert not said.findings
+    assert said.fits
+    assert "takes 25.0 ms of a step of 26.7 ms" in said.why
+    assert said.why.endswith("what such reads could reach on this device is not known")
+
+
+def test_bags_that_take_far_more_than_a_gather_of_their_rows(outcome):
+    bags = ("aten::_embedding_bag", BAGS, "EmbeddingBag_updateOutputKernel_sum_mean", 80, 1)
+    (finding,) = outcome("slow-operator", step_of(bags, HEALTHY)).findings
+    assert "aten::_embedding_bag takes 80.0 ms" in finding.summary

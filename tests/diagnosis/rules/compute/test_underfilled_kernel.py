@@ -3,6 +3,7 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.diagnosis.rules.compute.underfilled_kernel import check
+from program import Program
 
 MS = 1_000_000
 
@@ -38,3 +39,25 @@ def test_what_is_no_such_kernel(kernel):
 def test_without_grids_it_is_not_checked():
     with pytest.raises(NotChecked):
         list(check(kernels((None, 66 * MS))))
+
+
+def test_the_grid_of_a_librarys_operator_is_not_the_users():
+    """Nothing may be left of a loop over classes: of its other kernels and waits neither."""
+    p = Program()
+    for _ in p.steps(4):
+        with p.frame("detect.py(9): select"), p.frame("torchvision/ops/boxes.py(106): vanilla"):
+            for _ in range(3):
+                with p.row("torchvision::nms"):
+                    p.kernel("gather_keep_from_mask", 900, grid="[1,1,1]", block="[64,1,1]")
+                with p.row("aten::where"):
+                    p.kernel("elementwise", 50, grid="[500,1,1]")
+                p.sync()
+        p.kernel("gemm", 2_000, grid="[500,1,1]")
+    trace = p.trace()
+    (found,) = check(trace)
+    assert found.fix.startswith("Its grid is the operator's own")
+    assert found.hint is None
+    assert len(found.at_best[0].device_ops) == 2 * len(found.changes[0].device_ops)
+    (own,) = check(kernels((1, 66 * MS)))
+    assert own.fix.startswith("Launch it with a block")
+    assert not own.at_best

@@ -320,6 +320,10 @@ def test_looks_at_a_long_operator_are_no_place_in_python_and_time_counts(outcome
     (finding,) = outcome("host-hotspot", replace(p.trace(), run=RunFacts(samples=looked))).findings
     assert str(finding.location) == "remember (play.py:30)"
     assert "14 of 30 looks" in finding.summary
+    # Half of 7 ms by looks, a sixth more or less; of the thread's whole time four ninths.
+    low, high = finding.saving_ns_per_step
+    assert low == pytest.approx(0.32 * 7_000_000, rel=0.02)
+    assert high == pytest.approx(10_000_000 * 4 / 9, rel=0.001)
 
 
 def test_without_stacks_looks_say_what_keeps_a_device_waiting(outcome):

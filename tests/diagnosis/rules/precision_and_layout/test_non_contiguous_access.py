@@ -4,6 +4,7 @@ import pytest
 
 from builders import TraceBuilder
 from device_steps import Work, device_bound
+from pinchpoint.analysis.replay import DropDeviceOps
 from program import Program
 
 SIDE = 8192
@@ -116,3 +117,17 @@ def test_a_layout_that_an_operator_makes_of_dense_operands_is_its_own(outcome):
                 p.kernel(AWKWARD, 600)
             p.sync()
         assert outcome("non-contiguous-access", p.trace()).answer == answer
+
+
+def test_a_copy_that_only_turns_may_go_wholly(outcome, predicted):
+    shapes, dtypes = [[SIDE, SIDE]] * 2, ["float"] * 2
+    turning = Work(AWKWARD, 600, "aten::copy_", shapes, dtypes, [DENSE, TURNED])
+    (finding,) = outcome("non-contiguous-access", device_bound([turning, add(600)])).findings
+    dropped, dense = finding.at_best
+    assert isinstance(dropped, DropDeviceOps)
+    assert (
+        len(dropped.device_ops) == len(dense.device_ops) == len(finding.changes[0].device_ops) // 2
+    )
+    cast = Work(AWKWARD, 600, "aten::copy_", shapes, ["float", "c10::Half"], [DENSE, TURNED])
+    (finding,) = outcome("non-contiguous-access", device_bound([cast])).findings
+    assert not finding.at_best

@@ -14,6 +14,9 @@ what the same work takes spread over all multiprocessors, which is the most that
 ## How to fix it
 Divide the work over a grid: a block for every part of the output, and hundreds of threads a block.
 Where one thread walks over all elements, let every thread walk with a stride of the whole grid.
+The grid of a library's operator is not yours to choose: give it less to go through, or call it once
+where it is called in a loop. What that wins is between spreading these kernels and going without
+the calls.
 
 ## When to ignore it
 Where each step of the work needs the one before it, or other kernels run on the rest of the device
@@ -25,16 +28,21 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.host.ancestry import nearest, parents, within_rows
+from pinchpoint.analysis.host.attribution import launching_operators
+from pinchpoint.analysis.host.frames import Owner, owners
 from pinchpoint.analysis.host.launches import own_work
-from pinchpoint.analysis.replay.changes import ScaleDeviceOps
+from pinchpoint.analysis.replay.changes import Change, DropSyncs, ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.kernels import blocks_of_device_ops
-from pinchpoint.diagnosis.evidence.device_work import busiest_place
+from pinchpoint.analysis.time.host_waits import host_waits
+from pinchpoint.diagnosis.evidence.device_work import busiest_place, without_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
-from pinchpoint.trace import DeviceKind, Trace
+from pinchpoint.trace import DeviceKind, HostKind, Trace
+from pinchpoint.trace.arrays import Rows
 
 RULE = Rule(
     needs=("device_ops",),
@@ -76,7 +84,7 @@ def _finding(trace: Trace, rows: NDArray[np.intp], units: int) -> Found:
     nowhere = len(trace.host_ops or ())
     place, _ = busiest_place(trace, ops.filled("host_op", nowhere)[rows].astype(np.intp), took)
     blocks = int(blocks_of_device_ops(trace)[longest])
-    name = trace.names[int(ops["name"][longest])]
+    name, of_library = trace.names[int(ops["name"][longest])], _operator(trace, rows) is not None
     size = trace.text(ops, "block", longest)
     threads = f" of {size} threads" if size else ""
     return Found(
@@ -92,8 +100,55 @@ def _finding(trace: Trace, rows: NDArray[np.intp], units: int) -> Found:
         ),
         cost_ns_per_step=round(per_step(trace, float((took * (1 - blocks / units)).sum()))),
         changes=(ScaleDeviceOps(rows, blocks / units),),
+        at_best=_without_calls(trace, rows) if of_library else (),
         location=place,
-        fix="Launch it with a block for every part of the work, and hundreds of threads a block",
-        hint="blocks = (n + 255) // 256  # and 256 threads each",
+        fix=_GIVE_LESS if of_library else _SPREAD,
+        hint=None if of_library else "blocks = (n + 255) // 256  # and 256 threads each",
         confidence="medium",
     )
+
+
+_SPREAD = "Launch it with a block for every part of the work, and hundreds of threads a block"
+_GIVE_LESS = (
+    "Its grid is the operator's own: give the operator less to go through (keep the best candidates"
+    " before it, say), call it once for all in place of once for each, or use another one"
+)
+
+
+def _operator(trace: Trace, rows: Rows) -> str | None:
+    """The operator that launched most of these kernels: its grid is not the program's to choose."""
+    host = trace.host_ops
+    launcher = launching_operators(trace)[rows]
+    if host is None or 2 * int((launcher < len(host)).sum()) <= len(rows):
+        return None
+    names = host["name"][launcher[launcher < len(host)]].astype(np.int64)
+    return trace.names[int(np.bincount(names).argmax())]
+
+
+def _called_by_users(trace: Trace) -> Rows:
+    """As ``called_by_program``, libraries left out: for each row of ``host_ops`` the outermost one
+    around it that is not the user's own, ``len(host_ops)`` for those and for no row."""
+    host = trace.host_ops
+    assert host is not None
+    chain = parents(host)
+    own = np.isin(host["kind"], (HostKind.MODULE, HostKind.ANNOTATION))
+    own |= owners(trace) == Owner.USER
+    called = np.append(nearest(chain, np.append(own, True)[chain] & ~own), len(host))
+    return np.where(np.append(own, True), len(host), called)
+
+
+def _without_calls(trace: Trace, rows: Rows) -> tuple[Change, ...]:
+    """Without what the program wrote around these kernels: what is no longer gone through one by
+    one takes its other kernels, waits and host work with it."""
+    ops, host = trace.device_ops, trace.host_ops
+    assert ops is not None
+    assert host is not None
+    around = np.unique(_called_by_users(trace)[ops.filled("host_op", len(host))[rows]])
+    around = around[around < len(host)]
+    if not len(around):
+        return ()
+    inside, waits = within_rows(parents(host), around), host_waits(trace)
+    launched = inside[ops.filled("host_op", len(host)).astype(np.intp)]
+    gone = np.flatnonzero(launched & device_ops_in_steps(trace))
+    calls = waits.api_calls[inside[waits.host_op]]
+    return (*without_work(trace, gone), DropSyncs(calls), ScaleHostSpans(around, 0.0))

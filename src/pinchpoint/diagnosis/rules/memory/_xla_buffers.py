@@ -67,6 +67,9 @@ def from_the_driver(trace: Trace) -> Iterator[Found]:
                 np.append(host.end_ns[rows], free_end),
             ),
         ),
+        # Arrays that die between executions are given back there, which waits for the device and
+        # has no span: up to all that the host does may be that.
+        at_best=(RemoveHostTime(steps.start_ns, steps.end_ns),),
         location=place,
         confidence="high" if known else "medium",
         fix=f"Leave {VARIABLE} unset, so that XLA keeps the memory it has"

@@ -34,7 +34,7 @@ from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.input_arguments import Shape
-from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.analysis.replay import Change, ScaleDeviceOps
 from pinchpoint.analysis.work.pointwise_chains import (
     LaunchedCall,
     distinct_calls,
@@ -42,7 +42,7 @@ from pinchpoint.analysis.work.pointwise_chains import (
     launched_calls,
 )
 from pinchpoint.diagnosis.evidence.attainable import Attainable, attainable, scaled
-from pinchpoint.diagnosis.evidence.device_work import DeviceWork, device_work
+from pinchpoint.diagnosis.evidence.device_work import DeviceWork, device_work, without_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_STRIDES
 from pinchpoint.diagnosis.rule import NotChecked, Rule
@@ -88,11 +88,32 @@ def check(trace: Trace) -> Iterator[Found]:
             Evidence("strides of the longest", _strides(trace, work), ""),
         ),
         cost_ns_per_step=work.ns_per_step,
-        changes=(scaled(trace, work.rows, lambda of: well.stream_ns(_bytes(of) or 0), 1.0),),
+        changes=(_dense(trace, well, work.rows),),
+        at_best=_without_copies(trace, well, work.rows),
         location=work.place,
         fix="Produce the tensor in the layout that is needed, or make it dense once",
         hint="y = x.t().contiguous()  # once, before it is used again and again",
     )
+
+
+def _dense(trace: Trace, well: Attainable, rows: Rows) -> Change:
+    return scaled(trace, rows, lambda of: well.stream_ns(_bytes(of) or 0), 1.0)
+
+
+def _without_copies(trace: Trace, well: Attainable, rows: Rows) -> tuple[Change, ...]:
+    """What changes nothing but the order need not be done, if the tensor is made in that order."""
+    moved = launched_calls(trace).where(_only_moves)[rows]
+    if not moved.any():
+        return ()
+    gone = tuple(without_work(trace, rows[moved]))
+    return gone if moved.all() else (*gone, _dense(trace, well, rows[~moved]))
+
+
+def _only_moves(of: LaunchedCall) -> bool:
+    """Whether a call writes what it reads, type and shape the same."""
+    if of.call.name != "aten::copy_":
+        return False
+    return of.call.shape(0) == of.call.shape(1) and of.call.dtype(0) == of.call.dtype(1)
 
 
 def _lookups(trace: Trace, well: Attainable) -> Iterator[Found]:
