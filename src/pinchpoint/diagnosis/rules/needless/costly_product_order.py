@@ -9,9 +9,10 @@ than 0.7 of their FLOPs that way. A product that anything else reads (a softmax,
 program) is computed as it is.
 
 Of recordings on a device without that, shapes and strides tell of one case: a matrix with more rows
-than columns times its own transpose, whose result is multiplied with that matrix again within a few
-calls, where nothing but products of its kind, multiples by a number and sums read anything of its
-size in between. That is surmise, of less confidence.
+than columns times its transpose (or that of one that lies in memory like it), whose result is
+multiplied with such a matrix again within a few calls, where nothing but products of its kind,
+multiples by a number and sums read anything of its size in between. That is surmise, of less
+confidence.
 
 ## Why it matters
 The order decides the size of what is in between. A matrix of 4096 × 1024 times its own transpose
