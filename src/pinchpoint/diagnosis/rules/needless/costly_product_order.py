@@ -40,14 +40,14 @@ from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.diagnosis.evidence.attainable import PRODUCT_START_NS, attainable
 from pinchpoint.diagnosis.evidence.vain_work import Vain, vain, watched
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.record import RUN_FOLDER
+from pinchpoint.diagnosis.record import WATCHED_RUN
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.diagnosis.rules.needless._by_shapes import by_shapes
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.run_values import ProductOrder
 
-RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, advice=NO_HINT)
+RULE = Rule(needs=("host_ops",), record=WATCHED_RUN, advice=NO_HINT)
 
 _ELEMENT_BYTES = 2  # the least that a number of a product takes: 16 bits
 
