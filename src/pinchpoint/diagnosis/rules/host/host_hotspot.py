@@ -56,12 +56,8 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.operators import known
-from pinchpoint.diagnosis.evidence.whole_run import (
-    LEAST_GAIN_RATIO,
-    LEAST_NS,
-    line_of_call,
-    seen_computing,
-)
+from pinchpoint.diagnosis.evidence.seen_computing import LEAST_GAIN_RATIO, LEAST_NS, seen_computing
+from pinchpoint.diagnosis.evidence.whole_run import line_of_call
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
