@@ -397,6 +397,16 @@ def leaves_garbage(trace: Trace) -> bool:
     return seen is not None and seen.garbage_ns > 0
 
 
+def garbage_left_ns(trace: Trace, place: Location | None) -> int:
+    """What collections of what this function makes add to the mean step, if it is where looks saw
+    the program compute most."""
+    looks = computes_at(trace)
+    at = None if looks is None else looks.place.at
+    if at is None or place is None or (at.file, at.function) != (place.file, place.function):
+        return 0
+    return _unrecorded(trace)[1]
+
+
 def _unrecorded(trace: Trace) -> tuple[int, int, int]:
     """What the mean step of the run takes beyond the recorded ones; of it, what collections of
     what is made at this place take, and what its steps' own thread takes longer later."""
