@@ -90,7 +90,7 @@ def low_rank_gradients(trace: Trace) -> tuple[ProductOrder, Vain] | None:
         )
     )
     times = round(per_step(trace, len(rows)))
-    work = VainWork("order", (), (), True, times, None, None, 1.0, 0.0, order)
+    work = VainWork("order", (), (), True, times, None, None, 1.0, order=order)
     place = busiest_place(trace, forward, np.ones(len(forward), np.int64))[0]
     host_ns = round(per_step(trace, int(host["duration_ns"][rows].sum())))
     device_ns = 0

@@ -6,9 +6,14 @@ runs them, and which operation takes what another one gave. Products that take p
 multiplied out in the order that takes fewest operations: `(A B) C` or `A (B C)`, sums of products
 with the same outer matrices, transposed ones. Named are those of four steps in turn that take less
 than 0.7 of their FLOPs that way. A product that anything else reads (a softmax, a mask, a norm, the
-program) is computed as it is. Which products belong together is known from the values alone, so
-that recordings without a run folder show one kind: in the backward pass, the gradient of a product
-of two narrow matrices that a layer's product computes and nothing but that product's node takes.
+program) is computed as it is.
+
+Which products belong together is known from the values alone. Recordings on a device without them
+tell of two cases by shapes and strides. In the backward pass, the gradient of a product of two
+narrow matrices that a layer's product computes and nothing but that product's node takes. And a
+matrix with more rows than columns times its own transpose, whose result is multiplied with that
+matrix again within a few calls, where nothing but products of its kind, multiples by a number and
+sums read anything of its size in between: that is surmise, of less confidence.
 
 ## Why it matters
 The order decides the size of what is in between. A matrix of 4096 × 1024 times its own transpose
@@ -38,15 +43,16 @@ from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.diagnosis.evidence.attainable import PRODUCT_START_NS, attainable
 from pinchpoint.diagnosis.evidence.vain_work import Vain, vain, watched
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.record import RUN_FOLDER
+from pinchpoint.diagnosis.record import WATCHED_RUN
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rules.needless._by_shapes import by_shapes
 from pinchpoint.diagnosis.rules.needless._low_rank import low_rank_gradients
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.names import rows_named
 from pinchpoint.trace.run_values import ProductOrder
 
-RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, advice=NO_HINT)
+RULE = Rule(needs=("host_ops",), record=WATCHED_RUN, advice=NO_HINT)
 
 _PRODUCT = frozenset(f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv"))
 _ELEMENT_BYTES = 2  # the least that a number of a product takes: 16 bits
@@ -74,6 +80,8 @@ def check(trace: Trace) -> Iterator[Found]:
     found = None if told else low_rank_gradients(trace)
     if found is not None:
         yield _found(trace, *found)
+    if values is None:
+        yield from by_shapes(trace)
 
 
 def _found(trace: Trace, order: ProductOrder, rows: Vain) -> Found:
