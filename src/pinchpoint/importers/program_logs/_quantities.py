@@ -170,7 +170,10 @@ def _tail(before: str) -> str:
     """The name behind the last thing that ends one; a unit in brackets belongs to it."""
     stripped = before.rstrip(" \t\"'")
     stops = [found.end() for found in _STOP.finditer(stripped) if found.end() < len(stripped)]
-    return _clean(stripped[stops[-1] :] if stops else stripped)
+    key = stripped[stops[-1] :] if stops else stripped
+    if key.startswith("(") and stops:  # of what stands before it
+        key = f"{stripped[stops[-2] if len(stops) > 1 else 0 : stops[-1]].strip()} {key}"
+    return _clean(key)
 
 
 def _segment(before: str) -> str:

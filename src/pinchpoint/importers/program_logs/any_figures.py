@@ -34,6 +34,12 @@ _FORESEEN = regex(
     r"|lr|learning.rate|frequency|period)(?:$|[\W_])",
     2,
 )
+# What is measured, though no unit is said; not when something began.
+_TIMED = regex(
+    r"^(?!.*(?:start|end|stamp|date|begin))(?:.*[\W_])?(?:time|latency|duration|elapsed|runtime"
+    r"|throughput|bandwidth|speed|speedup)(?:[\W_].*)?$",
+    2,
+)
 _LOADER = regex(
     r"\b(?:data|dataload\w*|data_?load\w*|loader|load|fetch|input)"
     r"(?:[ _-]?(?:time|wait|loading|ms|s))*\b|time[ _/]data|\bbatch[ _]load\w*",
@@ -85,7 +91,7 @@ class AnyFigures:
         found = quantities(said) if any(map(str.isdigit, said)) else []
         if _FETCHED.match(said):
             found = []
-        elif not any(one.unit.family or is_counter(one) for one in found):
+        elif not any(one.unit.family or is_counter(one) or speaks(one) for one in found):
             found = []  # names and settings; May 21, in prose
         for one in found:
             self._add(one)
@@ -126,7 +132,7 @@ class AnyFigures:
     def repeats(self) -> bool:
         """Whether lines give a figure with a unit again and again."""
         often = (s for s in self._series.values() if len(s.values) >= LEAST and not _set(s))
-        return any(s.unit.family and not _FORESEEN.search(s.key) for s in often)
+        return any(_tells(s) and not _FORESEEN.search(s.key) for s in often)
 
     def counts_steps(self) -> bool:
         """Whether lines count, and give other values with it."""
@@ -140,7 +146,7 @@ class AnyFigures:
     def _named(self) -> Iterator[_Series]:
         return (
             series for series in self._series.values()
-            if series.unit.family and not _FORESEEN.search(series.key) and not _is_date(series)
+            if _tells(series) and not _FORESEEN.search(series.key) and not _is_date(series)
         )  # fmt: skip
 
     def tables(self) -> tuple[SummaryTable, ...]:
@@ -165,7 +171,7 @@ class AnyFigures:
         if steps and not timed and not any("time" in what for what, _ in steps):
             steps.append(("how long one took", f"not said; {_RECORD}"))
         found += said_table("what lines say of steps", steps)
-        if without and (with_unit or self._steps.found()):
+        if without and (with_unit or self._steps.found() or any(map(_tells, without))):
             rows = [_ends(s) for s in without]
             columns = ("value without a unit", "lines", "median", "first", "last", "min", "max")
             found += (
@@ -248,8 +254,20 @@ def _ends(series: _Series) -> tuple[str, ...]:
     return (series.key, f"{len(held):,}", *(shown(float(f)) for f in figures))
 
 
+def _tells(series: _Series) -> bool:
+    """Whether a series has a unit, or a name of what is timed."""
+    if series.unit.family:
+        return True
+    return _TIMED.search(series.key) is not None and abs(series.values[0]) < _LONGEST_S
+
+
+def speaks(one: Quantity) -> bool:
+    """Whether a number without a unit is called as what is timed."""
+    return _TIMED.search(one.key) is not None and abs(one.value) < _LONGEST_S
+
+
 def _one(series: _Series, at: int) -> str:
-    return f"{shown(series.values[at])} {series.unit.name}"
+    return f"{shown(series.values[at])} {series.unit.name or '(unit not said)'}"
 
 
 def _cut(rows: list[tuple[str, ...]], width: int) -> tuple[tuple[str, ...], ...]:
