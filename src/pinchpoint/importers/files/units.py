@@ -3,6 +3,7 @@
 What is not spelled as one is unknown: no unit is guessed from what a key is about.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from pinchpoint.regex import regex
@@ -17,6 +18,7 @@ class Unit(NamedTuple):
 
 
 UNKNOWN = Unit("", "")
+_MOST_TEXTS = 4096  # that are remembered: names of a file are some hundred
 _TIMES = (
     (1e-9, "ns", "nsec nsecs nanosecond nanoseconds"),
     (1e-6, "µs", "us usec usecs microsecond microseconds μs"),
@@ -103,6 +105,7 @@ _ALONE = {
 _NO_SUFFIX = {"min", "h", "second", "hour", "minute", "byte", "t"}  # min: the least of something
 
 
+@lru_cache(maxsize=_MOST_TEXTS)
 def unit_of(text: str) -> Unit:
     """The unit that a text is, such as ``ms``, ``tok/s``, ``s/it``, ``GiB``; else UNKNOWN."""
     said = text.strip().rstrip(".")
@@ -135,6 +138,7 @@ def _rate(said: str) -> Unit:
     return UNKNOWN
 
 
+@lru_cache(maxsize=_MOST_TEXTS)
 def unit_of_key(key: str) -> Unit:
     """What the name of a key or column says: ``step_time_ms``, ``lat (us)``, ``tokens_per_sec``."""
     for found in _IN_BRACKETS.finditer(key):

@@ -5,8 +5,10 @@ is given once is kept where it has a unit. What no text says is not said: no mea
 from a name, but that a whole number which rises counts.
 """
 
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.importers.files.units import Unit
 from pinchpoint.importers.program_logs._figures import MOST_VALUES, said_table, shown
-from pinchpoint.importers.program_logs._quantities import OF, Quantity, quantities
+from pinchpoint.importers.program_logs._quantities import OF, Plans, Quantity, quantities
 from pinchpoint.importers.program_logs._stamps import Stamp, Stamps, said_by
 from pinchpoint.importers.program_logs._step_lines import StepLines, counts, is_counter
 from pinchpoint.regex import regex
@@ -78,6 +80,7 @@ class AnyFigures:
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], _Series] = {}
         self._stamps = Stamps()
+        self._plans: Plans = {}
         self._steps = StepLines()
         self._values = 0
         self._loader: dict[tuple[str, str, str], list[float]] = {}
@@ -88,7 +91,7 @@ class AnyFigures:
             return ""
         stamp, rest = self._stamps.of(text)
         said = said_by(rest)
-        found = quantities(said) if any(map(str.isdigit, said)) else []
+        found = quantities(said, self._plans)
         if _FETCHED.match(said):
             found = []
         elif not any(one.unit.family or is_counter(one) or speaks(one) for one in found):
@@ -117,8 +120,8 @@ class AnyFigures:
 
     def _share(self, found: Sequence[Quantity]) -> None:
         """Of a line that says a step's time and, in the same unit, that of its data."""
-        loads = [one for one in found if _LOADER.search(one.key)]
-        steps = [one for one in found if loads and _WHOLE_STEP.search(one.key)]
+        loads = [one for one in found if _is_of(_LOADER, one.key)]
+        steps = [one for one in found if loads and _is_of(_WHOLE_STEP, one.key)]
         for load in loads[:1]:
             for step in steps[:1]:
                 if load.unit.family == step.unit.family and load is not step:
@@ -263,7 +266,12 @@ def _tells(series: _Series) -> bool:
 
 def speaks(one: Quantity) -> bool:
     """Whether a number without a unit is called as what is timed."""
-    return _TIMED.search(one.key) is not None and abs(one.value) < _LONGEST_S
+    return _is_of(_TIMED, one.key) and abs(one.value) < _LONGEST_S
+
+
+@lru_cache(maxsize=_MOST_KEYS)
+def _is_of(names: re.Pattern[str], key: str) -> bool:
+    return names.search(key) is not None
 
 
 def _one(series: _Series, at: int) -> str:
