@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from pinchpoint.capture.launch.collect import begin, problems_of
+from pinchpoint.capture.launch.collect import begin
 from pinchpoint.capture.launch.folder import count_to_the_end
 from pinchpoint.capture.launch.launcher import command_line, environment_of, label
+from pinchpoint.capture.launch.missing import problems_of
 from pinchpoint.capture.process.program import Program
 from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.settings import Settings, chosen, from_environment
@@ -93,7 +94,7 @@ def test_identity_comes_from_the_launchers_variables():
 def ended(busy):
     devices = [] if busy is None else [{"device": "0", "any_kernel_ratio": {"max": busy}}]
     sampled = SimpleNamespace(problem=None, summary=SimpleNamespace(devices=lambda: devices))
-    return SimpleNamespace(sampled=sampled)
+    return SimpleNamespace(exit_code=0, sampled=sampled)
 
 
 @pytest.mark.parametrize(("busy", "loud"), [(0.9, True), (0.0, False), (None, True)])
@@ -126,6 +127,23 @@ def test_a_program_without_steps_is_told_the_whole_command_that_records_it(
     assert says in problem
     command = f"pinchpoint run --after-seconds 0 {shlex.join(words)}"
     assert problem.endswith(command) == (settings.after_s is None)
+
+
+@pytest.mark.parametrize(
+    ("code", "files", "says"),
+    [
+        (1, (), "failed with exit code 1 (its own message is above); it came before any recording"),
+        (2, ("t.json.gz",), "exit code 2 (its own message is above); what was recorded is from"),
+        (0, ("t.json.gz",), None),
+        (137, ("t.json.gz",), None),
+    ],
+)
+def test_a_program_that_failed_is_said_to_have_failed_first(tmp_path, code, files, says):
+    recordings = tuple(RecordingNote(file=name, kernels=9) for name in files)
+    process = ProcessDocument(recordings=recordings, complete=True)
+    failed = SimpleNamespace(exit_code=code, sampled=SimpleNamespace(problem=None))
+    problems = problems_of(tmp_path, [process], Settings("", only_when_slower=True), failed)
+    assert (says in problems[0]) if says else problems == []
 
 
 def test_a_teardown_that_loses_kernels_is_named_and_left_to_who_set_it(tmp_path, monkeypatch):

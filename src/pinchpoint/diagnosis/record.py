@@ -59,6 +59,8 @@ ON_NVIDIA = Record("the same program on a device of NVIDIA", Need.NVIDIA)
 COUNTERS = Record("hardware counters: pinchpoint ncu RECORDING python train.py", Need.COUNTERS)
 TELEMETRY = Record("telemetry: pinchpoint run, or pinchpoint monitor --log FILE")
 RUN_FOLDER = Record("a run folder: pinchpoint run")
+# Of a program that does not compile: it watches the operations of some steps.
+WATCHED_RUN = Record("a run folder: pinchpoint run")
 ALL_RANKS = Record("all ranks of the same steps: pinchpoint ranks DIR")
 MORE_STEPS = Record("the same over five steps or more")
 

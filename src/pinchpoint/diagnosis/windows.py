@@ -48,6 +48,7 @@ from pinchpoint.diagnosis.record import (
     SHAPES_AND_STRIDES,
     SHAPES_AND_TYPES,
     SHAPES_OF_INPUTS,
+    WATCHED_RUN,
 )
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import About, Outcome
@@ -146,7 +147,10 @@ def _may_be_told(trace: Trace, named: Trace, outcomes: Iterable[Outcome]) -> fro
     return told - {o.id for o in outcomes if o.answer == "clear" and _by_operators(o.id)}
 
 
-_OF_OPERATORS = (SHAPES, SHAPES_OF_INPUTS, SHAPES_AND_TYPES, SHAPES_AND_STRIDES, RUN_FOLDER)
+_OF_OPERATORS = (
+    *(SHAPES, SHAPES_OF_INPUTS, SHAPES_AND_TYPES, SHAPES_AND_STRIDES),
+    *(RUN_FOLDER, WATCHED_RUN),
+)
 
 
 def _by_operators(id_: str) -> bool:

@@ -33,12 +33,15 @@ from msgspec.structs import replace
 from pinchpoint.analysis.ranks.inputs import first_inputs
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import RankSummary
-from pinchpoint.diagnosis import engine
+from pinchpoint.diagnosis import engine, windows
+from pinchpoint.diagnosis.engine import Diagnosis
 from pinchpoint.diagnosis.ladder import in_order
+from pinchpoint.diagnosis.record import WATCHED_RUN
+from pinchpoint.diagnosis.registry import rules
 from pinchpoint.errors import PinchpointError
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile, local_copy
-from pinchpoint.importers.run_folder import names_beside
+from pinchpoint.importers.run_folder import names_beside, with_values
 from pinchpoint.importers.run_folder.facts import was_contended
 from pinchpoint.jobs.looks import own_places
 from pinchpoint.report.assemble.findings import answers
@@ -57,7 +60,7 @@ def read_rank(file: RankFile) -> bytes:
     """The encoded record; it says so if the file is bad, as one must not stop ten thousand."""
     try:
         with local_copy(file.path) as path:
-            record = record_of(load(path), file)
+            record = record_of(with_values(load(path), file.path), file)
     except PinchpointError as error:
         record = _failed(file, error.message)
     except (Exception, MemoryError) as error:  # a bug of ours costs one rank, and is shown
@@ -85,7 +88,7 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
     record = RankRecord(path=file.path, rank=file.rank, label=file.label, summary=summary)
     if summary.refused is not None:
         return record
-    said = in_order(engine.diagnose(trace))
+    said = in_order(_diagnosed(trace))
     items = answers(said)
     found = [
         FoundOnRank(saving_ns=ranked.saving_ns, item=item)
@@ -100,6 +103,18 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
         fix_ladder=ladder_info(trace, said, host=False),
         not_checked=tuple(item.id for item in items["not_checked"]),
         crashed=tuple(item.id for item in items["crashed"]),
+    )
+
+
+def _diagnosed(trace: Trace) -> Diagnosis:
+    """What the recording shows; from the window for names, work that the run saw to be in vain."""
+    said = engine.diagnose(trace)
+    if trace.run is None:
+        return said
+    both, shown = windows.diagnose(trace), {one.id for one in said.found}
+    in_vain = {id_ for id_, known in rules().items() if known.rule.record is WATCHED_RUN}
+    return Diagnosis(
+        tuple(one for one in both.found if one.id in shown | in_vain), said.together, both.outcomes
     )
 
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from pinchpoint.run_folder.documents import Bytes, Count, Ns
 from pinchpoint.run_folder.layout import VALUES_SCHEMA
+from pinchpoint.run_folder.numbers import Bytes, Count, Ns
 
 Flops = Bytes  # a whole number that fits into 64 bits
 FrameNote = tuple[str, Count, str]  # file, line, function
@@ -95,11 +95,25 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     bytes: Bytes = 0  # that they write, a step
     kept_bytes: Bytes | None = None  # to keep what other work reads of it
     read_ratio: Ratio = 0.0  # of what a part is read of
+    left_ratio: Ratio | None = None  # of its work, that the part needs; null: as much
     steps_ratio: Ratio = 1.0  # of the watched steps after another one, in which it is so
     flops: Flops = 0  # of products in a costly order, a step
     flops_left: Flops = 0  # in the cheapest one, and so for the next two
     times_left: Count = 0  # products
     elements_left: Bytes = 0  # that these read and write, each by itself
+
+
+class AnswerNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What one large operation gave in the watched steps: hashes, for ranks to compare."""
+
+    name: str = ""
+    shapes: tuple[tuple[Count, ...], ...] = ()  # of tensors with dimensions
+    count: Count = 0  # operations of this name with these shapes, in a step
+    which: Count = 0  # of these, from 0
+    place: FrameNote | None = None
+    bytes: Bytes = 0
+    backward: bool = False
+    digests: tuple[str, ...] = ()  # one a step, all of them different
 
 
 class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +129,7 @@ class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[LossNote, ...] = ()
     again: tuple[AgainNote, ...] = ()
     work: tuple[WorkNote, ...] | None = None  # null: it was not looked at
+    answers: tuple[AnswerNote, ...] = ()  # of one rank of several
     operators: tuple[str, ...] = ()  # that compute and the dispatcher ran, below autograd
     views: tuple[str, ...] = ()  # the same that only look at tensors or make room for one
     work_not_seen: str = ""  # why work was not looked at to the end

@@ -90,7 +90,7 @@ class VainWork:
     """Work of one place whose result was there already, or that nobody reads."""
 
     # step: each step anew; within: more than once in a step; unused; part: most of it is unused;
-    # order: products that another order makes cheaper
+    # order: products that another order makes cheaper; ranks: ``of`` ranks compute the same
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]
@@ -100,7 +100,9 @@ class VainWork:
     kept_bytes: int | None  # to keep what other work reads of it
     steps_ratio: float  # of the watched steps after another one, in which it is so
     read_ratio: float = 0.0  # of what a part is read of
+    left_ratio: float = 0.0  # of its work that this part needs
     order: ProductOrder | None = None
+    shared_ratio: float = 0.0  # of all that was compared between ranks, by bytes
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,11 @@ TABLES: dict[str, dict[str, Column]] = {
         "widened_at": _name("where numbers that it computes with became wider", nullable=True),
         "widened_to": _name("the type that they became, such as f32", nullable=True),
         "spared_bytes": _number("bytes fewer, if they had stayed as narrow as they were", "bytes"),
+        "read_ratio": Column(
+            "float64", "of its work that the part of its result needs which is read", "", True
+        ),
+        "read_at": _name("where that part is taken, if it is a small one", nullable=True),
+        "read_of": _name("results, permutation (by random keys) or sort", nullable=True),
         "argument": _name("the argument of the program that it is a copy of", nullable=True),
         "loop": _name("where the innermost loop that it is in is written", nullable=True),
         "iterations": _number("how often that loop runs, where the compiler knows it"),

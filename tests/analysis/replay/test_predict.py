@@ -141,6 +141,33 @@ def test_one_graph_launch_leaves_the_device_time():
     assert 20 <= after < 45  # ten kernels of 2 µs, their bubbles, one launch and the loop's rest
 
 
+def test_who_waits_learns_of_a_graph_when_all_of_it_ended():
+    """The host asks for one graph ahead, and waits each time for the one before.
+
+    Each wait ends 20 µs after that graph, as the first part of the next one has just ended.
+    """
+    b, part = TraceBuilder(), 20 * US
+    for i in range(STEPS + 1):
+        at, runs = i * 100 * US, 20 * US + i * 100 * US
+        b.step(i, at, 100 * US)
+        call = b.api("cudaGraphLaunch", at + US, 5 * US, kind=ApiKind.GRAPH_LAUNCH)
+        for place in range(5):
+            b.add(
+                "device_ops", name="copy" if place < 3 else "work", kind=DeviceKind.KERNEL,
+                device=0, stream=7, start_ns=runs + place * part, duration_ns=part,
+                correlation=call["correlation"],
+            )  # fmt: skip
+        b.api("read", at + 10 * US, 30 * US, kind=ApiKind.SYNC_EVENT)
+    trace = b.trace()
+    copies = np.flatnonzero(trace.device_ops["name"] == trace.names.index("copy"))
+    graph = replayable(trace).graph
+    waits = graph.waits_for[graph.waits_for >= 0]
+    assert (graph.tail_ns[graph.waits_for >= 0] == 20 * US).all()
+    assert set(waits % 5) == {4}  # the last of its graph
+    assert step_ns(trace) == pytest.approx(100, abs=1)
+    assert step_ns(trace, DropDeviceOps(copies)) == pytest.approx(75, abs=1)  # what the host takes
+
+
 def test_a_graph_ends_no_waits_for_a_place_on_the_device():
     b = TraceBuilder()
     for i in range(STEPS):

@@ -222,6 +222,46 @@ def test_frames_end_where_the_recording_was_asked_to_end(written):
     assert found == [("a.py(7): step", 0, 400), ("op", 600, 100)]
 
 
+def reading(*, on_device):
+    """A thread that reads an array (in frames of JAX) and waits for two others, in µs."""
+    names = (
+        "np.asarray(jax.Array)", "$array.py:629 _value", "$api.py:3209 block_until_ready",
+        "$array.py:400 block_until_ready", "$mine.py:4 block_until_ready",
+    )  # fmt: skip
+    spans = ((1, 1, 9), (2, 2, 7), (3, 20, 10), (4, 21, 8), (5, 40, 10))
+    host = message(
+        (2, "/host:CPU"),
+        *(meta(4, i, n) for i, n in enumerate(names, 1)),
+        (
+            3,
+            message(
+                (1, 9),
+                (2, "python"),
+                (3, 0),
+                *(event(i, at * 1_000_000, us * 1_000_000) for i, at, us in spans),
+            ),
+        ),
+    )
+    line = message((1, 14), (2, "Stream #14(Compute)"), (3, 0), event(1, 0, 5_000_000))
+    device = message((2, "/device:GPU:0"), meta(4, 1, "fusion_1"), (3, line))
+    return message((1, host), (1, device)) if on_device else message((1, host))
+
+
+def test_where_jax_waits_for_arrays_is_a_call_that_waits(written):
+    trace = written(reading(on_device=True))
+    calls, host = trace.api_calls, trace.host_ops
+    assert calls["kind"].tolist() == [ApiKind.SYNC_EVENT] * 2
+    assert list(zip(calls["start_ns"], calls["duration_ns"], strict=True)) == [
+        (1_000, 9_000),
+        (20_000, 10_000),
+    ]
+    assert trace.names[calls["name"][0]] == "np.asarray(jax.Array)"
+    assert [calls.value("host_op", i) for i in range(2)] == [0, 2]
+    assert not calls.known("correlation").any()
+    assert len(host) == 5
+    assert not len(written(reading(on_device=False)).api_calls)
+
+
 def test_copies_by_the_drivers_kernels_are_copies_within_the_device():
     """In graphs: ``memcpy32_post`` with a launch and without sizes."""
     details = {"kernel_details": "regs:32 static_shared:0 dynamic_shared:0 grid:8,1,1 block:64,1,1"}

@@ -32,9 +32,11 @@ from pinchpoint.trace.arrays import Floats, Mask, distinct_rows
 # attention 0.26 to 0.75. Memory: the median of vectorised elementwise kernels on 256 MB and more is
 # 0.93 on H100 (28 recordings), 0.89 on H200 (36) and V100 (3), 0.87 on MI300X.
 MEMORY_REACHED = 0.88
-# Rows at random places: an H200 took 2 million rows of 256 bytes at 1.7 TB/s, 0.35 of its peak.
+# Rows at random places: an H200 took 0.85 to 12 million rows of 512 bytes out of tables of 0.1, 6
+# and 61 GB, and wrote them, at 1.7 TB/s, 0.35 of its peak; 1.7 billion rows a second, of 128 bytes,
+# too. That is what its gathers reach, a block a row: what its memory would, is not known.
 RANDOM_ROWS_REACHED = 0.35  # of rows narrower than a line no rate is known
-_BY_ROW = regex(r"aten::(_?index|gather|scatter|embedding|take|put_)")
+_BY_ROW = regex(r"aten::_?(index|gather|scatter|embedding|take|put_)")
 # Passes of a radix sort write to 256 places at once. An H200 took 128 million keys of 8 bytes at
 # 0.46 of its peak a pass, 43 million of 4 bytes with places of 8 at 0.59; counting and gathering
 # what is equal went at 0.49. An A100 is said to reach 0.6 (Onesweep, arXiv 2206.01784: 29.4

@@ -140,6 +140,7 @@ class Blocking:
         self.latency = launch_latency_ns
         self.op_start = ops["start_ns"][op_rows].astype(np.int64)
         self.op_end = ops.end_ns[op_rows]
+        self.last_of_graph = self._graph_ends()
         self.by_end = np.argsort(self.op_end, kind="stable")
         self.ends = self.op_end[self.by_end]
         self.took = nodes.end_ns - nodes.start_ns
@@ -185,6 +186,18 @@ class Blocking:
         ended = np.searchsorted(self.ends, (start, end - WOKEN_NS, end))
         return bool(ended[2] - ended[0] >= SEVERAL_ENDED or ended[2] == ended[1])
 
+    def _graph_ends(self) -> Ints:
+        """When the graph that each operation is part of had ended; 0 of others.
+
+        Nobody outside learns that a part of a graph ended before all of it.
+        """
+        ends = np.zeros(len(self.op_end), np.int64)
+        for node in np.flatnonzero(self.nodes.kind == ApiKind.GRAPH_LAUNCH).tolist():
+            own = slice(int(self.first_op[node]), int(self.first_op[node + 1]))
+            if own.stop > own.start:
+                ends[own] = self.op_end[own].max()
+        return ends
+
     def _usual_call_ns(self) -> int:
         """The median launch that found room in the queue; with a full one, most of them wait."""
         launches = self.nodes.kind == ApiKind.LAUNCH
@@ -221,7 +234,10 @@ class Blocking:
         limit = int(self.nodes.end_ns[node]) + SLACK_NS
         at = int(np.searchsorted(self.ends, limit, "right")) - 1
         issued = int(self.first_op[node + 1])
-        while at >= 0 and self.by_end[at] >= issued:  # few: most of what ended was issued before
+        while at >= 0 and (
+            self.by_end[at] >= issued  # few: most of what ended was issued before
+            or self.last_of_graph[self.by_end[at]] > limit
+        ):
             at -= 1
         return int(self.by_end[at]) if at >= 0 else NO_DEPENDENCY
 

@@ -32,7 +32,7 @@ class Claims:
 
 def numbers_of(watch: Watch) -> Numbered:
     """Numbers for all values that were seen so far."""
-    return numbered(watch.steps, watch.storages.all, _read(watch, watch.storages.contents))
+    return numbered(watch.steps, watch.storages.all, read_sums(watch, watch.storages.contents))
 
 
 def to_compare(watch: Watch) -> dict[Position, int]:
@@ -129,7 +129,7 @@ class _Compared:
         found: Numbered,
         last: int,
     ) -> None:
-        self._sums = [_read(watch, sums) for sums in watch.sums]
+        self._sums = [read_sums(watch, sums) for sums in watch.sums]
         self._places, self._members, self._last = places, members, last
         self._number = [
             dict(zip(some, numbers, strict=True))
@@ -165,7 +165,7 @@ class _Compared:
         return found
 
 
-def _read(watch: Watch, there: dict[Any, Any]) -> Mapping[Any, Content]:
+def read_sums(watch: Watch, there: dict[Any, Any]) -> Mapping[Any, Content]:
     """Sums from where they lie, in one go a device."""
     found: dict[Any, Content] = {}
     by_device: dict[Any, list[Any]] = defaultdict(list)

@@ -1,7 +1,6 @@
 """Puts together what the processes of a run wrote: ``run.json``, ``metrics.json``, and notes."""
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -12,29 +11,24 @@ from typing import Any
 
 import msgspec
 
-from pinchpoint.capture.launch.early import NO_HOOKS
 from pinchpoint.capture.launch.folder import count_to_the_end, remove_leftovers
-from pinchpoint.capture.launch.launcher import TEARDOWN, Ended
-from pinchpoint.capture.settings import EARLY_AFTER_S, FIRST_AFTER_S, Settings
+from pinchpoint.capture.launch.launcher import Ended
+from pinchpoint.capture.launch.missing import problems_of
+from pinchpoint.capture.settings import Settings
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.monitor.environment import redacted_command
 from pinchpoint.run_folder.documents import (
     Document,
-    LaunchNote,
     MemoryPeaks,
     ProcessDocument,
     RunDocument,
-    StepTimes,
     WorkerDocument,
     read,
     write,
 )
 from pinchpoint.run_folder.layout import (
-    FRAMEWORK_MARK,
-    HOOKS_MARK,
     LOADER,
     METRICS_FILE,
-    NSYS,
     PROCESSES,
     RUN_FILE,
     SAMPLES,
@@ -53,6 +47,7 @@ from pinchpoint.run_folder.metrics import (
     cores_taken,
 )
 from pinchpoint.run_folder.samples import SamplesDocument
+from pinchpoint.run_folder.step_times import LaunchNote, StepTimes
 
 # ------------------------------------------------------------------------------------------------
 # What other programs did on the machine while this one was measured.
@@ -287,111 +282,6 @@ def _memory(processes: Sequence[ProcessDocument]) -> MemoryPeaks:
         return max((peak for peak in peaks if peak is not None), default=None)
 
     return MemoryPeaks(**{name: most(name) for name in MemoryPeaks.__struct_fields__})
-
-
-def problems_of(
-    folder: Path, processes: Sequence[ProcessDocument], settings: Settings, ended: Ended
-) -> list[str]:
-    """Everything that a person should know about what is missing, most important first."""
-    found = [problem for p in processes for problem in p.problems]
-    if ended.sampled.problem:
-        found.append(ended.sampled.problem)
-    if settings.tool == "nsys" and not list((folder / NSYS).glob("*.nsys-rep")):
-        found.append(
-            "nsys wrote no report: the program ended before its steady steps, or nsys refused "
-            "(its own messages are above)"
-        )
-    recordings = [r for p in processes for r in p.files]
-    expected = settings.tool == "torch" and not settings.only_when_slower
-    if expected and not recordings and not found:
-        why = _why_nothing(folder, processes, settings, ended)
-        found += [] if why is None else [why]
-    found += _without_kernels(processes, ended)
-    found += _cut_short(processes, ended)
-    return list(dict.fromkeys(found))
-
-
-def _cut_short(processes: Sequence[ProcessDocument], ended: Ended) -> list[str]:
-    """Python writes the last figures as it ends, which a signal or ``os._exit`` does not let it."""
-    counted = [p.steps.count for p in processes if not p.complete]
-    if not any(counted):
-        return []
-    code = ended.exit_code
-    how = f"by signal {code - 128}" if code > 128 else "before Python could end"
-    return [
-        f"the program was ended {how}: {max(counted)} steps were counted, the last of them up to a "
-        "second before, and step times are those of its first ones"
-    ]
-
-
-def _why_nothing(
-    folder: Path, processes: Sequence[ProcessDocument], settings: Settings, ended: Ended
-) -> str | None:
-    """None where there is nothing to record, and samples of the whole run answer for it."""
-    looked = any((folder / SAMPLES).glob("rank*.json"))
-    if looked and not (folder / PROCESSES / FRAMEWORK_MARK).exists():
-        return None
-    steps = max((p.steps.count for p in processes), default=0)
-    if steps:
-        return (
-            f"the program ended after {steps} steps, before they were steady enough to record; "
-            "give it more steps, or record at once: pinchpoint run --after-steps 1 …"
-        )
-    if failures := sorted((folder / PROCESSES).glob("failed.*.txt")):
-        return f"the hooks could not start: {failures[0].read_text(errors='replace').strip()[:300]}"
-    if not (folder / PROCESSES / HOOKS_MARK).exists():
-        return NO_HOOKS
-    if not (folder / PROCESSES / FRAMEWORK_MARK).exists():
-        return (
-            "the program ended before it could be looked at: it took less than a fifth of a second "
-            "of its own, was killed within some, or wrote its end over (os._exit); give it more to "
-            "do"
-        )
-    return _no_step_seen(folder, settings, (ended.ended_unix_ns - ended.started_unix_ns) / 1e9)
-
-
-def _no_step_seen(folder: Path, settings: Settings, seconds: float) -> str:
-    """What was seen of a loop that calls nothing a hook hears of, and what would record it."""
-    seen = (
-        f"the program imported torch or jax and ended {seconds:.3g} s after it was started, but "
-        "no step was seen (an optimizer's step, a data loader's batch, a call of a torch module, a "
-        "replay of a CUDA graph)"
-    )
-    mark = "mark its steps, pinchpoint.step() after each"
-    if settings.after_s == 0:
-        return f"nothing was recorded: {seen}, and no work after that lasted; {mark}"
-    wait_s = settings.after_s or (EARLY_AFTER_S if settings.names else FIRST_AFTER_S)
-    command = read(folder / RUN_FILE, RunDocument).document.command
-    return (
-        f"nothing was recorded: {seen}; other work is recorded only once it has gone on for "
-        f"{wait_s:g} s, imports and compilation apart, and this had not; {mark}, or record from "
-        f"the first work on: pinchpoint run --after-seconds 0 {shlex.join(command)}"
-    )
-
-
-def _without_kernels(processes: Sequence[ProcessDocument], ended: Ended) -> list[str]:
-    """A recording without kernels from a program that worked on a device is worth nothing."""
-    hollow = [r.file for p in processes for r in p.files if r.kernels == 0 and p.device is not None]
-    if not hollow or not _device_worked(ended):
-        return []
-    if os.environ.get(TEARDOWN) == "1":
-        return [
-            f"{hollow[0]} holds no kernel although the device worked, and {TEARDOWN}=1 is set, "
-            "with which only the first use of the profiler gives any; unset it and record again"
-        ]
-    return [
-        f"{hollow[0]} holds no kernel although the device worked in this run: nothing ran on it "
-        "just then (later: --after-steps or --after-seconds), or another tool has taken its "
-        "tracing (ncu, nsys, compute-sanitizer, cuda-gdb, a DCGM profile; pinchpoint doctor)"
-    ]
-
-
-def _device_worked(ended: Ended) -> bool:
-    for device in ended.sampled.summary.devices():
-        busy = device.get("any_kernel_ratio")
-        if isinstance(busy, dict) and busy["max"] > 0:
-            return True
-    return not ended.sampled.summary.devices()  # nobody looked: believe the program, which used it
 
 
 def _ms(ns: float | None) -> float | None:

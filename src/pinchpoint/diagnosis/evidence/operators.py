@@ -19,6 +19,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     on_cpu: bool = False  # it holds on a CPU as well
     avoidable: bool  # the same result can be had at the machine's limit
     always: bool = False  # the reason holds wherever it runs: told without knowing its limit
+    rate_unknown: bool = False  # on a device; what another way wins needs counters or a trial
     why: str  # after "because"
     instead: str  # an imperative
     example: tuple[str, str]  # an operator and a kernel that it is meant for, as recorded

@@ -18,7 +18,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.importers.open import load
 from pinchpoint.importers.run_folder.facts import device_record, run_facts
 from pinchpoint.importers.run_folder.samples import run_samples
-from pinchpoint.importers.run_folder.values import run_values
+from pinchpoint.importers.run_folder.values import run_values, values_beside
 from pinchpoint.importers.telemetry._samples import health_table
 from pinchpoint.importers.telemetry.log import collect
 from pinchpoint.run_folder.documents import (
@@ -179,6 +179,18 @@ def names_beside(recording: str) -> Trace | None:
         return load(named) if path.parent.name == TRACES and named.is_file() else None
     except UnreadableFile:  # the times stand without it
         return None
+
+
+def with_values(trace: Trace, recording: str) -> Trace:
+    """With what the run folder around this file knows of the rank's work in vain, if it knows any:
+    rules find that again in the window for names."""
+    values = values_beside(recording) if trace.run is None else None
+    if values is None or not values.work:
+        return trace
+    facts, named = RunFacts(values=values), names_beside(recording)
+    return replace(
+        trace, run=replace(facts, named=None if named is None else replace(named, run=facts))
+    )
 
 
 def _documents(path: Path) -> _Documents:

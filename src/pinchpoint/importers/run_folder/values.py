@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers.run_folder.shared_answers import of_ranks
 from pinchpoint.run_folder.documents import ProcessDocument, read
-from pinchpoint.run_folder.layout import VALUES
+from pinchpoint.run_folder.layout import TRACES, VALUES
 from pinchpoint.run_folder.values import (
     AttentionNote,
     BatchNote,
@@ -29,34 +30,49 @@ _OF_PADDING = ("mask", "ids", "frames")
 
 def run_values(folder: Path, process: ProcessDocument) -> RunValues | None:
     """The look at the values of this process; None without one."""
-    for path in sorted((folder / VALUES).glob(f"rank*.{process.pid}.json")):
-        try:
-            found = read(path, ValuesDocument).document
-        except UnreadableFile:  # the recordings stand without it
-            continue
-        return RunValues(
-            found.step,
-            len(found.batches),
-            found.attention_seen,
-            tuple(one for batch in found.batches for one in _padding(batch)),
-            tuple(one for note in found.attention for one in _attention(note)),
-            found.cost_ns,
-            tuple(
-                SameCalls(one.model, one.place, one.calls, one.distinct)
-                for one in found.again
-                if one.calls and one.distinct
-            ),
-            tuple(
-                IgnoredRows(one.place, one.calls, one.rows, one.classes, one.ignored_ratio)
-                for one in found.losses
-                if one.rows and one.classes and one.ignored_ratio is not None
-            ),
-            None if found.work is None else tuple(_work(note) for note in found.work),
-            found.operators,
-            found.views,
-            found.work_not_seen,
-        )
-    return None
+    paths = sorted((folder / VALUES).glob(f"rank*.{process.pid}.json"))
+    return next((found for path in paths if (found := _values(path)) is not None), None)
+
+
+def values_beside(recording: str) -> RunValues | None:
+    """The same of the process that wrote this file of a run folder's traces."""
+    path = Path(recording)
+    if path.parent.name != TRACES:
+        return None
+    documents = sorted((path.parent.parent / VALUES).glob("rank*.json"))
+    mine = [one for one in documents if path.name.startswith(f"{one.stem}.")]
+    return _values(mine[0]) if mine else None
+
+
+def _values(path: Path) -> RunValues | None:
+    try:
+        found = read(path, ValuesDocument).document
+    except UnreadableFile:  # the recordings stand without it
+        return None
+    return RunValues(
+        found.step,
+        len(found.batches),
+        found.attention_seen,
+        tuple(one for batch in found.batches for one in _padding(batch)),
+        tuple(one for note in found.attention for one in _attention(note)),
+        found.cost_ns,
+        tuple(
+            SameCalls(one.model, one.place, one.calls, one.distinct)
+            for one in found.again
+            if one.calls and one.distinct
+        ),
+        tuple(
+            IgnoredRows(one.place, one.calls, one.rows, one.classes, one.ignored_ratio)
+            for one in found.losses
+            if one.rows and one.classes and one.ignored_ratio is not None
+        ),
+        None
+        if found.work is None
+        else (*map(_work, found.work), *of_ranks(path.parent.parent, found)),
+        found.operators,
+        found.views,
+        found.work_not_seen,
+    )
 
 
 def _work(note: WorkNote) -> VainWork:
@@ -71,6 +87,7 @@ def _work(note: WorkNote) -> VainWork:
         note.kept_bytes,
         note.steps_ratio,
         note.read_ratio,
+        note.read_ratio if note.left_ratio is None else note.left_ratio,
         ProductOrder(note.flops, note.flops_left, note.times_left, note.elements_left)
         if 0 < note.flops_left <= note.flops
         else None,

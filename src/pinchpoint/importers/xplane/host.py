@@ -11,6 +11,7 @@ import numpy as np
 from pinchpoint.importers.assembly.timeline import Rows
 from pinchpoint.importers.xplane.operations import Row, table_of_rows
 from pinchpoint.importers.xplane.space import Event
+from pinchpoint.importers.xplane.waits import with_waits
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Names, Table, table
 from pinchpoint.trace.intervals import NO_ROW, innermost, nest, nesting_order
@@ -72,6 +73,8 @@ def linked(
     """``host_ops`` with their parents, ``api_calls`` inside them, ``device_ops`` from those."""
     host_ops = _until_asked_to_stop(host_ops, names, asked_ns)
     if len(host_ops):
+        if len(device_ops):
+            api_calls = with_waits(host_ops, api_calls, names)
         host_ops, api_calls = _nested(host_ops, api_calls)
     return host_ops, api_calls, _launched(device_ops, api_calls)
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pinchpoint.importers.files.wire import MalformedMessage
+from pinchpoint.importers.xplane.fields import Told, messages, text, told_by
 from pinchpoint.importers.xplane.graphs import name_kernels_of_graphs
 from pinchpoint.importers.xplane.hlo import (
     MODULE_NAME,
@@ -15,12 +16,9 @@ from pinchpoint.importers.xplane.hlo import (
     PROGRAM_MODULE,
     Instruction,
     Program,
-    Told,
-    messages,
-    text,
-    told_by,
 )
 from pinchpoint.importers.xplane.operations import LARGEST, said_of
+from pinchpoint.importers.xplane.partly_read import partly_read
 from pinchpoint.importers.xplane.space import StoredProgram
 from pinchpoint.importers.xplane.widened import widened
 from pinchpoint.regex import regex
@@ -30,11 +28,12 @@ from pinchpoint.trace.kinds import HOST_CALLBACK
 def with_programs(rows: Sequence[dict[str, Any]], programs: Iterable[StoredProgram]) -> None:
     """Put to rows of ``compiled_ops`` what their programs tell and the recording does not.
 
-    That is the line, FLOPs and bytes; what they compute with more digits than they were given; the
-    argument that they copy; the loop that they are in; and the instruction, where a run of a
-    program was recorded as one operation (a graph) and its kernels are as many, in the order that
-    the program has. A program that is damaged is left out, and of programs with one name what they
-    do not agree in, where rows do not say which of them ran.
+    That is the line, FLOPs and bytes; what they compute with more digits than they were given, and
+    what they compute that nobody reads; the argument that they copy; the loop that they are in; and
+    the instruction, where a run of a program was recorded as one operation (a graph) and its
+    kernels are as many, in the order that the program has. A program that is damaged is left out,
+    and of programs with one name what they do not agree in, where rows do not say which of them
+    ran.
     """
     mine: dict[str, dict[int | None, list[dict[str, Any]]]] = {}
     for row in rows:
@@ -57,6 +56,7 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
         order = [(one.name, one.kernel) for one in programs[0].launches]
         name_kernels_of_graphs(order, programs[0].by_name, rows)
     wide = widened(programs[0]) if len(programs) == 1 else {}
+    partly = partly_read(programs[0]) if len(programs) == 1 else {}
     known: dict[str, _Facts] = {}
     for run in _runs(rows):
         op, took = run[0]["op"], sum(row["duration_ns"] for row in run)
@@ -68,6 +68,8 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
             if op in wide and row["device"] is not None:  # for a CPU XLA widens 16 bits itself
                 row["widened_at"], row["widened_to"] = wide[op].at, wide[op].dtype
                 row["spared_bytes"] = round(wide[op].spared_bytes * share)
+            if op in partly:
+                row["read_at"], row["read_ratio"], row["read_of"] = partly[op]
 
 
 def _tell_row(row: dict[str, Any], facts: "_Facts", share: float) -> None:

@@ -232,3 +232,26 @@ def test_a_gradient_that_is_sorted_may_be_needed(outcome):
     ).findings
     assert "how much of it another way saves is not known" in finding.summary
     assert finding.confidence == "low"
+
+
+BAGS = {
+    "shapes": [[19_000_000, 256], [40_000_000], [800_001]],
+    "dtypes": ["c10::BFloat16", "int", "int"],
+}
+
+
+@pytest.mark.parametrize("given", [BAGS, {}])
+def test_what_reads_of_rows_at_random_places_could_reach_is_not_known(outcome, given):
+    """20.5 GB of rows of 512 bytes: 17 ms at the rate of a gather."""
+    bags = ("aten::_embedding_bag", given, "EmbeddingBag_updateOutputKernel_sum_mean", 25, 1)
+    said = outcome("slow-operator", step_of(bags, HEALTHY))
+    assert not said.findings
+    assert said.fits
+    assert "takes 25.0 ms of a step of 26.7 ms" in said.why
+    assert said.why.endswith("what such reads could reach on this device is not known")
+
+
+def test_bags_that_take_far_more_than_a_gather_of_their_rows(outcome):
+    bags = ("aten::_embedding_bag", BAGS, "EmbeddingBag_updateOutputKernel_sum_mean", 80, 1)
+    (finding,) = outcome("slow-operator", step_of(bags, HEALTHY)).findings
+    assert "aten::_embedding_bag takes 80.0 ms" in finding.summary

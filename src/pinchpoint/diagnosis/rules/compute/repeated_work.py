@@ -31,13 +31,13 @@ from collections.abc import Iterator
 
 from pinchpoint.diagnosis.evidence.vain_work import Vain, counted, vain, watched
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.record import RUN_FOLDER
+from pinchpoint.diagnosis.record import WATCHED_RUN
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.run_values import VainWork
 
-RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, advice=NO_HINT)
+RULE = Rule(needs=("host_ops",), record=WATCHED_RUN, advice=NO_HINT)
 
 
 def check(trace: Trace) -> Iterator[Found]:

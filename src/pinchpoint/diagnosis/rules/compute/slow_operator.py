@@ -10,9 +10,10 @@ on. Where no limit is known, an operator is named if it takes a quarter of the s
 kernel that another way avoids, or for fifty passes over what it reads; from a tenth of the step on
 if the table says what makes it slow wherever it runs, and then between nothing and all but one pass
 may be won. Where the table says that calls around an operator make it do the same anew, the step
-without it is told. Products in a wide number
-format are held against what the device's matrix units do. It yields to every other finding that
-explains the same time. Collectives are left out: of one rank, they may wait.
+without it is told. Rows that are read at random places of a table are undecided up to three times
+what a gather takes for as many: what a device's memory serves of such reads is not known. Products
+in a wide number format are held against what the device's matrix units do. It yields to every other
+finding that explains the same time. Collectives are left out: of one rank, they may wait.
 
 ## Why it matters
 The device is busy, so that the step looks as if nothing could be won, while an operator waits for
@@ -37,6 +38,7 @@ from pinchpoint.analysis.causal.profile import Piece, off_path
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.limits.roofs import roofs
+from pinchpoint.analysis.memory.shortage import size
 from pinchpoint.analysis.replay import Change, DropDeviceOps, DropSyncs, LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.time.host_waits import host_waits
@@ -51,7 +53,7 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.evidence.operators import Known, known
 from pinchpoint.diagnosis.evidence.wide_formats import in_a_wide_format
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
-from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
+from pinchpoint.diagnosis.record import COUNTERS, SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import DeviceKind, HostKind, Trace
 from pinchpoint.trace.arrays import Floats, Mask, Rows
@@ -86,15 +88,29 @@ def check(trace: Trace) -> Iterator[Found]:
     found = off_path(trace, Cut.OPERATOR)
     if found.why_not is not None:
         raise NotChecked(found.why_not)
-    told = 0
-    for piece, mine, entry in _of_one_cause(trace, found.of(Cut.OPERATOR)):
-        one = _told(trace, piece, mine, entry)
-        if one is not None:
-            told += 1
-            yield one
-        if told == MOST_TOLD:
-            break
-    yield from in_a_wide_format(trace, found.base_ns)
+    pieces = list(_of_one_cause(trace, found.of(Cut.OPERATOR)))
+    told = [one for of in pieces if (one := _told(trace, *of)) is not None][:MOST_TOLD]
+    told += in_a_wide_format(trace, found.base_ns)
+    if not told:
+        for piece, mine, entry in pieces:
+            _not_known(trace, piece, mine, entry)
+    yield from told
+
+
+def _not_known(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> None:
+    """Says that it is undecided, of an operator whose attainable rate nobody knows."""
+    if entry is None or not entry.rate_unknown or piece.device_ns < KNOWN_RATIO * piece.base_ns:
+        return
+    moved, machine, rate = piece.needed_bytes, roofs(trace), ""
+    if moved and machine is not None and machine.memory is not None:
+        reached = moved / piece.device_ns * 1e9 / machine.memory.per_s
+        rate = f", {size(moved)} at {100 * reached:.0f} % of the memory's peak"
+    raise NotChecked(
+        f"{piece.name} takes {duration(piece.device_ns)} of a step of {duration(piece.base_ns)},"
+        f" as {entry.why}{rate}; what such reads could reach on this device is not known",
+        COUNTERS,
+        fits=True,
+    )
 
 
 def _of_one_cause(
@@ -156,6 +172,8 @@ def _told(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Found 
         if gone is not None:
             one = _without_limit(trace, piece, mine, entry.why, entry.instead, gone)
             return structs.replace(one, confidence="medium")
+    if entry is not None and entry.rate_unknown:
+        return None
     if piece.limit_ns is None and entry is not None and entry.always and share >= KNOWN_RATIO:
         why = f"{entry.why}; how much of it another way saves is not known"
         most = (LimitDeviceOps(np.flatnonzero(mine), _pass_ns(trace, mine)),)
@@ -184,9 +202,9 @@ def _pass_ns(trace: Trace, mine: Mask) -> Floats:
     known = roofs(trace)
     if known is None or known.memory is None:
         return np.zeros(int(mine.sum()))
-    size = launched_calls(trace).numbers(_read_bytes)[mine]
-    at = size / (known.memory.per_s * MEMORY_REACHED) * 1e9
-    return np.where(np.isnan(size), 0.0, np.maximum(at, KERNEL_START_NS))
+    read = launched_calls(trace).numbers(_read_bytes)[mine]
+    at = read / (known.memory.per_s * MEMORY_REACHED) * 1e9
+    return np.where(np.isnan(read), 0.0, np.maximum(at, KERNEL_START_NS))
 
 
 def _read_bytes(of: LaunchedCall) -> float | None:
