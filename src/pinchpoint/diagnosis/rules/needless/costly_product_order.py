@@ -11,9 +11,10 @@ program) is computed as it is.
 Which products belong together is known from the values alone. Recordings on a device without them
 tell of two cases by shapes and strides. In the backward pass, the gradient of a product of two
 narrow matrices that a layer's product computes and nothing but that product's node takes. And a
-matrix with more rows than columns times its own transpose, whose result is multiplied with that
-matrix again within a few calls, where nothing but products of its kind, multiples by a number and
-sums read anything of its size in between: that is surmise, of less confidence.
+matrix with more rows than columns times its transpose (or that of one that lies in memory like it),
+whose result is multiplied with such a matrix again within a few calls, where nothing but products
+of its kind, multiples by a number and sums read anything of its size in between: that is surmise,
+of less confidence.
 
 ## Why it matters
 The order decides the size of what is in between. A matrix of 4096 × 1024 times its own transpose
@@ -70,18 +71,18 @@ _OF_GRADIENTS = (
 
 def check(trace: Trace) -> Iterator[Found]:
     """Products of each function that another order makes cheaper."""
-    values = watched(trace)
-    if values is None:
-        found = low_rank_gradients(trace)
-        if found is not None:
-            yield _found(trace, *found)
-        yield from by_shapes(trace)
-        return
-    for work in values.work or ():
+    values, told = watched(trace), False
+    for work in () if values is None else values.work or ():
         if work.kind == "order" and work.order is not None:
             rows = vain(trace, work, beside_modules=False)
             if rows is not None:
+                told = True
                 yield _found(trace, work.order, rows)
+    found = None if told else low_rank_gradients(trace)
+    if found is not None:
+        yield _found(trace, *found)
+    if values is None:
+        yield from by_shapes(trace)
 
 
 def _found(trace: Trace, order: ProductOrder, rows: Vain) -> Found:
