@@ -53,11 +53,10 @@ def layers(of):
 more = [layer for _ in range(3) for layer in layers(64)]
 model = Sequential(*layers(9), *more, AdaptiveAvgPool1d(8), Flatten(), Linear(512, 6))
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-x, y = torch.randn(16, 9, 64), torch.arange(16) % 6
+x, y, loss = torch.randn(16, 9, 64), torch.arange(16) % 6, torch.nn.functional.cross_entropy
 """,
         40,
-        "[torch.nn.functional.cross_entropy(model(x), y).backward() for _ in range(int(10 * WORK))];"
-        " optimizer.step(); optimizer.zero_grad()",
+        "[loss(model(x), y).backward() for _ in range(round(10 * WORK))]; optimizer.step()",
     ),
 }
 TEXT = """import time
