@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pinchpoint.importers.files.wire import MalformedMessage
+from pinchpoint.importers.xplane.chosen import chosen
 from pinchpoint.importers.xplane.graphs import name_kernels_of_graphs
 from pinchpoint.importers.xplane.hlo import (
     MODULE_NAME,
@@ -32,7 +33,8 @@ def with_programs(rows: Sequence[dict[str, Any]], programs: Iterable[StoredProgr
     """Put to rows of ``compiled_ops`` what their programs tell and the recording does not.
 
     That is the line, FLOPs and bytes; what they compute with more digits than they were given, and
-    what they compute that nobody reads; the argument that they copy; the loop that they are in; and
+    what they compute that nobody reads, or
+    that one side of a condition reads; the argument that they copy; the loop that they are in; and
     the instruction, where a run of a program was recorded as one operation (a graph) and its
     kernels are as many, in the order that the program has. A program that is damaged is left out,
     and of programs with one name what they do not agree in, where rows do not say which of them
@@ -60,6 +62,7 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
         name_kernels_of_graphs(order, programs[0].by_name, rows)
     wide = widened(programs[0]) if len(programs) == 1 else {}
     partly = partly_read(programs[0]) if len(programs) == 1 else {}
+    choices = chosen(programs[0]) if len(programs) == 1 else {}
     known: dict[str, _Facts] = {}
     for run in _runs(rows):
         op, took = run[0]["op"], sum(row["duration_ns"] for row in run)
@@ -73,6 +76,8 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
                 row["spared_bytes"] = round(wide[op].spared_bytes * share)
             if op in partly:
                 row["read_at"], row["read_ratio"], row["read_of"] = partly[op]
+            if op in choices:
+                row["chosen_at"], row["chosen_side"] = choices[op]
 
 
 def _tell_row(row: dict[str, Any], facts: "_Facts", share: float) -> None:
