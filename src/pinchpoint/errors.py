@@ -3,6 +3,7 @@
 PinchpointError                 has a message and a hint that says what to do next; exit code 2
 ├── UsageError                  the command or call cannot mean anything
 ├── UnreadableFile              missing, forbidden, empty, of an unknown format, or too broken
+│   ├── NotThisFormat           it looked like a format, and another reader may know it
 │   ├── HostileFile             the file asks for something that a recording never needs
 │   └── OutOfMemory             what is read, or its analysis, does not fit into memory
 ├── MissingExtra                an optional dependency is not installed
@@ -30,6 +31,10 @@ class UsageError(PinchpointError):
 
 class UnreadableFile(PinchpointError):
     """A file that cannot be read, or is not what it should be."""
+
+
+class NotThisFormat(UnreadableFile):
+    """A file that looked like a format and holds nothing of it: another reader may know it."""
 
 
 class HostileFile(UnreadableFile):

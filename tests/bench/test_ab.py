@@ -1,17 +1,19 @@
 import os
 import sys
 from itertools import count
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from pinchpoint.bench import ab
-from pinchpoint.bench.ab import AbPlan, run_ab
+from pinchpoint.bench.ab import AbPlan, at_once, run_ab
 from pinchpoint.bench.ab.result import calibration, good_pairs, improved, log_ratios
 from pinchpoint.bench.folders import start_session
 from pinchpoint.bench.measures import MEASURES, custom_measure
 from pinchpoint.bench.metrics import Gpu, RunMetrics, Summary, TimedSteps
 from pinchpoint.bench.run import Arm, RunOptions
+from pinchpoint.bench.run.process import _RUNNING, run_command
 from pinchpoint.errors import MeasurementInvalid, UsageError
 
 A, B = Arm("A", ("a",)), Arm("B", ("b",))
@@ -365,3 +367,96 @@ def test_threads_sleep_in_both_of_a_pair_where_others_take_the_cpus(
         result = run_ab(plan, session, _said)
     assert asked == sleeping
     assert any("OMP_WAIT_POLICY" in note for note in result.notes) == sleeping[-1]
+
+
+@pytest.mark.parametrize(
+    ("load", "cwd", "asked", "device", "together"),
+    [
+        pytest.param(1e3, "base", None, False, True, id="in two folders"),
+        pytest.param(1e3, None, None, False, False, id="in one folder"),
+        pytest.param(1e3, None, True, False, True, id="in one folder, as asked for"),
+        pytest.param(1e3, "base", False, False, False, id="not asked for"),
+        pytest.param(1e3, "base", None, True, False, id="on a device"),
+        pytest.param(0.0, "base", True, False, False, id="on a quiet machine"),
+    ],
+)
+def test_both_of_a_pair_run_at_once_where_others_take_the_cpus(
+    tmp_path, machine, monkeypatch, load, cwd, asked, device, together
+):
+    machine(
+        lambda arm, i: 10.0 * _jitter(i),
+        steps=lambda arm, i: _steps(20.0, 20.0, "cuda_event" if device else "host", 20.0),
+    )
+    measured = ab.measure_run
+    monkeypatch.setattr(
+        ab,
+        "measure_run",
+        lambda arm, options, place: replace(measured(arm, options, place), **_asked(options)),
+    )
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr(at_once, "_fits", lambda so_far: True)
+    result = _compared(tmp_path, cwd, at_once=asked, budget_s=51.0)
+    assert {run.at_once for run in result.runs} == {together}
+    assert any("at the same time" in note for note in result.notes) == together
+    # Two runs of warming up, 10 s each; then as many pairs as 31 s have time for.
+    assert result.pairs_measured == 3
+    assert [run.arm for run in result.runs] == list("ABABAB")
+
+
+def _asked(options):
+    return {"at_once": options.at_once, "threads_sleep": options.threads_sleep}
+
+
+def _compared(tmp_path, cwd, **more):
+    arms = Arm("A", ("a",), cwd=Path(cwd) if cwd else None), Arm("B", ("b",))
+    plan = AbPlan(*arms, RunOptions("test"), thresholds={"step_time_ms": 0.05}, **more)
+    with start_session("ab", {}, tmp_path / "s") as session:
+        return run_ab(plan, session, _said)
+
+
+def test_programs_that_cannot_run_at_once_run_one_after_the_other(tmp_path, machine, monkeypatch):
+    """The second of two finds the port of the first in use."""
+    machine(lambda arm, i: 10.0, steps=lambda arm, i: _steps(20.0 * _jitter(i), 20.0))
+    measured = ab.measure_run
+
+    def measure(arm, options, place):
+        place.folder.mkdir(parents=True)
+        status = "failed" if options.at_once and arm.name == "B" else "ok"
+        return replace(measured(arm, options, place), status=status, **_asked(options))
+
+    monkeypatch.setattr(ab, "measure_run", measure)
+    monkeypatch.setattr(os, "getloadavg", lambda: (1e3, 1e3, 1e3))
+    monkeypatch.setattr(at_once, "_fits", lambda so_far: True)
+    result = _compared(tmp_path, "base", most_pairs=3)
+    assert (result.pairs_measured, {run.at_once for run in result.runs}) == (3, {False})
+    kept = sorted(folder.name for folder in (tmp_path / "s/runs").iterdir())
+    assert kept[:4] == ["000-A", "000-A-at-once", "001-B", "001-B-at-once"]
+    assert len(kept) == 2 + 2 + 6  # set aside, warm-ups, pairs
+
+
+def test_programs_at_once_are_both_ended_where_one_cannot_be_started(tmp_path):
+    def endless():
+        return run_command((sys.executable, "-c", "while True: pass"), folder=tmp_path)
+
+    def unknown():
+        while not _RUNNING:
+            pass
+        raise UsageError("no such command", hint="check it")
+
+    with pytest.raises(UsageError, match="no such command"):
+        at_once.both_at_once(endless, unknown)
+    assert not _RUNNING
+
+
+def test_beside_a_wall_time_on_a_busy_machine_stands_what_the_step_takes_without_the_others(
+    tmp_path, machine, monkeypatch
+):
+    def steps(arm, i):
+        b = arm == "B"
+        return _steps(20.0 * _jitter(i) * (3.8 if b else 1), 20.0, own_ms=1.3 if b else 1.0)
+
+    machine(lambda arm, i: 10.0, steps=steps, threads_sleep=lambda arm, i: True)
+    result = _ab(tmp_path, thresholds={"step_time_ms": 0.05})
+    assert result.why == (
+        "step time, median worse by 3.8 × (step without waiting for a CPU +30.0%)"
+    )

@@ -285,11 +285,6 @@ STRANGERS = {
         "notes beside a recording of Ascend's profiler",
         "trace_view.json",
     ),
-    "own words for a device": (
-        b"Date,Time,Temperature,Power Used,Utilization,Memory Used\n04-03-2021,13:32:39,58,1,0,9\n",
-        "in words of its own",
-        "nvidia-smi --query-gpu",
-    ),
     "nvprof's sums": (
         b'"Time(%)","Time","Calls","Avg","Min","Max","Name"\n47.79,542.3,45,12.0,12.0,12.1,"k(int)"\n',
         "printed by nvprof",
@@ -319,11 +314,6 @@ STRANGERS = {
         "a report of DLProf",
         "nsys_profile.sqlite",
     ),
-    "load of one's own": (
-        b"time,gpu_utilization,memory_used\n1.5,3,4\n",
-        "in words of its own",
-        "nvidia-smi --query-gpu=",
-    ),
     "stacks of torch": (
         b"x\\threading.py(884): run;x\\app.py(6): a;nn.py(7): b;conv.py(4): c;" + b"d" * 5000,
         "stacks of samples",
@@ -335,11 +325,10 @@ STRANGERS = {
         "timestamp, utilization.gpu [%]",
     ),
     "noheader, nounits": (b"2025/09/08 14:14:37.120, 0, 11409\n", "without their header", "sed"),
-    "a log of logging": (b"2022-09-21 10:32:56,963:INFO:step 1\n", "text, not", "pinchpoint run"),
-    "power in own words": (
-        b"timestamp,gpu_power_w,gpu_energy_kwh\n2025-07-03T08:43:07.98,4939.00,0.001\n",
-        "in words of its own",
-        "nvidia-smi --query-gpu=",
+    "a log of logging": (
+        b"2022-09-21 10:32:56,963:INFO:step 1\n",
+        "text without one",
+        "pinchpoint run",
     ),
     "rocprofv2": (
         b"Domain(ROCTX_DOMAIN), Timestamp(2143674432317505), ROCTX_ID(0)\n",
@@ -462,7 +451,7 @@ def test_a_program_without_times_leads_to_the_recording(tmp_path):
 
 def test_lines_of_json_are_no_table(tmp_path):
     line = b'{"gpu": "A100", "mem_util": 0.5, "run": 1}\n'
-    with pytest.raises(UnreadableFile, match="program's own, not a recording"):
+    with pytest.raises(UnreadableFile, match="program's own, without a figure"):
         load(file(tmp_path, "results.jsonl", 2 * line))
 
 

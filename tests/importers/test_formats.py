@@ -15,6 +15,7 @@ from importers.test_load_test import VLLM, stats
 from importers.test_memory_timeline import ROWS
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
 from importers.test_onnxruntime import event, profile
+from importers.test_own_figures import HYPERFINE
 from importers.test_perfetto import HOST, QUEUE, TRACKS, note, slice_on
 from importers.test_program_logs import SERVED
 from importers.test_rocpd import database, rocpd
@@ -117,6 +118,7 @@ SAMPLES = {
     "nsys stats CSV": lambda f: [*text(f, "a.csv", GPU_TRACE), *text(f, "b.csv", SUMMARY)],
     "perfetto": perfetto,
     "program log": lambda f: text(f, "server.log", SERVED),
+    "table of figures": lambda f: text(f, "bench.json", json.dumps(HYPERFINE)),
     "rocpd": lambda f: [rocpd(f / "7_results.db")],
     "rocprofv3": rocprof,
     "run folder": lambda f: [run_folder(f)],

@@ -11,7 +11,6 @@ from pinchpoint.run_folder.documents import (
     GpuRecord,
     GpuSection,
     HostSection,
-    LaunchNote,
     LoaderNote,
     MemoryPeaks,
     Placement,
@@ -19,8 +18,6 @@ from pinchpoint.run_folder.documents import (
     ProcessDocument,
     RecordingNote,
     RunDocument,
-    RunSteps,
-    StepTimes,
     Switches,
     VariablesSection,
     WorkerDocument,
@@ -41,6 +38,7 @@ from pinchpoint.run_folder.metrics import (
     cost_of_ten_minutes,
     cost_ratio,
 )
+from pinchpoint.run_folder.step_times import LaunchNote, RunSteps, StepTimes
 
 DOCUMENTS = (
     RunDocument(

@@ -146,6 +146,7 @@ class RunMetrics(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     profiled: bool = False
     threads_sleep: bool = False  # while they wait for each other, as others took the CPUs
+    at_once: bool = False  # with the other run of its pair
     status: str  # ok, failed, timeout, cut
     exit_code: int | None = None
     invalid_reasons: tuple[str, ...] = ()

@@ -12,22 +12,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-import numpy as np
-
 import pinchpoint.importers as home
 from pinchpoint.errors import (
-    HostileFile,
     MissingExtra,
+    NotThisFormat,
     PinchpointError,
     UnreadableFile,
     out_of_memory,
 )
 from pinchpoint.importers import telemetry
+from pinchpoint.importers.assembly.facts import check_facts
 from pinchpoint.importers.files.archives import folder_of, must_be_unpacked, plain_file
 from pinchpoint.importers.files.later_lines import LOGS, later_lines, may_be_a_log
 from pinchpoint.importers.files.packed import Head, head_of
 from pinchpoint.importers.files.remote import local_copy, url_in
 from pinchpoint.importers.files.strangers import guess, unmistakable, wrote
+from pinchpoint.importers.last_resort import any_readers
 from pinchpoint.trace import Trace
 from pinchpoint.trace.window import Part
 
@@ -48,13 +48,10 @@ PARTS = {
     "sums": ("summaries",),
 }
 Progress = Callable[[int, int], None]  # bytes of the file that are read, bytes of the file
-# Of one recording; each takes some analyses 0.1 ms, however little it did.
-_MOST_THREADS = 1 << 16  # a job of 1,000 ranks with 60 threads each
-_MOST_DEVICES = 1 << 14  # the largest jobs have as many
 _AGAIN = "copy it again, or record it again"
 _RECORD = "record one: pinchpoint run python train.py; pinchpoint formats lists what is read"
 _IN_LOGS = ("ncu", "nsys_stats", "program_logs", "telemetry")  # what is printed among other lines
-_NOT_IMPORTERS = {"assembly", "files", "health", "open", "ranks", "telemetry"}
+_NOT_IMPORTERS = {"assembly", "files", "health", "last_resort", "open", "ranks", "telemetry"}
 
 
 class Importer(Protocol):
@@ -137,17 +134,41 @@ def load(path: str | Path, progress: Progress | None = None, part: Part | None =
             return _said_of(str(where), inside, load(inside, progress, part))
     _refuse_strangers(where, head.text)
     if importer := _claimant(where, head.text):
-        return _read(importer, where, progress, part)
+        try:
+            return _read(importer, where, progress, part)
+        except NotThisFormat as error:
+            return _read_as_figures(where, head.text, error, trace=True)
     if where.is_dir() and (alone := _alone_in(where)):
         return load(alone, progress, part)
     more = later_lines(where, HEAD_BYTES)
     if importer := _after_other_output(where, head.text, more):
         return _read(importer, where, progress, part)
     what, hint = guess(head.text, more) or (_what_it_looks_like(head.text), "")
-    raise UnreadableFile(
-        f"{where}: {what}, not a recording that Pinchpoint reads",
-        hint=hint or _RECORD,
+    refused = NotThisFormat(
+        f"{where}: {what}, not a recording that Pinchpoint reads", hint=hint or _RECORD
     )
+    if hint:
+        raise refused
+    return _read_as_figures(where, head.text, refused)
+
+
+def _read_as_figures(
+    path: Path, head: bytes, error: NotThisFormat, *, trace: bool = False
+) -> Trace:
+    """What is no recording may be a table or a log; else what it is, in the words of its reader.
+
+    Of what looked like a trace, those of the reader of traces.
+    """
+    for reader in any_readers(path, head):
+        try:
+            return _read(cast(Importer, reader), path, None)
+        except NotThisFormat as more:
+            error = error if trace else more
+        except UnreadableFile:
+            if trace:
+                raise error from None
+            raise
+    raise error
 
 
 def _alone_in(folder: Path) -> Path | None:
@@ -251,45 +272,8 @@ def _read(
 ) -> Trace:
     with guarded(path, importer.FORMAT):
         trace = _read_by(importer, path, progress, part)
-        _check_facts(trace)
+        check_facts(trace)
         return trace
-
-
-def _check_facts(trace: Trace) -> None:
-    """What a reader took over as it stood has the type that everything after it relies on.
-
-    TypeError for a device that is named by a number, or numbered by a word. Tables check theirs.
-    HostileFile for more threads or devices than any job has: some analyses look at each alone.
-    """
-    for what, held, most in (
-        ("threads", len(trace.threads), _MOST_THREADS),
-        ("devices", _devices(trace), _MOST_DEVICES),
-    ):
-        if held > most:
-            raise HostileFile(
-                f"{trace.source.path}: more than {most:,} {what}", hint="record fewer ranks at once"
-            )
-    for device in trace.devices:
-        for value, kind in (
-            (device.number, int),
-            (device.name or "", str),
-            (device.multiprocessors or 0, int),
-            (device.memory_bytes or 0, int),
-            (device.clock_hz or 0, int | float),
-        ):
-            if not isinstance(value, kind):
-                raise TypeError(f"a device with {value!r}")
-    if not isinstance(trace.rank or 0, int) or not isinstance(trace.world_size or 0, int):
-        raise TypeError("a rank that is no number")
-
-
-def _devices(trace: Trace) -> int:
-    """How many there are, listed or with work."""
-    used = 0
-    if trace.device_ops is not None and len(trace.device_ops):
-        numbers = trace.device_ops["device"]
-        used = len(np.unique(numbers)) if int(numbers.max()) >= _MOST_DEVICES else 0
-    return max(len(trace.devices), used)
 
 
 @contextmanager
@@ -383,9 +367,7 @@ def _with_text(path: Path, head: Head) -> Head:
 def _what_it_looks_like(head: bytes) -> str:
     if not head:
         return "a folder"
-    if sum(b < 32 and b not in b"\t\n\r\f\x1b" for b in head) > len(head) // 100:
-        return "binary data"
-    return "JSON of a program's own" if head.lstrip().startswith((b"{", b"[{")) else "text"
+    return "markup (XML, HTML)" if head.lstrip()[:1] == b"<" else "binary data"
 
 
 __all__ = [

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from pinchpoint.run_folder.documents import Count, MemoryPeaks, Signed
+from pinchpoint.run_folder.documents import MemoryPeaks
 from pinchpoint.run_folder.layout import (
     ENVIRONMENT_FILE,
     LOOKS_ONCE_NS,
@@ -15,6 +15,7 @@ from pinchpoint.run_folder.layout import (
     TELEMETRY_FILE,
     TRACES,
 )
+from pinchpoint.run_folder.numbers import Count, Signed
 
 
 class UnprofiledSteps(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from pinchpoint.run_folder.documents import Bytes, Count, Ns
 from pinchpoint.run_folder.layout import SAMPLES_SCHEMA
+from pinchpoint.run_folder.numbers import Bytes, Count, Ns
 
 FrameNote = tuple[str, Count, str]  # file, line, function
 Seen = tuple[Count, Count]  # a row of ``stacks``, and looks

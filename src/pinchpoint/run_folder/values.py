@@ -4,8 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from pinchpoint.run_folder.documents import Bytes, Count, Ns
 from pinchpoint.run_folder.layout import VALUES_SCHEMA
+from pinchpoint.run_folder.numbers import Bytes, Count, Ns
 
 Flops = Bytes  # a whole number that fits into 64 bits
 FrameNote = tuple[str, Count, str]  # file, line, function
@@ -95,6 +95,7 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     bytes: Bytes = 0  # that they write, a step
     kept_bytes: Bytes | None = None  # to keep what other work reads of it
     read_ratio: Ratio = 0.0  # of what a part is read of
+    left_ratio: Ratio | None = None  # of its work, that the part needs; null: as much
     steps_ratio: Ratio = 1.0  # of the watched steps after another one, in which it is so
     flops: Flops = 0  # of products in a costly order, a step
     flops_left: Flops = 0  # in the cheapest one, and so for the next two

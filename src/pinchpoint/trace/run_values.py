@@ -100,6 +100,7 @@ class VainWork:
     kept_bytes: int | None  # to keep what other work reads of it
     steps_ratio: float  # of the watched steps after another one, in which it is so
     read_ratio: float = 0.0  # of what a part is read of
+    left_ratio: float = 0.0  # of its work that this part needs
     order: ProductOrder | None = None
     shared_ratio: float = 0.0  # of all that was compared between ranks, by bytes
 

@@ -389,7 +389,7 @@ def test_what_only_a_part_is_read_of(told):
             most = layer(x.tanh())[:-1].cos()
             (variance.sum() + last.sum() + halves.sum() + most.sum()).item()
 
-    assert told(step, layer) == {"part": {"mm": 1, "addmm": 1}}
+    assert told(step, layer) == {"part": {"mm": 1, "addmm": 1, "sin": 1}}  # of the one row
     assert sorted(note["read_ratio"] for note in told.notes) == [0.166667, 0.166667]
     assert {note["places"][0][2] for note in told.notes} == {"step"}
 
@@ -483,6 +483,7 @@ def test_a_program_with_a_mode_of_its_own_is_left_alone(told):
         work = RepeatedWork()
         work.begin()
         assert not work.watches
+        assert work.why_not == "a mode of the dispatcher is there already"
         assert torch._C._len_torch_dispatch_stack() == 1
     work = RepeatedWork()
     work.begin()
@@ -491,6 +492,14 @@ def test_a_program_with_a_mode_of_its_own_is_left_alone(told):
         assert torch._C._len_torch_dispatch_stack() == 1
         assert torch._C._get_dispatch_stack_at(0) is own
     assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_nothing_is_watched_where_the_device_is_full(monkeypatch):
+    monkeypatch.setattr("pinchpoint.capture.flow.watch._free_bytes", lambda _: 1 << 20)
+    work = RepeatedWork()
+    work.begin()
+    assert not work.watches
+    assert work.why_not == "less than 128 MiB of the device are free"
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

@@ -5,7 +5,8 @@ import pytest
 from importers.xplane.test_partly_read import one
 from importers.xplane.test_programs import F32, instruction, shape
 from pinchpoint.importers.xplane.chosen import Chosen, chosen
-from pinchpoint.importers.xplane.hlo import Program, told_by
+from pinchpoint.importers.xplane.fields import told_by
+from pinchpoint.importers.xplane.hlo import Program
 from xplane_messages import message
 
 ROWS, WIDE = (64,), (64, 32)

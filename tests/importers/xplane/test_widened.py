@@ -3,7 +3,8 @@
 import pytest
 
 from importers.xplane.test_programs import BF16, F32, instruction, shape
-from pinchpoint.importers.xplane.hlo import Program, told_by
+from pinchpoint.importers.xplane.fields import told_by
+from pinchpoint.importers.xplane.hlo import Program
 from pinchpoint.importers.xplane.widened import widened
 from xplane_messages import message
 

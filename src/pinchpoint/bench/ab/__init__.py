@@ -3,8 +3,10 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 
+from pinchpoint.bench.ab.at_once import both_at_once, may_be_at_once
 from pinchpoint.bench.ab.decision import Decision, decide_all, looks_up_to
 from pinchpoint.bench.ab.pairs import Pair, good_pairs, log_ratios, pair_seconds
 from pinchpoint.bench.ab.quiet import decide_quietly, unless_worse_by_itself
@@ -42,6 +44,7 @@ class AbPlan:
     most_pairs: int = MOST_PAIRS
     warmup_runs: int = 1  # unmeasured runs of each arm: file caches, compiled kernels
     stop_early: bool = True
+    at_once: bool | None = None  # both runs of a pair, on a busy machine; None: in two folders only
     budget_s: float | None = None  # no pair beyond the fewest that would end later than this
 
     def measures(self) -> dict[str, Measure]:
@@ -87,7 +90,12 @@ def run_ab(
         )
 
     def pair(i: int) -> Pair:
-        done = _measure_pair(i, _as_disturbed(plan, so_far), session, notice)
+        nonlocal plan
+        now, done = _as_disturbed(plan, so_far), None
+        if may_be_at_once(plan.a, plan.b, so_far, asked=plan.at_once):
+            done = _pair_at_once(i, now, session, notice)
+            plan = plan if done else replace(plan, at_once=False)
+        done = done or _measure_pair(i, now, session, notice)
         so_far.extend(done)
         return done
 
@@ -227,17 +235,39 @@ def _warmed_up(
 
 
 def _measure_pair(pair: int, plan: AbPlan, session: BenchSession, notice: Notice) -> Pair:
+    """One after the other."""
     done: dict[str, RunMetrics] = {}
-    options = with_seed_of(
-        plan.options, pair
-    )  # the same for both: the pair differs in nothing else
-    for i, arm in enumerate((plan.a, plan.b) if pair % 2 == 0 else (plan.b, plan.a)):
-        order = 2 * pair + i
-        folder = session.folder / f"runs/{order:03d}-{arm.name}"
+    for arm, order, folder in _runs_of(pair, plan, session):
         notice(f"pair {pair + 1}, {arm.name}")
-        done[arm.name] = measure_run(arm, options, Place(folder, order, pair))
-        check_finished(done[arm.name], folder, options)
+        done[arm.name] = measure_run(arm, _seeded(plan, pair), Place(folder, order, pair))
+        check_finished(done[arm.name], folder, plan.options)
     return done[plan.a.name], done[plan.b.name]
+
+
+def _pair_at_once(pair: int, plan: AbPlan, session: BenchSession, notice: Notice) -> Pair | None:
+    """None, and what was measured is set aside, if a command fails that did not fail alone."""
+    notice(f"pair {pair + 1}, A and B at once")
+    options = replace(_seeded(plan, pair), at_once=True)
+    both = _runs_of(pair, plan, session)
+    runs = both_at_once(*(partial(measure_run, a, options, Place(f, o, pair)) for a, o, f in both))
+    if all(run.status == "ok" for run in runs):
+        done = {run.arm: run for run in runs}
+        return done[plan.a.name], done[plan.b.name]
+    notice("at the same time a command fails: one after the other from here on")
+    for _, _, folder in both:
+        folder.rename(folder.with_name(f"{folder.name}-at-once"))
+    return None
+
+
+def _runs_of(pair: int, plan: AbPlan, session: BenchSession) -> list[tuple[Arm, int, Path]]:
+    """The arms of a pair in their order, with the number and the folder of each run."""
+    arms = (plan.a, plan.b) if pair % 2 == 0 else (plan.b, plan.a)
+    numbered = [(arm, 2 * pair + i) for i, arm in enumerate(arms)]
+    return [(arm, n, session.folder / f"runs/{n:03d}-{arm.name}") for arm, n in numbered]
+
+
+def _seeded(plan: AbPlan, pair: int) -> RunOptions:
+    return with_seed_of(plan.options, pair)  # of both: the pair differs in nothing else
 
 
 def check_finished(run: RunMetrics, folder: Path, options: RunOptions) -> None:

@@ -27,5 +27,9 @@ def log_ratios(pairs: Sequence[Pair], measure: Measure) -> Values:
 
 def pair_seconds(pairs: Sequence[Pair]) -> float:
     """What a pair takes, on average; 0 without pairs."""
-    runs = [run.duration_s or 0.0 for pair in pairs for run in pair]
-    return sum(runs) / max(1, len(pairs))
+    return sum(map(_seconds, pairs)) / max(1, len(pairs))
+
+
+def _seconds(pair: Pair) -> float:
+    a_s, b_s = (run.duration_s or 0.0 for run in pair)
+    return max(a_s, b_s) if pair[0].at_once else a_s + b_s

@@ -56,6 +56,7 @@ class RunOptions:
     step_function: str | None = None  # its return ends a step: NAME of the script, or module:NAME
     end_after: str | None = None  # 40 steps, 30s of them, or never: bench.run.enough
     threads_sleep: bool = False  # while they wait for each other: bench.run.waits
+    at_once: bool = False  # with the other run of a pair: bench.ab.at_once
     seed: int | None = None  # given to the program as PINCHPOINT_SEED and PYTHONHASHSEED
     session_id: str = ""
     env_sha256: str | None = None
@@ -154,6 +155,7 @@ def _metrics(
         started_utc=started,
         duration_s=finished.wall_s,
         threads_sleep=options.threads_sleep,
+        at_once=options.at_once,
         seed=options.seed,
         status=status,
         exit_code=finished.exit_code,

@@ -13,6 +13,7 @@ from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
 from pinchpoint.inside.ending import ends_with_us
 
+_RUNNING: set[int] = set()  # process groups that are waited for, in whichever thread
 GRACE_S = 5.0  # between asking a group to end and killing it
 
 
@@ -70,6 +71,7 @@ def _await(
     process: "subprocess.Popen[bytes]", timeout_s: float | None, started_ns: int, begin: float
 ) -> Finished:
     late = threading.Event()
+    _RUNNING.add(process.pid)
     timer = threading.Timer(timeout_s, _end_late, (process.pid, late)) if timeout_s else None
     if timer:
         timer.daemon = True
@@ -82,6 +84,7 @@ def _await(
         if timer:
             timer.cancel()
         end_group(process.pid)
+        _RUNNING.discard(process.pid)
         if process.returncode is None:  # this call was interrupted
             process.wait()
     return Finished(
@@ -106,6 +109,12 @@ def _end_late(group: int, late: threading.Event) -> None:
     _signal(group, signal.SIGTERM)
     time.sleep(GRACE_S)
     _signal(group, signal.SIGKILL)
+
+
+def end_running() -> None:
+    """Kill every program that a thread of this process waits for."""
+    for group in tuple(_RUNNING):
+        end_group(group)
 
 
 def end_group(group: int) -> None:

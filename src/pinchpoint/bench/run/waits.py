@@ -20,8 +20,8 @@ _SAID_BY_USER = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OPENBLAS
 _WAITED_RATIO = 0.1
 
 NOTE = (
-    "other programs took the CPUs: threads of OpenMP and OpenBLAS slept while they waited for each"
-    " other (OMP_WAIT_POLICY=passive), in A and B alike; set it to active to measure them spinning"
+    "other programs took the CPUs: in all runs threads of OpenMP and OpenBLAS slept while they"
+    " waited for each other (OMP_WAIT_POLICY=passive); set it to active to measure them spinning"
 )
 
 
@@ -31,17 +31,25 @@ def asleep(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def should_sleep(so_far: Sequence[RunMetrics], *environments: Mapping[str, str]) -> bool:
-    """Whether others take the CPUs, as the load says before the first run and the steps of runs
-    after it; not where an environment says itself how threads wait."""
+    """Where others take the CPUs, unless an environment says itself how threads wait."""
     if any(name in said for said in environments for name in _SAID_BY_USER):
         return False
+    return disturbed(so_far)
+
+
+def disturbed(so_far: Sequence[RunMetrics]) -> bool:
+    """Whether others take the CPUs: as the load says before the first run, and the steps of runs
+    after it. Once they do, all later runs are measured as on a busy machine."""
     if not so_far:
         return is_busy(os.getloadavg()[0], os.cpu_count())
-    return any(run.threads_sleep or _waited(run) for run in so_far)
+    return any(run.threads_sleep or run.at_once or _waited(run) for run in so_far)
 
 
 def _waited(run: RunMetrics) -> bool:
-    """Whether the median step waited for a CPU."""
-    if run.steps is None or run.steps.own_ms is None or run.steps.step_time_ms.median is None:
-        return False
-    return run.steps.step_time_ms.median * (1 - _WAITED_RATIO) > run.steps.own_ms
+    """Whether the median step waited for a CPU; where no steps are known, the process."""
+    wall = own = None
+    if run.steps is not None:
+        wall, own = run.steps.step_time_ms.median, run.steps.own_ms
+    elif run.work is not None:
+        wall, own = run.work.wall_s, run.work.own_s
+    return bool(wall and own is not None and wall * (1 - _WAITED_RATIO) > own)

@@ -156,5 +156,7 @@ def _beyond(one: SweepPoint, lowest: SweepPoint) -> str:
 
 
 def knee(points: Sequence[SweepPoint]) -> float | None:
-    """The highest rate below the knee."""
-    return max((p.rate_per_s for p in points if p.below_knee), default=None)
+    """The highest rate below the knee, and no higher than that at which requests came: 37 that are
+    drawn for 35 a second may come at 26."""
+    tried = [min(p.rate_per_s, p.offered_per_s) for p in points if p.below_knee]
+    return max(tried, default=None)

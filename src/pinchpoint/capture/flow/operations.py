@@ -30,6 +30,7 @@ class Kind:
     read_by_host: bool  # what it gives decides what the program does next
     opaque: bool  # what it does is not known
     sizes_only: bool
+    pointwise: bool = False  # element by element
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Operation:
     stack: int  # number of the user's frames around it
     checkpoint: bool  # a checkpoint runs it
     bytes: int  # of what it makes
-    elements: int = 0  # of the first tensor that it gives
+    shape: tuple[int, ...] = ()  # of the first tensor that it gives
 
 
 ESCAPE = Kind(
@@ -84,6 +85,7 @@ def kind_of(func: Any) -> Kind:
         read_by_host=bool(tags & {"data_dependent_output", "dynamic_output_shape"}),
         opaque=name.startswith(_SHARED) or "::set_" in name or "resize" in name,
         sizes_only=any(part in name for part in _ASK_SIZES_ONLY),
+        pointwise="pointwise" in tags,
     )
 
 

@@ -2,8 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from math import prod
-from typing import Any
 
 from pinchpoint.capture.flow.numbers import Numbered
 from pinchpoint.capture.flow.operations import Operation
@@ -106,40 +104,6 @@ def unused(steps: Sequence[Sequence[Operation]], storages: Sequence[Storage]) ->
             dead.append(not needed and not idle(one) and not again and _gives(one))
         found.append(dead[::-1])
     return found[::-1]
-
-
-# Each number that they give is computed by itself: what is not read need not be.
-_APART = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "convolution")
-_APART_NAMES = frozenset(f"aten::{name}" for name in (*_APART, "conv1d", "conv2d", "conv3d"))
-
-
-def read_ratios(
-    steps: Sequence[Sequence[Operation]], storages: Sequence[Storage]
-) -> list[list[float]]:
-    """For each operation how much of what it gives is read by any other: 1 where that is not known.
-
-    Of the forward pass, and of operations whose results can be computed one by one.
-    """
-    looks: dict[int, set[tuple[Any, ...]]] = defaultdict(set)
-    whole: set[int] = {n for n, one in enumerate(storages) if _is_kept(one)}
-    for step in steps:
-        for one in step:
-            whole.update(number for number, _ in one.writes)
-            if not (one.view or one.kind.sizes_only):
-                for number, lies in one.reads:
-                    looks[number].add(lies[1:4])
-    found = []
-    for step in steps:
-        ratios = []
-        for one in step:
-            ratio = 1.0
-            apart = one.kind.name in _APART_NAMES and not one.backward and len(one.makes) == 1
-            if apart and one.makes[0] not in whole and one.elements:
-                read = sum(prod(size) for size, _, _ in looks[one.makes[0]])
-                ratio = min(read / one.elements, 1.0) or 1.0  # nothing at all is another cause
-            ratios.append(ratio)
-        found.append(ratios)
-    return found
 
 
 def _gives(one: Operation) -> bool:

@@ -37,6 +37,7 @@ MOST_OPERATIONS = 10_000  # in a step; half a second of bookkeeping, and 15 MB u
 MOST_NS = 1_500_000_000  # of bookkeeping in a step
 LONGEST_NS = 5_000_000  # of one operation: beyond that, another thread had the core
 MOST_FRAMES = 48  # of the user's and of libraries' code around an operation
+LEAST_FREE_BYTES = 1 << 27  # of a device: three times what looking at tensors takes for a moment
 MOST_SUMS = 512  # in a step, of answers that are compared
 # Methods of tensors that hand their memory to something which is not seen; others call these.
 _READS = ("numpy", "tolist")
@@ -104,10 +105,15 @@ class Watch:
     # Begin and end
 
     def begin(self) -> bool:
-        """Hear of operations from now on; False where that is not possible."""
+        """Hear of operations from now on; False where that is not possible, for ``why_not``."""
         c = self.torch._C
-        missing = [name for name in _NEEDED if not hasattr(c, name)]  # torch before 2.1
-        if missing or c._len_torch_dispatch_stack():
+        if [name for name in _NEEDED if not hasattr(c, name)]:
+            self.why_not = "torch before 2.1"
+        elif c._len_torch_dispatch_stack():
+            self.why_not = "a mode of the dispatcher is there already"
+        elif _free_bytes(self.torch) < LEAST_FREE_BYTES:
+            self.why_not = f"less than {LEAST_FREE_BYTES >> 20} MiB of the device are free"
+        if self.why_not:
             return False
         dispatch = sys.modules["torch.utils._python_dispatch"].TorchDispatchMode
         heard = self._heard
@@ -275,7 +281,7 @@ class Watch:
                 begun.shapes,
                 *self._stack(sys._getframe(3)),
                 size,
-                there[0].numel() if there else 0,
+                tuple(there[0].shape) if there else (),
             )
         )
         key = (kind.name, begun.shapes)
@@ -352,6 +358,15 @@ class Watch:
         return "-packages/" in file.removeprefix(self._framework[0]) or not file.startswith(
             ("<frozen", "<string", *self._framework)
         )
+
+
+def _free_bytes(torch: Any) -> int:
+    """Of the device in use, with what its allocator keeps and has not given out."""
+    cuda = torch.cuda
+    if not cuda.is_initialized():
+        return LEAST_FREE_BYTES
+    free: int = cuda.mem_get_info()[0]
+    return free + int(cuda.memory_reserved() - cuda.memory_allocated())
 
 
 def _folders(torch: Any) -> tuple[str, ...]:

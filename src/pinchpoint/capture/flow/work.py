@@ -24,9 +24,10 @@ from pinchpoint.capture.flow.claims import (
 )
 from pinchpoint.capture.flow.operations import ESCAPE, Operation
 from pinchpoint.capture.flow.orders import Chain as Products
-from pinchpoint.capture.flow.orders import chains_of_products
+from pinchpoint.capture.flow.orders import asked_by, chains_of_products, forward_products
+from pinchpoint.capture.flow.parts import chains_of_parts, read_parts
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
-from pinchpoint.capture.flow.repeats import CONSTANTS, idle, read_ratios, unused
+from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
 from pinchpoint.capture.flow.watch import Watch
 from pinchpoint.capture.samples.stacks import stack_of
 
@@ -68,6 +69,7 @@ class RepeatedWork:
         watch = Watch(sys.modules["torch"])
         if watch.begin():
             self._watch = watch
+        self.why_not = watch.why_not
 
     def seen_model(self, model: Any) -> None:
         """A module that the program calls: its buffers are no input."""
@@ -187,15 +189,17 @@ def _unused(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
 
 
 def _partly(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
-    """Operations of which a part is read in all of these steps, one by one."""
-    ratios = read_ratios(watch.steps, watch.storages.all)
-    few = [[ratio <= PART_RATIO for ratio in some] for some in ratios]
-    operations = watch.steps[UNUSED_IN[-1]]
-    for at, member in enumerate(_in_all(watch, few)):
-        if member:
-            site = {at: lines[operations[at].stack]}
-            note = _note("part", operations, [at], site)
-            yield note | {"read_ratio": round(ratios[UNUSED_IN[-1]][at], 6)}
+    """Operations of which a part is read in all of these steps, with those that hand it on."""
+    parts = read_parts(watch.steps, watch.storages.all)
+    few = [[part.left <= PART_RATIO for part in some] for some in parts]
+    always, operations, last = _in_all(watch, few), watch.steps[UNUSED_IN[-1]], parts[UNUSED_IN[-1]]
+    for group in chains_of_parts(last, always):
+        weights = {at: operations[at].bytes + LEAST_BYTES for at in group}
+        heaviest = max(group, key=lambda at: weights[at])
+        left = sum(weights[at] * last[at].left for at in group) / sum(weights.values())
+        note = _note("part", operations, group, {at: lines[operations[at].stack] for at in group})
+        read = {"read_ratio": round(last[heaviest].read, 6), "left_ratio": round(left, 6)}
+        yield note | read
 
 
 def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
@@ -203,22 +207,23 @@ def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
     per_step = {step: list(_products(watch, step)) for step in UNUSED_IN}
     flags = [[False] * len(step) for step in watch.steps]
     for step, some in per_step.items():
-        for at in (at for one in some for at in one.operations):
+        for at in (at for one in some for at in (*one.operations, *one.carried)):
             flags[step][at] = True
     always, operations = _in_all(watch, flags), watch.steps[UNUSED_IN[-1]]
-    by_code: dict[Any, list[Products]] = defaultdict(list)
+    readers = forward_products(operations)
+    by_code: dict[Any, list[tuple[Products, Chain]]] = defaultdict(list)
     for one in per_step[UNUSED_IN[-1]]:
-        chain = lines[operations[one.operations[0]].stack]
+        chain = lines[operations[asked_by(one, operations, readers)].stack]
         if all(always[at] for at in one.operations):
-            by_code[chain[-1][0] if chain else None].append(one)
-    for some in by_code.values():
-        mine = sorted(at for one in some for at in one.operations)
-        note = _note("order", operations, mine, {at: lines[operations[at].stack] for at in mine})
-        yield note | {
-            "flops": sum(one.flops for one in some),
-            "flops_left": sum(one.flops_left for one in some),
-            "elements_left": sum(one.elements_left for one in some),
-            "times_left": sum(one.products_left for one in some),
+            by_code[chain[-1][0] if chain else None].append((one, chain))
+    for group in by_code.values():
+        site = {at: chain for one, chain in group for at in (*one.operations, *one.carried)}
+        found = [one for one, _ in group]
+        yield _note("order", operations, sorted(at for at in site if always[at]), site) | {
+            "flops": sum(one.flops for one in found),
+            "flops_left": sum(one.flops_left for one in found),
+            "elements_left": sum(one.elements_left for one in found),
+            "times_left": sum(one.products_left for one in found),
         }
 
 

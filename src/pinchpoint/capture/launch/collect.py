@@ -19,11 +19,9 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.monitor.environment import redacted_command
 from pinchpoint.run_folder.documents import (
     Document,
-    LaunchNote,
     MemoryPeaks,
     ProcessDocument,
     RunDocument,
-    StepTimes,
     WorkerDocument,
     read,
     write,
@@ -49,6 +47,7 @@ from pinchpoint.run_folder.metrics import (
     cores_taken,
 )
 from pinchpoint.run_folder.samples import SamplesDocument
+from pinchpoint.run_folder.step_times import LaunchNote, StepTimes
 
 # ------------------------------------------------------------------------------------------------
 # What other programs did on the machine while this one was measured.

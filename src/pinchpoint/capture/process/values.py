@@ -41,6 +41,7 @@ LOSS = "cross_entropy"
 IGNORED_AT = 4  # the same of the class that it leaves out
 MOST_LOSSES = 8  # different shapes and places
 FIRST_EDGES = 3  # before it a model may see something made up, to find its shapes
+_COMPILES = "the program compiles, and would compile again"
 MOST_CALLS = 8  # of modules that are looked at in the step: micro-batches, one after the other
 MOST_MASKS = 8  # different tensors: layers share one
 _BETWEEN = (Stage.RECOVERING, Stage.WAITING)
@@ -141,11 +142,18 @@ class ValuesLook:
 
     def _watches_more(self) -> bool:
         """Whether calls and operations of some more steps are compared now."""
-        if self._document and not compile_count():
-            with contextlib.suppress(Exception):  # torch before 2.1 has no such hooks
-                self._same.begin()
-            with contextlib.suppress(Exception):
-                self._flow.begin()
+        if self._document:
+            why_not = _COMPILES if compile_count() else ""
+            if not why_not:
+                with contextlib.suppress(Exception):  # torch before 2.1 has no such hooks
+                    self._same.begin()
+                with contextlib.suppress(Exception):
+                    self._flow.begin()
+                why_not = self._flow.why_not
+            if why_not:
+                self._document["work_not_seen"] = why_not
+                with contextlib.suppress(Exception):
+                    write_json(self._path(), self._document)
         return self._same.watches or self._flow.watches
 
     def _watched(self) -> None:

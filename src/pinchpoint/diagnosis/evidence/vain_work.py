@@ -70,14 +70,14 @@ class Vain:
         device: tuple[Change, ...] = ()
         if len(rows):
             scaled = ScaleDeviceOps(rows, left, left, left)
-            if self.work.read_ratio:  # as many launches, of less work
+            if self.work.left_ratio:  # as many launches, of less work
                 return (scaled,)
             device = (scaled,) if left else tuple(without_work(trace, rows))
         return (*device, ScaleHostSpans(self.spans, left))
 
     @property
     def _left(self) -> float:
-        return max(1 - self.work.steps_ratio, self.work.read_ratio)
+        return max(1 - self.work.steps_ratio, self.work.left_ratio)
 
     def at_best(self, trace: Trace) -> tuple[Change, ...]:
         """Without them in all steps; empty where that is no other one."""
@@ -88,8 +88,11 @@ class Vain:
 
 
 def watched(trace: Trace) -> RunValues | None:
-    """What a run saw of its work; None where it saw none, of which a rule has nothing to say."""
+    """What a run saw of its work; None where it saw none, of which a rule has nothing to say.
+    NotChecked where it could not look, and why."""
     values = None if trace.run is None else trace.run.values
+    if values is not None and values.work is None and values.work_not_seen:
+        raise NotChecked(f"the run was not watched: {values.work_not_seen}")
     if values is None or values.work is None:
         return None
     if values.work and (trace.host_ops is None or not trace.host_ops.known("shapes").any()):

@@ -9,35 +9,28 @@ import numpy as np
 
 from pinchpoint.analysis.host.frames import frame_of, is_recorder
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
-from pinchpoint.analysis.mean.growth import grown_on_core_ns
-from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns
 from pinchpoint.analysis.mean.rare_steps import (
-    COLLECT,
     FEWEST_STEPS,
     RarePlace,
     called,
     kind_of,
     own_frame,
-    rare_causes,
 )
 from pinchpoint.analysis.mean.ways import imports
-from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.mean.whole_run import HELD_RATIO, NS_PER_US, SWITCH_INTERVAL_NS
-from pinchpoint.analysis.replay.predict import corrected_step_ns
-from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.steps.in_steps import rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Location
-from pinchpoint.diagnosis.rule import shows_torch
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import HostKind, RunCourse, RunSamples, Trace, once_per_trace
+from pinchpoint.trace import RunCourse, RunSamples, Trace, once_per_trace
 from pinchpoint.trace.durations import duration, in_unit, time_unit
 
 # A part of the run that is told although no step shows it: below it, the steps are the run.
 LEAST_RUN_RATIO = 0.3
 SHARE_SURE = 1.64  # deviates of a share of looks: nine in ten
 FEWEST_LOOKS = 10  # fewer name a place by accident
+CALL_NS = 10_000  # of an operator by itself: on CPUs calling one takes 1 to 10 µs, whatever it does
 _LOADER = "torch/utils/data/dataloader.py"
 _IMPORTING = (": _find_and_load", ": exec_module")  # of importlib
 _STARTING = ("multiprocessing/process.py", ": start")
@@ -157,7 +150,7 @@ def computes_at(trace: Trace) -> Looks | None:
     place, most = max(seen.items(), key=lambda item: (spent[item[0]], item[1].total()))
     if most.total() < FEWEST_LOOKS:
         return None
-    inside = sum(looks for stack, looks in computing if _is_in(stack, place))
+    inside = sum(looks for stack, looks in computing if is_in(stack, place))
     of = sum(looks for _, looks in computing)
     return Looks(inside, of, most.most_common(1)[0][0])
 
@@ -204,7 +197,7 @@ def _in_long_operators(trace: Trace, samples: RunSamples) -> set[Stack]:
     }
 
 
-def _collected_ratio(trace: Trace) -> float:
+def collected_ratio(trace: Trace) -> float:
     """Of the looks that came while garbage was collected, those where the program computes most:
     what is collected there is left by its work. 0 where no look did."""
     looks, samples = computes_at(trace), trace.run.samples if trace.run else None
@@ -212,11 +205,11 @@ def _collected_ratio(trace: Trace) -> float:
         return 0.0
     place = (looks.place.at.file, looks.place.at.function)
     found = [(s, n) for s, n in _main(samples) if kind_of(s) is GapKind.GC]
-    inside = sum(n for stack, n in found if _is_in(stack, place))
+    inside = sum(n for stack, n in found if is_in(stack, place))
     return inside / max(sum(n for _, n in found), 1)
 
 
-def _is_in(stack: Stack, place: tuple[str, str]) -> bool:
+def is_in(stack: Stack, place: tuple[str, str]) -> bool:
     """Whether a function is among the frames: what it calls goes with it."""
     frames = (frame_of(name) for name in stack)
     return any(frame is not None and (frame.file, frame.function) == place for frame in frames)
@@ -332,95 +325,3 @@ def _looks(seen: Seen, wanted: Callable[[Stack], bool]) -> Looks | None:
     for stack, looks in found:
         places[RarePlace(own_frame(stack), called(stack))] += looks
     return Looks(count, of, places.most_common(1)[0][0])
-
-
-# ------------------------------------------------------------------------------------------------
-# Of a recording without stacks: what the place costs at which the program computes most.
-
-
-# Host time varies by a tenth between runs of one program.
-LEAST_GAIN_RATIO = 0.10
-# Less a step may as well be the Python of a few modules, recorded with stacks.
-LEAST_NS = 500_000
-CALL_NS = 10_000  # of an operator by itself: on CPUs calling one takes 1 to 10 µs, whatever it does
-PYTHON_ON_HOST = GapKind.PYTHON.id.replace("idle-", "host-")  # of the accounting, without a device
-LEFT_RATIO = 0.7  # of the looks at collections: then they are those of what is made there
-
-
-@dataclass(frozen=True)
-class SeenComputing:
-    """What a step would win without the function in which looks found the program computing."""
-
-    looks: Looks
-    calling_ns: (
-        int  # of the recorded step, in Python that the device waits for, or outside operators
-    )
-    garbage_ns: int  # of the mean step, in collecting what is made there
-    grown_ns: int  # of the mean step, that the thread of the steps takes longer later in the run
-    saving_ns: tuple[int, int]
-
-
-@once_per_trace
-def seen_computing(trace: Trace) -> SeenComputing | None:
-    """None where the recording has stacks, or where it is not material."""
-    looks, parts, base_ns = computes_at(trace), breakdown(trace), step_base_ns(trace)
-    if looks is None or base_ns is None or _has_more(trace) or not parts.typical_ns:
-        return None
-    calling: float = parts.of_part(GapKind.PYTHON.id)
-    if computes_on_cpu(trace):
-        calling += parts.of_part(PYTHON_ON_HOST) + _called_ns(trace)
-    unrecorded_ns, garbage_ns, grown_ns = _unrecorded(trace)
-    calling_ns = round(min(calling / parts.typical_ns, 1.0) * (base_ns - unrecorded_ns))
-    low, high = (round(ratio * (calling_ns + garbage_ns + grown_ns)) for ratio in looks.sure_ratios)
-    if low < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
-        return None
-    spent_ns = round(_spent_ratio(trace, looks) * base_ns) or low
-    saving_ns = min(low, spent_ns), max(high, spent_ns)
-    return SeenComputing(looks, calling_ns, garbage_ns, grown_ns, saving_ns)
-
-
-def _spent_ratio(trace: Trace, looks: Looks) -> float:
-    """Of the main thread's time between looks, what ended there: the same asked of the whole run,
-    steps longer than the recorded ones and looks that came late included. 0 where not known."""
-    samples = trace.run.samples if trace.run else None
-    main = None if samples is None else next((t for t in samples.threads if t.main), None)
-    if main is None or looks.place.at is None:
-        return 0.0
-    place = (looks.place.at.file, looks.place.at.function)
-    there = sum(one.us for one in main.spent if _is_in(one.frames, place))
-    return there / max(sum(one.us for one in main.spent), 1)
-
-
-def leaves_garbage(trace: Trace) -> bool:
-    """Whether collections are those of what is made where the program computes most."""
-    seen = seen_computing(trace)
-    return seen is not None and seen.garbage_ns > 0
-
-
-def _unrecorded(trace: Trace) -> tuple[int, int, int]:
-    """What the mean step of the run takes beyond the recorded ones; of it, what collections of
-    what is made at this place take, and what its steps' own thread takes longer later."""
-    mean_ns, usual_ns = mean_without_profiler_ns(trace), corrected_step_ns(trace)
-    if mean_ns is None or usual_ns is None:
-        return 0, 0, 0
-    far = [c for c in rare_causes(trace) if c.recurs and c.kind is GapKind.GC]
-    garbage_ns = sum(c.ns_per_step for c in far if c.place.inside != COLLECT)
-    garbage_ns = garbage_ns if _collected_ratio(trace) >= LEFT_RATIO else 0
-    return max(mean_ns - usual_ns, 0), garbage_ns, grown_on_core_ns(trace)
-
-
-def _called_ns(trace: Trace) -> float:
-    """Of a step, in operators so short that calling them is what takes the time."""
-    host, calls = trace.host_ops, cpu_operators(trace)
-    assert host is not None
-    inside = np.bincount(calls.parent[calls.operator], minlength=len(host) + 1)[:-1]
-    small = calls.operator & (calls.own_ns <= CALL_NS * (1 + inside)) & rows_in_steps(trace, host)
-    return per_step(trace, int(calls.own_ns[small].sum()))
-
-
-def _has_more(trace: Trace) -> bool:
-    """Whether the recording itself tells, or cannot say what passes outside operators."""
-    named = trace.run.named if trace.run else None
-    recorded = [one.host_ops for one in (trace, named) if one is not None]
-    stacks = any(ops is not None and (ops["kind"] == HostKind.PYTHON).any() for ops in recorded)
-    return stacks or not shows_torch(trace)

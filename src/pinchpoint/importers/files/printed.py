@@ -37,11 +37,6 @@ PRINTED = (
         RECORD,
     ),
     (
-        regex(rb"^:::MLLOG |^MLPerf Results Summary", re.MULTILINE),
-        "a log of MLPerf, which tells what was reached and nothing of what ran",
-        "record the benchmark itself: pinchpoint run COMMAND",
-    ),
-    (
         # frame;frame;frame number: of perf, py-spy and torch's export_stacks; a line may be long
         regex(
             rb"^[^,;\s][^;\n]*(;[^;\n]+)+ \d+\n[^;\n]*(;[^;\n]+)+( \d+\n|\Z)"
@@ -65,11 +60,6 @@ PRINTED = (
         regex(rb"^=== (?:Device|API|Host) Timing Summary ===|^== L0 Backend ==", re.MULTILINE),
         "sums by kernel of Intel's unitrace (or onetrace), without when they ran",
         "record when they ran: unitrace --chrome-kernel-logging --chrome-call-logging PROGRAM",
-    ),
-    (
-        regex(rb"^(?:# HELP )?nv_inference_request_success\b|^# HELP vllm:", re.MULTILINE),
-        "counters of a server at one moment, which tell no pace",
-        "measure it: pinchpoint bench serve; or give its log while it answers",
     ),
     (
         regex(rb'\A\s*<(?:system version|graphs version)="\d+"[^>]*>\s*<(?:cpu|graph)\b'),
@@ -135,11 +125,6 @@ MAGICS = (
     (b"PAR1", "Parquet", "give the recording, or the .sqlite export of nsys"),
     (b"ARROW1", "Arrow", "give the recording, or the .sqlite export of nsys"),
 )
-_OWN_WORDS = (
-    "a log of what devices did in words of its own, which leave units open",
-    "log in words of nvidia-smi: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,"
-    "memory.used,power.draw --format=csv -l 1",
-)
 # Tables beside recordings, by columns of theirs: sums without times.
 TABLES = (
     (
@@ -156,18 +141,6 @@ TABLES = (
         (b"op name", b"direction", b"gpu duration (ns)"),
         "a report of DLProf, made from a recording of Nsight Systems",
         "give that: nsys_profile.sqlite beside it",
-    ),
-    (
-        (b"gpu", b"util", b",", b"mem"),
-        *_OWN_WORDS,
-    ),
-    (
-        (b"temperature", b"utilization", b",", b"mem"),
-        *_OWN_WORDS,
-    ),
-    (
-        (b"timestamp", b",", b"gpu", b"power"),
-        *_OWN_WORDS,
     ),
     (
         (b"op code", b"global call count", b"device kernel duration"),

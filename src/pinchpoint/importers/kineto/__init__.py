@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pinchpoint.errors import HostileFile, UnreadableFile
+from pinchpoint.errors import HostileFile, NotThisFormat, UnreadableFile
 from pinchpoint.importers.kineto.assemble import FORMAT, assemble
 from pinchpoint.importers.kineto.facts import alike, devices_of_launches
 from pinchpoint.importers.kineto.reading.document import (
@@ -147,7 +147,7 @@ def _with_content(path: Path, trace: Trace, *, has_phases: bool) -> Trace:
             " bench serve",
         )
     if not has_phases:
-        raise UnreadableFile(f"{path}: a JSON list, but not of traceEvents", hint=RECORD_AGAIN)
+        raise NotThisFormat(f"{path}: a JSON list, but not of traceEvents", hint=RECORD_AGAIN)
     raise UnreadableFile(
         f"{path}: a list of events without a single one that can be used",
         hint="record again, and export after the profiler has stopped",

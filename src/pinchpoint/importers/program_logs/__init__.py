@@ -1,5 +1,8 @@
 """Logs of programs that print what they do: figures of servers, collectives, steps, benchmarks.
 
+Lines of programs that are known have their meaning from here; what those leave goes to readers of
+any program's words: bars, tables, figures with units.
+
 No line says when an operation ran, so no question about a timeline can be asked of a log. What it
 prints again and again becomes figures, what it prints at its end stays as it is, and one that ends
 with an error says which. Read line by line: memory does not grow with the file. Of a notebook, what
@@ -11,14 +14,21 @@ from pathlib import Path
 from typing import Protocol
 
 from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers.files.kinds_of_text import kind_of_text, said_by_a_line
 from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import health_table
+from pinchpoint.importers.program_logs._figures import said_table
 from pinchpoint.importers.program_logs._notebook import answer, is_notebook, printed
+from pinchpoint.importers.program_logs.any_figures import AnyFigures
 from pinchpoint.importers.program_logs.collectives import Collectives
 from pinchpoint.importers.program_logs.engines import Engines
+from pinchpoint.importers.program_logs.failures import Failures
+from pinchpoint.importers.program_logs.intervals import Intervals
 from pinchpoint.importers.program_logs.operators import TABLE, Operators
 from pinchpoint.importers.program_logs.printed_results import PrintedResults
+from pinchpoint.importers.program_logs.progress_bars import ProgressBars
 from pinchpoint.importers.program_logs.steps import Steps
+from pinchpoint.importers.program_logs.text_tables import TextTables
 from pinchpoint.importers.telemetry._samples import lines
 from pinchpoint.regex import regex
 from pinchpoint.trace import Names, Source, SummaryTable, Trace
@@ -27,7 +37,8 @@ FORMAT = "program log"
 FILES = (
     ".log .txt .out .ipynb",
     "vLLM, SGLang, TensorRT-LLM, NCCL (NCCL_DEBUG=INFO), nccl-tests, llama.cpp, trtexec, Megatron,"
-    " Lightning, Keras, transformers, torch.profiler (key_averages)",
+    " Lightning, Keras, transformers, torch.profiler (key_averages), MLPerf, and any program that"
+    " prints figures under names",
 )
 READS: tuple[str, ...] = ("sums",)
 NOT_READ = "when anything ran"
@@ -60,20 +71,14 @@ _WHOSE = (
 # Not ``[2026-08-02 00:02:22]`` and ``[TensorRT-LLM]``, as lines of logs begin.
 _JSON = regex(rb'\s*(?:\{\s*(?:"|\}|\Z)|\[\s*(?:[{\["\]]|-?[\d.eE+-]+\s*(?:,|\]\s*\Z)|\Z)|<)')
 _COLOURS = regex(r"\x1b\[[0-9;]*[A-Za-z]")
-_ERROR = regex(
-    r"(?:^|[\s\]:|])((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)(?:: .{1,240})?)\s*$"
-    r"|(Segmentation fault.{0,40}|CUDA out of memory.{0,160}|(?:CUDA|ROCm|HIP) error\b.{0,160})"
-)
-_ERROR_WORDS = ("Error", "Exception", "Interrupt", " fault", "out of memory", " error")
 _LONGEST_LINE = 4096  # what is looked for is said earlier; longer lines list arguments
-_SHORT = 300  # characters of an error that are said
 _HEAD_BYTES = 1 << 16  # a server names itself before it loads its model
 _SERVE = "log while requests are answered, or measure: pinchpoint bench serve"
 _RECORD = "record one: pinchpoint run COMMAND"
 
 
 class _Reader(Protocol):
-    def line(self, text: str) -> None: ...
+    def line(self, text: str) -> str: ...
 
     def tables(self) -> tuple[SummaryTable, ...]: ...
 
@@ -87,45 +92,62 @@ def claims(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """The figures; UnreadableFile, with how the program ended, where there are none."""
-    readers: tuple[_Reader, ...] = (
-        Engines(),
-        Steps(),
-        PrintedResults(),
-        Operators(),
-        Collectives(),
-    )
-    error, fatal = "", ""
+    named = (Engines(), Steps(), PrintedResults(), Operators(), Collectives(), Intervals())
+    bars, of_text, any_figures, failures = ProgressBars(), TextTables(), AnyFigures(), Failures()
+    readers: tuple[_Reader, ...] = (*named, bars, of_text, any_figures)
     notebook = is_notebook(_head(path))
     for line in printed(path) if notebook else lines(path):
         text = line[:_LONGEST_LINE]
         if "\x1b" in text:
             text = _COLOURS.sub("", text)
+        text = failures.line(text)
         for reader in readers:
-            reader.line(text)
-        if any(word in text for word in _ERROR_WORDS) and (found := _ERROR.search(text)):
-            error, fatal = (found[1] or error)[:_SHORT], (found[2] or fatal)[:_SHORT]
-    error = fatal or error  # what follows a crash in other processes is of it
-    tables = tuple(table for reader in readers for table in reader.tables())
-    if not tables and notebook:
-        what, hint = answer(path)
-        raise UnreadableFile(f"{path}: {what}", hint=hint)
-    if not tables:
-        raise UnreadableFile(
-            f"{path}: {_what(path)}, without one figure of what ran"
-            + (f"; its last error: {error}" if error else ""),
-            hint=_SERVE if _whose(path) else _RECORD,
+            if not text:
+                break
+            text = reader.line(text)
+    known = tuple(table for reader in named for table in reader.tables())
+    of_bars = bars.tables()
+    often = bool(known or of_bars or of_text.measured() or any_figures.repeats())
+    told = often or (any_figures.counts_steps() and said_by_a_line(_head(path)) is None)
+    if not told and not (any_figures.measured() and kind_of_text(_head(path)) is None):
+        raise _nothing_in(path, notebook, failures.last())
+    tables = known + of_bars + of_text.tables() + any_figures.tables()
+    if not known and (name := _whose(path)):
+        tables += said_table(
+            f"a log of {name}", [("requests answered", "none: log while some are")]
         )
     names = Names()
     return Trace(
         source=Source(str(path), FORMAT, path.stat().st_size),
-        summaries=tables + _last_error(error),
+        summaries=tables + failures.tables(),
         health=health_table([], names),
         names=names.freeze(),
     )
 
 
-def _last_error(error: str) -> tuple[SummaryTable, ...]:
-    return (SummaryTable(("last error in the log",), ((error,),)),) if error else ()
+def _nothing_in(path: Path, notebook: bool, error: str) -> UnreadableFile:
+    """What a text without a figure is, and how its program ended."""
+    if notebook:
+        what, hint = answer(path)
+        return UnreadableFile(f"{path}: {what}", hint=hint)
+    if _whose(path) or error:
+        return UnreadableFile(
+            f"{path}: {_what(path)}, without one figure of what ran"
+            + (f"; its last error: {error}" if error else ""),
+            hint=_SERVE if _whose(path) else _after(error),
+        )
+    what, hint = kind_of_text(_head(path)) or ("text without one figure of what ran", _RECORD)
+    return UnreadableFile(f"{path}: {what}, not a recording that Pinchpoint reads", hint=hint)
+
+
+def _after(error: str) -> str:
+    """What to record of a program that ended so."""
+    if any(words in error for words in _LACKED):
+        return "see what holds the memory: pinchpoint run --memory COMMAND"
+    return _RECORD
+
+
+_LACKED = ("out of memory", "Out of memory", "OutOfMemory", "RESOURCE_EXHAUSTED", "MemoryError")
 
 
 def _what(path: Path) -> str:

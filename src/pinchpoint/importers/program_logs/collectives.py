@@ -57,8 +57,8 @@ class Collectives:
         self._counts: dict[str, Counter[str]] = {}
         self._nranks = 0
 
-    def line(self, text: str) -> None:
-        """Looks at one line of the log."""
+    def line(self, text: str) -> str:
+        """Looks at one line of the log; empty where it is NCCL's."""
         if "#" in text[:3]:  # in a document it may be quoted
             self._comment(text.lstrip("> "))
         elif "NCCL" in text:
@@ -69,6 +69,7 @@ class Collectives:
             self._row(text)
         if not self._test and "_perf" in text and (found := _TEST.search(text)):
             self._test = found[1] or found[2]
+        return "" if self._header or "NCCL INFO" in text else text
 
     def _comment(self, text: str) -> None:
         self._header = self._header or _HEADER in text

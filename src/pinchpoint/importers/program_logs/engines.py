@@ -59,8 +59,8 @@ class Engines:
         self._graph: Counter[str] = Counter()
         self._ranks: set[str] = set()
 
-    def line(self, text: str) -> None:
-        """Looks at one line of the log."""
+    def line(self, text: str) -> str:
+        """Looks at one line of the log; empty where it is an engine's."""
         if "throughput" in text and ("Running:" in text or "SpecDecoding metrics" in text):
             self._take("vLLM", _VLLM, text, ("Avg prompt throughput", "Avg generation throughput"))
         elif "Decode batch" in text and "throughput" in text:
@@ -79,6 +79,9 @@ class Engines:
                     table.setdefault(label, Figure()).add(value)
         elif "host_step_time" in text and "iter" in text:
             self._take("TensorRT-LLM", _ITERATION, text, ())
+        else:
+            return text
+        return ""
 
     def _ranked(self, text: str) -> None:
         if (found := _RANK.search(text)) and len(self._ranks) < _MOST_RANKS:

@@ -41,8 +41,8 @@ class Operators:
         self._found: list[SummaryTable] = []
         self._totals: dict[str, str] = {}
 
-    def line(self, text: str) -> None:
-        """Looks at one line of the log."""
+    def line(self, text: str) -> str:
+        """Looks at one line of the log; empty within a table."""
         if "-----" in text and _RULE.match(text):
             if self._rows:
                 self._close()
@@ -60,6 +60,8 @@ class Operators:
                 self._spans = []
         elif "time total: " in text and (found := _TOTAL.search(text)):
             self._totals[found[1]] = found[2]
+            return ""
+        return "" if self._header else text
 
     def _cut(self, text: str) -> tuple[str, ...] | None:
         """By the rule; where somebody has moved what stood below it, by gaps or from the right."""

@@ -60,23 +60,26 @@ class PrintedResults:
         self._bandwidths: dict[str, tuple[str, ...]] = {}
         self._endings: list[tuple[str, str]] = []
 
-    def line(self, text: str) -> None:
-        """Looks at one line of the log."""
+    def line(self, text: str) -> str:
+        """Looks at one line of the log; empty where it is of a table or block."""
         if "|" in text and text.lstrip()[:1] == "|":
-            self._pipe(text)
-            return
+            return "" if self._pipe(text) else text
         if self._columns:
             self._close_pipe(text)
-        if self._title or text.startswith("="):
-            self._block(text)
+        if self._single(text):
+            return ""
+        if (self._title or text.startswith("=")) and self._block(text):
+            return ""
         if _TRTEXEC in text:
             self._in_trtexec = True
         elif self._in_trtexec and (found := _TRT_LINE.search(text)):
             self._of_trtexec(found[1].strip(), found[2])
-        self._single(text)
+            return ""
+        return text
 
-    def _single(self, text: str) -> None:
-        """What one line says by itself."""
+    def _single(self, text: str) -> bool:
+        """What one line says by itself; whether it says anything."""
+        taken = False
         for words, pattern in _ENDINGS:
             if (
                 words in text
@@ -85,6 +88,7 @@ class PrintedResults:
             ):
                 said = found.groupdict().items()
                 self._endings += [(_said(name), value) for name, value in said if value]
+                taken = True
         if "ggml_" in text or text.startswith("  Device "):
             if (found := _DEVICES.search(text)) and len(self._devices) < _MOST_DEVICES:
                 self._devices[found[1]] = found[2].strip().partition(" (")[0]
@@ -92,9 +96,11 @@ class PrintedResults:
             ms, size, rate, share, name = found.groups()
             if len(self._bandwidths) < _MOST_ROWS:
                 self._bandwidths[name] = (name, ms, size, rate, share)
+            taken = True
+        return taken
 
-    def _block(self, text: str) -> None:
-        """Lines of ``name: value`` behind a title between double rules."""
+    def _block(self, text: str) -> bool:
+        """Lines of ``name: value`` behind a title between double rules; whether it is one."""
         line = text.strip()
         if found := _BLOCK.match(line):
             self._close_block()
@@ -104,8 +110,10 @@ class PrintedResults:
                 self._close_block()
         elif (found := _SAID.match(line)) and len(self._pairs) < _MOST_ROWS:
             self._pairs.append((found[1].strip(), found[2].strip()))
+            return True
         elif self._pairs:
             self._close_block()
+        return False
 
     def _close_block(self) -> None:
         if self._pairs and len(self._found) < _MOST_TABLES:
@@ -121,7 +129,8 @@ class PrintedResults:
         elif text[:1].isdigit() and len(self._trt_said) < _MOST_ROWS:
             self._trt_said.append((what, text.strip()))
 
-    def _pipe(self, text: str) -> None:
+    def _pipe(self, text: str) -> bool:
+        """Whether it is a line of one of the tables."""
         cells = tuple(cell.strip() for cell in text.strip().strip("|").split("|"))
         if any(all(name in cells for name in names) for names in _PIPES):
             self._flush_pipe()
@@ -133,6 +142,7 @@ class PrintedResults:
             and len(self._rows) < _MOST_ROWS
         ):
             self._rows.append(cells)
+        return bool(self._columns)
 
     def _close_pipe(self, text: str) -> None:
         if text.strip() and set(text.strip()) - set("-+="):

@@ -1,6 +1,6 @@
 """How long steps took, as training programs print it every few of them."""
 
-from pinchpoint.importers.program_logs._figures import Figure, figures_table, parsed
+from pinchpoint.importers.program_logs._figures import Figure, figures_table, parsed, said_table
 from pinchpoint.regex import regex
 from pinchpoint.trace import SummaryTable
 
@@ -41,15 +41,19 @@ class Steps:
     def __init__(self) -> None:
         self._figures: dict[str, Figure] = {}
 
-    def line(self, text: str) -> None:
-        """Looks at one line of the log."""
+    def line(self, text: str) -> str:
+        """Looks at one line of the log; what is taken of it is left out of the rest."""
+        rest = text
         if "_per_sec" in text and "train_runtime" not in text:
             self._rates(text)
+            rest = _RATE.sub("", rest)
         for words, pattern, meaning, unit in _TIMES:
             if words not in text or (found := pattern.search(text)) is None:
                 continue
             if (value := parsed(found[1])) is not None:
                 self._figures.setdefault(meaning, Figure()).add(value * unit)
+                rest = rest.replace(found[0], "", 1)
+        return rest
 
     def _rates(self, text: str) -> None:
         """``device/tokens_per_second=1,234`` is so many device/tokens/s."""
@@ -65,4 +69,15 @@ class Steps:
     def tables(self) -> tuple[SummaryTable, ...]:
         """One, where any step was printed."""
         title = "steps, as the program prints them"
-        return figures_table(title, "figure of a line", self._figures.items())
+        found = figures_table(title, "figure of a line", self._figures.items())
+        return found + said_table("of the time of these steps", self._share())
+
+    def _share(self) -> list[tuple[str, str]]:
+        """Waiting for data, where the same lines give both times."""
+        step, data = (self._figures.get(name) for name in ("step (ms)", "waiting for data (ms)"))
+        if step is None or data is None or len(step.values) != len(data.values):
+            return []
+        whole, waited = sum(step.values), sum(data.values)
+        return (
+            [("waiting for data", f"{100 * waited / whole:.1f} %")] if 0 < waited <= whole else []
+        )

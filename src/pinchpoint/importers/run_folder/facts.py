@@ -12,12 +12,12 @@ from pinchpoint.run_folder.documents import (
     Placement,
     ProcessDocument,
     RunDocument,
-    StepTimes,
     WorkerDocument,
     read_if_there,
 )
 from pinchpoint.run_folder.layout import METRICS_FILE, TRACES
 from pinchpoint.run_folder.metrics import MetricsDocument, cores_taken
+from pinchpoint.run_folder.step_times import StepTimes
 from pinchpoint.trace import (
     BothBranches,
     DeviceSetting,

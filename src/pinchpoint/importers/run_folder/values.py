@@ -87,6 +87,7 @@ def _work(note: WorkNote) -> VainWork:
         note.kept_bytes,
         note.steps_ratio,
         note.read_ratio,
+        note.read_ratio if note.left_ratio is None else note.left_ratio,
         ProductOrder(note.flops, note.flops_left, note.times_left, note.elements_left)
         if 0 < note.flops_left <= note.flops
         else None,

@@ -6,12 +6,21 @@ is written into, the slices.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from math import prod
 
-from pinchpoint.importers.files import wire
+from pinchpoint.importers.xplane.fields import (
+    Told,
+    integer,
+    integers,
+    messages,
+    spelt,
+    text,
+    told_by,
+)
+from pinchpoint.importers.xplane.shapes import Shape
 from pinchpoint.regex import regex
 
 PROGRAM_MODULE = 1  # field of HloProto
@@ -23,7 +32,6 @@ _SEQUENCES, _KEY, _VALUE, _IDS = 1, 1, 2, 1  # of HloScheduleProto: a map of lis
 _NAME, _OPCODE, _SHAPE, _METADATA, _CONVOLUTION, _TARGET, _DOT = 1, 2, 3, 7, 16, 28, 30
 _PARAMETER, _TUPLE_INDEX = 9, 13  # the same
 _ID, _OPERANDS, _CALLED, _CONFIG, _PRECISION = 35, 36, 38, 43, 51  # the same
-_ELEMENT_TYPE, _DIMENSIONS, _TUPLE = 2, 3, 4  # of ShapeProto
 _SCOPE, _FILE, _LINE, _EQUAL, _FRAME = 2, 3, 4, 12, 15  # of OpMetadata; deduplicated_name
 _FILES, _LOCATIONS, _FRAMES = 1, 3, 4  # of StackFrameIndexProto, whose entries count from 1
 _AT_FILE, _AT_LINE = 1, 3  # of its FileLocation
@@ -32,12 +40,6 @@ _OF_OPERANDS = 1  # of PrecisionConfig: 0 is the default, beyond it are more pas
 _LHS_CONTRACTING = 1  # of DotDimensionNumbers
 _KERNEL_OUTPUT_FEATURE = 4  # of ConvolutionDimensionNumbers
 
-# Bits of PrimitiveType; tuples, tokens and opaque values have none.
-_BITS = dict.fromkeys((1, 2, 6, 19, 20, 23, 24, 25, 28, 29, 33), 8)
-_BITS |= {3: 16, 7: 16, 10: 16, 16: 16, 4: 32, 8: 32, 11: 32, 5: 64, 9: 64, 12: 64, 15: 64}
-_BITS |= {18: 128, 21: 4, 22: 4, 26: 2, 27: 2, 30: 1, 31: 1, 32: 4}
-# Bits of the types that hold real numbers; of 8 bits are five.
-FLOATS = dict.fromkeys((19, 20, 23, 24, 25, 28, 29), 8) | {10: 16, 16: 16, 11: 32, 12: 64}
 # What starts nothing on the device itself.
 NO_WORK = frozenset(
     ("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "while", "call",
@@ -46,30 +48,6 @@ NO_WORK = frozenset(
 _DEEPEST = 100  # calls inside calls that are looked through
 _MOST_ITERATIONS = 1 << 62  # fits into a column of 64 bits
 _TAKES_SLICES = ("dynamic-slice", "gather", "slice")
-
-
-Told = Mapping[int, Sequence[int | bytes]]  # what a message says, by number of the field
-
-
-class Shape:
-    """An array, or the arrays of a tuple."""
-
-    def __init__(self, message: bytes) -> None:
-        told = told_by(message)
-        self.type = integer(told, _ELEMENT_TYPE)
-        self.dimensions = tuple(integers(told, _DIMENSIONS))
-        self.parts = [Shape(part) for part in messages(told, _TUPLE)]
-
-    @property
-    def elements(self) -> int:
-        """Of an array; those of a tuple are in its parts."""
-        return prod(self.dimensions)
-
-    @property
-    def bytes(self) -> int:
-        """What it takes in memory, without what pads it."""
-        own = self.elements * _BITS.get(self.type, 0) // 8
-        return own + sum(part.bytes for part in self.parts)
 
 
 class Instruction:
@@ -400,50 +378,3 @@ def _of_the_program(frame: int, places: Mapping[int, str], callers: Mapping[int,
 
 
 _INSTALLED = regex(r"(?:site|dist)-packages/")
-
-
-def told_by(message: bytes) -> Told:
-    """What a message says. Raises MalformedMessage."""
-    told: dict[int, list[int | bytes]] = {}
-    for number, value, end in wire.parts(message, 0, len(message)):
-        told.setdefault(number, []).append(value if end == wire.INTEGER else message[value:end])
-    return told
-
-
-def messages(told: Told, number: int) -> Iterator[bytes]:
-    """The messages, or texts, of one field."""
-    return (one for one in told.get(number, ()) if isinstance(one, bytes))
-
-
-def text(told: Told, number: int) -> str:
-    """The first text of a field; empty without one."""
-    return spelt(next(messages(told, number), b""))
-
-
-def spelt(name: bytes) -> str:
-    """Bytes of a text."""
-    return name.decode("utf-8", "replace")
-
-
-def integer(told: Told, number: int, without: int = 0) -> int:
-    """The first number of a field."""
-    return next(integers(told, number), without)
-
-
-def integers(told: Told, number: int) -> Iterator[int]:
-    """A number, or several: packed into bytes or one a field."""
-    for one in told.get(number, ()):
-        if isinstance(one, int):
-            yield one
-        else:
-            yield from _unpacked(one)
-
-
-def _unpacked(packed: bytes) -> Iterator[int]:
-    value = shift = 0
-    for byte in packed:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            yield value
-            value = shift = 0

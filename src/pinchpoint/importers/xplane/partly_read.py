@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers.xplane.hlo import NO_WORK, Instruction, Program, Shape
+from pinchpoint.importers.xplane.hlo import NO_WORK, Instruction, Program
+from pinchpoint.importers.xplane.shapes import Shape
 from pinchpoint.regex import regex
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pinchpoint.importers.files.wire import MalformedMessage
 from pinchpoint.importers.xplane.chosen import chosen
+from pinchpoint.importers.xplane.fields import Told, messages, text, told_by
 from pinchpoint.importers.xplane.graphs import name_kernels_of_graphs
 from pinchpoint.importers.xplane.hlo import (
     MODULE_NAME,
@@ -16,10 +17,6 @@ from pinchpoint.importers.xplane.hlo import (
     PROGRAM_MODULE,
     Instruction,
     Program,
-    Told,
-    messages,
-    text,
-    told_by,
 )
 from pinchpoint.importers.xplane.operations import LARGEST, said_of
 from pinchpoint.importers.xplane.partly_read import partly_read
@@ -32,10 +29,9 @@ from pinchpoint.trace.kinds import HOST_CALLBACK
 def with_programs(rows: Sequence[dict[str, Any]], programs: Iterable[StoredProgram]) -> None:
     """Put to rows of ``compiled_ops`` what their programs tell and the recording does not.
 
-    That is the line, FLOPs and bytes; what they compute with more digits than they were given, and
-    what they compute that nobody reads, or
-    that one side of a condition reads; the argument that they copy; the loop that they are in; and
-    the instruction, where a run of a program was recorded as one operation (a graph) and its
+    That is the line, FLOPs and bytes; what they compute with more digits than they were given,
+    what they compute that nobody reads, or that one side of a condition alone reads; the argument
+    that they copy; the loop that they are in; and the instruction, where a run of a program was recorded as one operation (a graph) and its
     kernels are as many, in the order that the program has. A program that is damaged is left out,
     and of programs with one name what they do not agree in, where rows do not say which of them
     ran.

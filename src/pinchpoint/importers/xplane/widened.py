@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers.xplane.hlo import FLOATS, Instruction, Program
+from pinchpoint.importers.xplane.hlo import Instruction, Program
+from pinchpoint.importers.xplane.shapes import FLOATS
 
 _LAID_OUT = frozenset(
     ("bitcast", "copy", "transpose", "reshape", "broadcast", "slice", "get-tuple-element", "tuple")

@@ -148,7 +148,7 @@ def sweep_page(found: Sweep) -> ResultPage:
     """One row a rate, and the knee."""
     said = "even the lowest rate is beyond the knee"
     if found.knee_per_s is not None:
-        said = f"keeps up to {found.knee_per_s:g} requests a second"
+        said = f"keeps up to {found.knee_per_s:.3g} requests a second"
         if not found.saturates:
             said += ", the highest rate tried: the knee is higher"
     elif found.ramp:

@@ -23,7 +23,7 @@ def dropping(kind="unused", *, backward=False, shapes=True, read=0.0):
             b.op(name, at + start // 6, MS, **text)
             b.launch(at + start // 6 + 1_000, 100_000, name[6:], at + start, takes - 1_000)
     operations = (VainOperations("aten::mean", ((8, 16, 64),), 1, ((0, 0),)),)
-    note = VainWork(kind, (PLACE,), operations, backward, 1, None, None, 1.0, read)
+    note = VainWork(kind, (PLACE,), operations, backward, 1, None, None, 1.0, read, read)
     computed = ("aten::mean", "aten::mm")
     values = RunValues(30, 1, True, (), (), 0, work=(note,), operators=computed)
     return replace(b.trace(), run=RunFacts(values=values))
@@ -62,3 +62,13 @@ def test_what_is_repeated_is_another_cause(outcome, kind):
 
 def test_without_shapes_it_is_not_checked(outcome):
     assert outcome("unused-work", dropping(shapes=False)).answer == "not checked"
+
+
+def test_what_was_not_watched_is_not_checked(outcome):
+    why = "the program compiles, and would compile again"
+    trace = replace(
+        dropping(),
+        run=RunFacts(values=RunValues(30, 1, True, (), (), 0, work_not_seen=why)),
+    )
+    answer = outcome("unused-work", trace)
+    assert (answer.answer, answer.why) == ("not checked", f"the run was not watched: {why}")

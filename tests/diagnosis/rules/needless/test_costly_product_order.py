@@ -27,7 +27,7 @@ def multiplying(kind="order", *, order=ORDER, on_device=True):
             if on_device:
                 b.launch(begins + 1_000, 100_000, name[6:], at + start, takes - 1_000)
     operations = tuple(VainOperations(name, ((64, 16),), 1, ((0, 0),)) for name in NAMES)
-    note = VainWork(kind, (PLACE,), operations, False, 2, None, None, 1.0, 0.0, order)
+    note = VainWork(kind, (PLACE,), operations, False, 2, None, None, 1.0, order=order)
     values = RunValues(30, 1, True, (), (), 0, work=(note,), operators=(*NAMES, "aten::gelu"))
     return replace(b.trace(), run=RunFacts(values=values))
 

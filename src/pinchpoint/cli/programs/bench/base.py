@@ -54,22 +54,19 @@ class Base:
             note(f"base: commit {(self.commit or '')[:10]}, checked out in {trees}")
         return self._arm, Arm("B", self.command, params=parameters(self.command))
 
-    def compare(
-        self, gates: dict[str, float], budget: str, measuring: Measuring
-    ) -> "tuple[AbResult, BenchResult]":
+    def compare(self, deciding: Deciding, measuring: Measuring) -> "tuple[AbResult, BenchResult]":
         """Both in interleaved pairs, and the runs of the program here as a session of its own."""
         from pinchpoint.bench.folders import utc_now
         from pinchpoint.bench.measurement import measurement
         from pinchpoint.bench.result import BenchResult, with_program
         from pinchpoint.monitor.environment import fingerprint
 
-        gated = [f"{name}:{100 * ratio:.4f}%" for name, ratio in gates.items()]
         folder = pairs_folder(measuring.output)
         arms = self.arms()
         asked = {"base": self.given or self.commit, "command": list(self.command)}
         diff = measuring.keep_diff
         with measurement("ab", asked, folder, keep_diff=diff, program=self.command) as session:
-            found = measure_arms(session, arms, Deciding(gate=gated, budget=budget), measuring)
+            found = measure_arms(session, arms, deciding, measuring)
             wrote(session.finish(found, verdict=found.verdict))
             here = tuple(run for run in found.runs if run.arm == "B")
             record = with_program(session.environment, here)

@@ -74,8 +74,9 @@ def _judged(
     trees = apart.session.folder / "trees"
     with branch_arms(what.command, (what.good, commit), trees, what.setup) as arms:
         result = measure_arms(apart, arms, deciding, measuring)
-    gated = [m for m in result.measures if m.gated]
-    worst = max(gated, key=lambda m: m.estimate_ratio, default=None)
+    decided = [m for m in result.measures if m.name in result.decided_by]
+    said = decided or [m for m in result.measures if m.gated]
+    worst = max(said, key=lambda m: m.estimate_ratio, default=None)
     return Tried(
         commit=commit,
         verdict=result.verdict,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import note, wrote
+from pinchpoint.cli.programs.bench.ab import Deciding
 from pinchpoint.cli.programs.bench.base import Base, base_of, busy_here, pairs_folder
 from pinchpoint.cli.programs.bench.options import Measuring, Showing, Switch, present
 from pinchpoint.cli.programs.bench.run import measure
@@ -44,6 +45,9 @@ class Gating:
         Exit with 0 instead of 4 if the history does not decide.
     budget
         Time for pairs with the base, such as 10m or 90s; no run has more than a part of it.
+    at_once
+        On a busy machine run both of a pair at the same time, which sees more in less time. By
+        default where the base is a checkout of its own; files of one folder could collide.
     profile_on_fail
         If it fails, record a short profile (of the base too, if at hand) and say what changed.
     """
@@ -56,6 +60,7 @@ class Gating:
     fails_alone: str = "10%"
     allow_inconclusive: Annotated[bool, Switch] = False
     budget: str = "10m"
+    at_once: Annotated[bool | None, Parameter(negative="--no-at-once")] = None
     profile_on_fail: Annotated[bool, Parameter(negative="--no-profile-on-fail")] = True
 
 
@@ -191,7 +196,12 @@ def _compared(
 ) -> "tuple[AbResult, BenchResult] | None":
     """None, and a note, where a base that nobody gave cannot be measured: it may lack files."""
     try:
-        return before.compare(gates, asked.gating.budget, asked.measuring)
+        deciding = Deciding(
+            gate=[f"{name}:{100 * ratio:.4f}%" for name, ratio in gates.items()],
+            budget=asked.gating.budget,
+            at_once=asked.gating.at_once,
+        )
+        return before.compare(deciding, asked.measuring)
     except (MeasurementInvalid, UsageError) as error:
         if before.given:
             raise

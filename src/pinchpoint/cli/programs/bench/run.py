@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,6 +72,7 @@ def measure(
     from pinchpoint.bench.result import BenchResult, with_program
     from pinchpoint.bench.run import Arm, Place, measure_run, with_seed_of
     from pinchpoint.bench.run.enough import like, said, within
+    from pinchpoint.bench.run.waits import NOTE, should_sleep
     from pinchpoint.monitor.environment import fingerprint, redacted_command
 
     if not command:
@@ -81,8 +82,11 @@ def measure(
     asked = {"command": redacted_command(command), "processes": processes} | _plain(measuring)
     diff = measuring.keep_diff
     with measurement("run", asked, measuring.output, keep_diff=diff, program=command) as session:
+        # A session of a gate is read by its pairs where others take the CPUs, and measured as they.
+        asleep = budget_s is not None and should_sleep((), os.environ)
         asked_for = session.options(measuring.run_options(command))
-        options = within(asked_for, budget_s)
+        asked_for = replace(asked_for, threads_sleep=asleep)
+        options = within(asked_for, budget_s, busy=asleep)
         params = parameters(command)
         runs = []
         for i in range(processes):
@@ -103,7 +107,7 @@ def measure(
             runs=tuple(runs),
             environment=record,
             env_key=fingerprint(record),
-            warnings=(*session.warnings, *said(asked_for, options)),
+            warnings=(*session.warnings, *said(asked_for, options), *((NOTE,) if asleep else ())),
         )
         wrote(session.finish(result))
         if profile:

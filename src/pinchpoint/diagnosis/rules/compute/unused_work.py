@@ -5,10 +5,12 @@
 runs them. Named is work whose results were read by no other operation and by nothing on the host
 before their memory was given back, or only by work of the same kind, in four steps in turn. What
 stays (gradients and states), the loss of a backward pass, what a checkpoint computes again and what
-a measurement throws away as a whole are left alone. Named, too, is a product or a convolution of
-whose results the other operations read half or less, through views that leave out the rest. Nothing
-is said where kernels wrote memory that no operation was seen to write, or other threads run code of
-the program: they may have read it.
+a measurement throws away as a whole are left alone. Named, too, is what gives more than is read of
+it, half or less: a product, a convolution, elementwise work, a softmax or norm of rows of which
+views and gathers take some, through all that hands the part on; a sort or a permutation of which
+views take a quarter or less, which a selection or a few draws give as well. Nothing is said where
+kernels wrote memory that no operation was seen to write, or other threads run code of the program:
+they may have read it.
 
 ## Why it matters
 The work is real, so that neither the device nor the host looks idle: attention weights that are
@@ -48,12 +50,15 @@ def check(trace: Trace) -> Iterator[Found]:
         device = f"{duration(rows.device_ns)} of the device's time, " if rows.device_ns else ""
         what = f"Nobody reads the results of {counted(work)} a step{where}, mostly {rows.longest}"
         if work.kind == "part":
-            what = f"Of what {rows.longest} gives{where}, {_share(work.read_ratio)} is read"
+            more = f" and {work.times - 1} more operations" if work.times > 1 else ""
+            give = "give" if work.times > 1 else "gives"
+            what = f"Of what {rows.longest}{more} {give}{where}, {_share(work.read_ratio)} is read"
         yield Found(
             summary=f"{what}: {device}{duration(rows.host_ns)} of the host's as recorded",
             evidence=(
                 Evidence("operations that nobody reads", work.times, "per step"),
                 Evidence("of their results that is read", work.read_ratio, "ratio"),
+                Evidence("of their work that this needs", work.left_ratio, "ratio"),
                 *rows.evidence,
             ),
             cost_ns_per_step=max(rows.device_ns, rows.host_ns),
@@ -66,7 +71,10 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 _FORWARD = "Leave it out, or compute it in the steps in which it is used"
-_PART = "Choose what is read before it is computed: rows of its operands instead of its result"
+_PART = (
+    "Choose what is read before it is computed: rows of its operands instead of its result; topk in"
+    " place of a sort, a few draws in place of a permutation"
+)
 _BACKWARD = "Compute no gradients for what needs none"
 _HINT = "if ctx.needs_input_grad[1]:  # in backward(): else return None for it"
 

@@ -42,6 +42,7 @@ from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.host.source_lines import functions_of
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.limits.roofs import roofs
+from pinchpoint.analysis.mean.on_cpu import fair_step_ratio
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay import Change, DropSyncs, LimitDeviceOps, RemoveHostTime
 from pinchpoint.analysis.run import run_facts
@@ -50,12 +51,8 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.operators import known
-from pinchpoint.diagnosis.evidence.whole_run import (
-    LEAST_GAIN_RATIO,
-    LEAST_NS,
-    line_of_call,
-    seen_computing,
-)
+from pinchpoint.diagnosis.evidence.seen_computing import LEAST_GAIN_RATIO, LEAST_NS, seen_computing
+from pinchpoint.diagnosis.evidence.whole_run import line_of_call
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
@@ -107,7 +104,8 @@ def check(trace: Trace) -> Iterator[Found]:
         found = _without_operators(trace, found)
     shared = _shared(trace, found)
     spots = [_spot(trace, found, at, shared) for at in _by_place(trace, found, shared)]
-    least = max(LEAST_GAIN_RATIO * base, LEAST_NS)
+    # Where others have the cores, operators of several threads wait far longer than Python does.
+    least = max(LEAST_GAIN_RATIO * base * fair_step_ratio(trace), LEAST_NS)
     worth = [s for s in spots if s.ns_per_step >= least]
     if compiled_for_cpu(trace) and steps(trace).how == "none":
         return  # how much of it the recorder itself took does not show

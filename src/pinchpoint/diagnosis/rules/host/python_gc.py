@@ -29,7 +29,7 @@ from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, named
 from pinchpoint.diagnosis.evidence.rare import found_of, material
-from pinchpoint.diagnosis.evidence.whole_run import leaves_garbage
+from pinchpoint.diagnosis.evidence.seen_computing import leaves_garbage
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule

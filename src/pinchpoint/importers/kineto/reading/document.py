@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pinchpoint.errors import HostileFile, UnreadableFile
+from pinchpoint.errors import HostileFile, NotThisFormat, UnreadableFile
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.kineto.reading.lenient import (
     BOUNDARY,
@@ -101,7 +101,7 @@ def _start(text: Text) -> bytes:
             raise UnreadableFile(f"{text.path}: the file holds no text", hint=RECORD_AGAIN)
     buffer = buffer[at:]
     if buffer[:1] not in (b"{", b"["):
-        raise UnreadableFile(f"{text.path}: not JSON", hint=RECORD_AGAIN)
+        raise NotThisFormat(f"{text.path}: not JSON", hint=RECORD_AGAIN)
     return buffer
 
 
@@ -119,13 +119,13 @@ def _no_events(text: Text, frame: DocumentFrame, whole: bool) -> UnreadableFile:
             f"{text.path}: {text.damage}, before the first event", hint="copy it again"
         )
     if not whole:
-        return UnreadableFile(
+        return NotThisFormat(
             f"{text.path}: the JSON is cut off or broken before the first event",
             hint="copy it again, or record it again",
         )
     keys = ", ".join(list(frame.members)[:5])
     about = f" (its keys: {keys})" if keys else ""
-    return UnreadableFile(
+    return NotThisFormat(
         f"{text.path}: JSON without a list of traceEvents{about}", hint=RECORD_AGAIN
     )
 

@@ -1,0 +1,109 @@
+"""Of a recording without stacks: what the place costs at which the program computes most."""
+
+import numpy as np
+
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
+from pinchpoint.analysis.mean.growth import grown_on_core_ns
+from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns
+from pinchpoint.analysis.mean.rare_steps import COLLECT, rare_causes
+from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
+from pinchpoint.analysis.time.accounting import breakdown
+from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.evidence.whole_run import (
+    CALL_NS,
+    Looks,
+    collected_ratio,
+    computes_at,
+    is_in,
+)
+from pinchpoint.diagnosis.rule import shows_torch
+from pinchpoint.frozen import dataclass
+from pinchpoint.trace import HostKind, Trace, once_per_trace
+
+# Host time varies by a tenth between runs of one program.
+LEAST_GAIN_RATIO = 0.10
+# Less a step may as well be the Python of a few modules, recorded with stacks.
+LEAST_NS = 500_000
+PYTHON_ON_HOST = GapKind.PYTHON.id.replace("idle-", "host-")  # of the accounting, without a device
+LEFT_RATIO = 0.7  # of the looks at collections: then they are those of what is made there
+
+
+@dataclass(frozen=True)
+class SeenComputing:
+    """What a step would win without the function in which looks found the program computing."""
+
+    looks: Looks
+    calling_ns: (
+        int  # of the recorded step, in Python that the device waits for, or outside operators
+    )
+    garbage_ns: int  # of the mean step, in collecting what is made there
+    grown_ns: int  # of the mean step, that the thread of the steps takes longer later in the run
+    saving_ns: tuple[int, int]
+
+
+@once_per_trace
+def seen_computing(trace: Trace) -> SeenComputing | None:
+    """None where the recording has stacks, or where it is not material."""
+    looks, parts, base_ns = computes_at(trace), breakdown(trace), step_base_ns(trace)
+    if looks is None or base_ns is None or _has_more(trace) or not parts.typical_ns:
+        return None
+    calling: float = parts.of_part(GapKind.PYTHON.id)
+    if computes_on_cpu(trace):
+        calling += parts.of_part(PYTHON_ON_HOST) + _called_ns(trace)
+    unrecorded_ns, garbage_ns, grown_ns = _unrecorded(trace)
+    calling_ns = round(min(calling / parts.typical_ns, 1.0) * (base_ns - unrecorded_ns))
+    low, high = (round(ratio * (calling_ns + garbage_ns + grown_ns)) for ratio in looks.sure_ratios)
+    if low < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
+        return None
+    spent_ns = round(_spent_ratio(trace, looks) * base_ns) or low
+    saving_ns = min(low, spent_ns), max(high, spent_ns)
+    return SeenComputing(looks, calling_ns, garbage_ns, grown_ns, saving_ns)
+
+
+def _spent_ratio(trace: Trace, looks: Looks) -> float:
+    """Of the main thread's time between looks, what ended there: the same asked of the whole run,
+    steps longer than the recorded ones and looks that came late included. 0 where not known."""
+    samples = trace.run.samples if trace.run else None
+    main = None if samples is None else next((t for t in samples.threads if t.main), None)
+    if main is None or looks.place.at is None:
+        return 0.0
+    place = (looks.place.at.file, looks.place.at.function)
+    there = sum(one.us for one in main.spent if is_in(one.frames, place))
+    return there / max(sum(one.us for one in main.spent), 1)
+
+
+def leaves_garbage(trace: Trace) -> bool:
+    """Whether collections are those of what is made where the program computes most."""
+    seen = seen_computing(trace)
+    return seen is not None and seen.garbage_ns > 0
+
+
+def _unrecorded(trace: Trace) -> tuple[int, int, int]:
+    """What the mean step of the run takes beyond the recorded ones; of it, what collections of
+    what is made at this place take, and what its steps' own thread takes longer later."""
+    mean_ns, usual_ns = mean_without_profiler_ns(trace), corrected_step_ns(trace)
+    if mean_ns is None or usual_ns is None:
+        return 0, 0, 0
+    far = [c for c in rare_causes(trace) if c.recurs and c.kind is GapKind.GC]
+    garbage_ns = sum(c.ns_per_step for c in far if c.place.inside != COLLECT)
+    garbage_ns = garbage_ns if collected_ratio(trace) >= LEFT_RATIO else 0
+    return max(mean_ns - usual_ns, 0), garbage_ns, grown_on_core_ns(trace)
+
+
+def _called_ns(trace: Trace) -> float:
+    """Of a step, in operators so short that calling them is what takes the time."""
+    host, calls = trace.host_ops, cpu_operators(trace)
+    assert host is not None
+    inside = np.bincount(calls.parent[calls.operator], minlength=len(host) + 1)[:-1]
+    small = calls.operator & (calls.own_ns <= CALL_NS * (1 + inside)) & rows_in_steps(trace, host)
+    return per_step(trace, int(calls.own_ns[small].sum()))
+
+
+def _has_more(trace: Trace) -> bool:
+    """Whether the recording itself tells, or cannot say what passes outside operators."""
+    named = trace.run.named if trace.run else None
+    recorded = [one.host_ops for one in (trace, named) if one is not None]
+    stacks = any(ops is not None and (ops["kind"] == HostKind.PYTHON).any() for ops in recorded)
+    return stacks or not shows_torch(trace)

@@ -1,0 +1,26 @@
+"""Who reads a file that no reader claims: any text has lines, any table has columns."""
+
+from pathlib import Path
+from types import ModuleType
+
+from pinchpoint.regex import regex
+
+# Not ``[2026-08-02 00:02:22]`` and ``[rank0]``, as lines of logs begin.
+_JSON = regex(rb'\s*(?:\{\s*(?:"|\}|\Z)|"\{|\[\s*(?:[{\["\]]|-?[\d.eE+-]+\s*(?:,|\]\s*\Z)|\Z))')
+_MARKUP = regex(rb"\s*<(?:\?xml|!|[a-zA-Z])")
+_MOST_CONTROL = 0.01  # of the bytes: text has colours and ends of lines
+
+
+def any_readers(path: Path, head: bytes) -> tuple[ModuleType, ...]:
+    """Readers of any text like this, to be asked in turn; none for a folder, or what is no text."""
+    control = sum(byte < 32 and byte not in b"\t\n\r\f\x1b\b" for byte in head)
+    if not head or control > _MOST_CONTROL * len(head) or _MARKUP.match(head):
+        return ()
+    from pinchpoint.importers import own_figures, program_logs
+
+    if _JSON.match(head.removeprefix(b"\xef\xbb\xbf")):
+        return own_figures, program_logs
+    return (own_figures,) if own_figures.is_table(path) else (program_logs,)
+
+
+__all__ = ["any_readers"]

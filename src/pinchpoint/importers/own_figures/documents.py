@@ -1,0 +1,172 @@
+"""Figures in a JSON document of any shape: lists of records, records by name, lists of numbers."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pinchpoint.importers.files.units import UNKNOWN, Unit, unit_of, unit_of_key
+from pinchpoint.importers.own_figures.records import FIGURES, Records, number_of, records_of
+from pinchpoint.importers.program_logs._figures import shown
+from pinchpoint.regex import regex
+from pinchpoint.trace import SummaryTable
+
+_DEEP = 8  # levels that are looked into; results have three or four
+_MOST_TABLES = 30  # more nobody reads on one page
+_MOST_SAID = 80  # single values; more nobody reads on one page
+_LEAST_LIST = 3  # numbers of a list that are figures: a shape, a pair of bounds has two
+_ALIKE = 0.6  # of the keys: records by name share them, and each may lack some
+_MOST_NAMED = 2000  # records by name that are rows: more than any sweep
+# Names of what is measured, where no unit is said: what a benchmark or a training writes.
+_MEASURED = regex(
+    r"(?:^|[_. /-])(?:time|latency|throughput|duration|elapsed|speed|fps|tps|qps|runtime|seconds"
+    r"|ttft|tpot|itl|mfu|loss|tokens_per_\w+|bandwidth|utili[sz]ation|speedup|tflops|gflops"
+    r"|p50|p90|p95|p99|mean|median|stddev)(?:$|[_. /-])",
+    2,
+)
+# What is set, not measured; and what no program measures.
+_SET = regex(
+    r"timeout|max_|min_|limit|interval|budget|deadline|warm_?up|num_|created|modified|config|args"
+    r"|dropout|threshold|rope|tokenizer|_at$|version",
+    2,
+)
+
+
+class Found:
+    """What a document holds, in its order."""
+
+    def __init__(self, units: Mapping[str, Unit]) -> None:
+        self._units = units
+        self.tables: list[SummaryTable] = []
+        self._said: list[tuple[str, str]] = []
+        self._lists: list[tuple[str, ...]] = []
+        self.measured = False
+
+    def look(self, value: Any, path: str = "", depth: int = 0) -> None:
+        """Into a value and what it holds."""
+        if depth > _DEEP:
+            return
+        if isinstance(value, list):
+            self._list(value, path, depth)
+        elif isinstance(value, dict):
+            self._record(value, path, depth)
+
+    def _list(self, values: list[Any], path: str, depth: int) -> None:
+        rows = [value for value in values if isinstance(value, dict)]
+        if rows and 2 * len(rows) >= len(values):
+            self._rows(rows, path)
+            for row in rows[:1]:
+                self._inner(row, path, depth)
+            return
+        numbers = [number for value in values if (number := number_of(value)) is not None]
+        if len(numbers) >= _LEAST_LIST and len(numbers) == len(values):
+            self._numbers(numbers, path)
+        elif not numbers:
+            for value in values[:_MOST_TABLES]:
+                self.look(value, path, depth + 1)
+
+    def _inner(self, row: dict[str, Any], path: str, depth: int) -> None:
+        """Lists within the records of a list: of the first one, which shows what they are."""
+        for key, value in row.items():
+            if isinstance(value, list) and value and isinstance(value[0], dict):
+                self.look(value, _below(path, f"[0].{key}"), depth + 1)
+
+    def _rows(self, rows: list[dict[str, Any]], path: str) -> None:
+        records = records_of(rows, self._units)
+        if records.has_numbers():
+            self.take(records, path or "records")
+
+    def take(self, records: Records, title: str) -> None:
+        """Records as tables."""
+        if len(self.tables) < _MOST_TABLES:
+            names = records.measured_names()
+            self.measured |= any(_is_measured(name, self._units) for name in names)
+            self.measured |= records.said_units()
+            self.tables += records.tables(title)
+
+    def _record(self, record: dict[str, Any], path: str, depth: int) -> None:
+        inner = {key: value for key, value in record.items() if isinstance(value, dict)}
+        if _alike(list(inner.values())):
+            rows = [{"name": key, **value} for key, value in list(inner.items())[:_MOST_NAMED]]
+            records = records_of(rows, self._units)
+            if records.has_numbers():
+                self.take(records, path or "by name")
+                inner = {}
+        unit = unit_of(str(record.get("unit", record.get("units", ""))))
+        for key, value in record.items():
+            if isinstance(value, dict):
+                if key in inner:
+                    self.look(value, _below(path, key), depth + 1)
+            elif isinstance(value, list):
+                self.look(value, _below(path, key), depth + 1)
+            else:
+                self._value(_below(path, key), value, unit)
+
+    def _value(self, name: str, value: Any, of_record: Unit) -> None:
+        number = number_of(value)
+        if number is None or len(self._said) >= _MOST_SAID:
+            return
+        unit = self._unit(name) if of_record is UNKNOWN else of_record
+        self.measured |= _is_measured(name, self._units) or of_record is not UNKNOWN
+        text = value.strip() if isinstance(value, str) else _shown(number)
+        own = isinstance(value, str) and not value.strip()[-1:].isdigit()
+        self._said.append((name, text if own or unit is UNKNOWN else f"{text} {unit.name}"))
+
+    def _numbers(self, numbers: list[float], path: str) -> None:
+        held = np.asarray(numbers)
+        if not path or held.min() == held.max():
+            return
+        figures = (np.median(held), held.mean(), np.percentile(held, 95), held.min(), held.max())
+        unit = self._unit(path)
+        self.measured |= _is_measured(path, self._units)
+        cells = (shown(float(figure)) for figure in figures)
+        self._lists.append((path, unit.name or "not said", f"{len(held):,}", *cells))
+
+    def _unit(self, name: str) -> Unit:
+        last = name.rpartition(".")[2]
+        return self._units.get(last) or unit_of_key(last)
+
+    def all(self) -> tuple[SummaryTable, ...]:
+        """The tables, lists of numbers, and single values."""
+        found = tuple(self.tables)
+        if self._lists:
+            columns = ("list", "unit", "values", *FIGURES[3:])
+            found += (SummaryTable(columns, tuple(self._lists[:_MOST_SAID]), "lists of numbers"),)
+        if self._said:
+            found += (SummaryTable(("said once", "value"), tuple(self._said)),)
+        return found
+
+
+def _is_measured(name: str, units: Mapping[str, Unit]) -> bool:
+    last = name.rpartition(".")[2]
+    if _SET.search(name):
+        return False
+    return last in units or unit_of_key(last) is not UNKNOWN or _MEASURED.search(last) is not None
+
+
+def _alike(values: list[dict[str, Any]]) -> bool:
+    """Whether records are of one kind: they share most keys, and the keys hold scalars."""
+    if len(values) < 2:
+        return False
+    every = set().union(*values[:_MOST_NAMED])
+    shared = set(values[0]).intersection(*values[1:_MOST_NAMED])
+    scalar = any(number_of(value) is not None for value in values[0].values())
+    return bool(every) and scalar and len(shared) >= _ALIKE * len(every)
+
+
+def _below(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _shown(number: float) -> str:
+    return f"{number:.0f}" if number == int(number) and abs(number) < 1e9 else f"{number:.5g}"
+
+
+def keys_of(document: Any) -> Iterator[str]:
+    """Some names that a document begins with, to say what it is."""
+    record = document[0] if isinstance(document, list) and document else document
+    if isinstance(record, dict):
+        yield from (str(key)[:40] for key in list(record)[:6])
+
+
+__all__ = ["Found", "keys_of"]

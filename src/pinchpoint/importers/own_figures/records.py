@@ -1,0 +1,209 @@
+"""Rows under named columns, from JSON or CSV, as tables: as they stand, and what columns hold."""
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pinchpoint.importers.files.units import UNKNOWN, Unit, unit_of, unit_of_key
+from pinchpoint.importers.program_logs._figures import LARGEST, MOST_VALUES, shown
+from pinchpoint.trace import SummaryTable
+
+MOST_ROWS = 200  # that are shown as they stand; more are a series
+LEAST_SERIES = 10  # rows of which figures of a column say more than the rows do
+_MOST_COLUMNS = 14  # of a table: what a page has room for
+_MOST_NAMES = 400  # columns that are kept; records of a benchmark have some dozens
+_LONGEST = 80  # characters of a cell: the width of a page
+_FULL = 0.8  # of the rows: a column that fewer have is of records of another kind
+FIGURES = ("column", "unit", "rows", "median", "mean", "p95", "min", "max")
+
+Scalar = float | str
+
+
+class Records:
+    """Columns of records, filled one record at a time; memory is that of the numbers."""
+
+    def __init__(self, units: Mapping[str, Unit] | None = None) -> None:
+        self._numbers: dict[str, array[float]] = {}
+        self._texts: dict[str, set[str]] = {}
+        self._units: dict[str, Unit] = dict(units or {})
+        self._rows: list[dict[str, str]] = []
+        self._names: dict[str, None] = {}
+        self.count = 0
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """One record, its values numbers or texts; the rest is left out."""
+        self.count += 1
+        self._said_units(record)
+        cells: dict[str, str] = {}
+        for name, value in record.items():
+            if name not in self._names and len(self._names) >= _MOST_NAMES:
+                continue
+            if (cell := self._cell(name, value)) is not None:
+                cells[name] = cell
+            self._names.setdefault(name)
+        if len(self._rows) <= MOST_ROWS:
+            self._rows.append(cells)
+
+    def _cell(self, name: str, value: Any) -> str | None:
+        """A value as it is shown, kept as a number where it is one; None for a long text."""
+        number = number_of(value)
+        if number is not None:
+            held = self._numbers.setdefault(name, array("d"))
+            if len(held) < MOST_VALUES:
+                held.append(number)
+            return _short(value.strip()) if isinstance(value, str) else _plain(number)
+        if isinstance(value, bool):
+            return str(value).lower()
+        if not isinstance(value, str) or not (text := value.strip()) or "\n" in text:
+            return None
+        texts = self._texts.setdefault(name, set())
+        if len(texts) <= MOST_ROWS:
+            texts.add(text[:_LONGEST])
+        return text[:_LONGEST]
+
+    def _said_units(self, record: Mapping[str, Any]) -> None:
+        """``unit: ms`` is of its neighbours, ``time_unit: ns`` of those with time in their name."""
+        for name, value in record.items():
+            short = name.rpartition(".")[2].lower()
+            if not isinstance(value, str) or not short.rstrip("s").endswith("unit"):
+                continue
+            unit = unit_of(value)
+            if unit is UNKNOWN:
+                continue
+            of = short.rstrip("s").removesuffix("unit").strip("_ ")
+            place = name.rpartition(".")[0]
+            for other in record:
+                if other.rpartition(".")[0] == place and of in other.lower():
+                    self._units.setdefault(other, unit)
+
+    def unit(self, name: str) -> Unit:
+        """As its neighbours or its name say."""
+        return self._units.get(name) or unit_of_key(name)
+
+    def said_units(self) -> bool:
+        """Whether a neighbour says the unit of any column."""
+        return any(name in self._numbers for name in self._units)
+
+    def measured_names(self) -> list[str]:
+        """Columns of numbers that differ, or of the only row."""
+        return [
+            n for n, held in self._numbers.items() if self.count == 1 or len(set(held[:1000])) > 1
+        ]
+
+    def has_numbers(self) -> bool:
+        """Whether any column holds some."""
+        return bool(self._numbers)
+
+    def tables(self, title: str) -> tuple[SummaryTable, ...]:
+        """What the columns hold, where there are many rows; the rows, where there are few."""
+        found: tuple[SummaryTable, ...] = ()
+        if self.count >= LEAST_SERIES and (rows := tuple(self._figures())):
+            found += (SummaryTable(FIGURES, rows, f"{title}: {self.count:,} rows"),)
+        if self.count <= MOST_ROWS and (table := self._as_it_stands(title)):
+            found += (table,)
+        return found
+
+    def _figures(self) -> Iterator[tuple[str, ...]]:
+        for name, values in self._numbers.items():
+            held = np.asarray(values)
+            if len(held) < 2 or held.min() == held.max():
+                continue
+            figures = (
+                np.median(held),
+                held.mean(),
+                np.percentile(held, 95),
+                held.min(),
+                held.max(),
+            )
+            unit = self.unit(name).name or "not said"
+            yield (name, unit, f"{len(held):,}", *(shown(float(f)) for f in figures))
+
+    def _as_it_stands(self, title: str) -> SummaryTable | None:
+        names = list(self._names)
+        filled = {name: sum(name in row for row in self._rows) for name in names}
+        if any(filled[name] < _FULL * self.count for name in names) and self.count > LEAST_SERIES:
+            return None
+        same = [
+            name for name in names
+            if self.count > 1 and len({row.get(name, "") for row in self._rows}) == 1
+        ]  # fmt: skip
+        columns = [name for name in names if name not in same and filled[name]]
+        if len(columns) > _MOST_COLUMNS:  # what has a unit, and what tells the rows apart
+            told = [n for n in columns if n in self._texts][:4]
+            measured = [n for n in columns if n in self._numbers and self.unit(n).family]
+            kept = {*told, *measured[: _MOST_COLUMNS - len(told)]}
+            for name in columns:
+                if len(kept) >= _MOST_COLUMNS:
+                    break
+                kept.add(name)
+            columns = [name for name in columns if name in kept]
+        if not any(name in self._numbers for name in columns):
+            return None
+        cells = tuple(tuple(row.get(name, "") for name in columns) for row in self._rows)
+        left = len([n for n in names if n not in same]) - len(columns)
+        more = f", {left} more columns" if left else ""
+        heads = tuple(self._head(name) for name in columns)
+        return SummaryTable(heads, cells, f"{title}{more}")
+
+    def _head(self, name: str) -> str:
+        """The name, with the unit where only a neighbour says it."""
+        unit = self._units.get(name)
+        return f"{name} ({unit.name})" if unit and name in self._numbers else name
+
+
+def number_of(value: Any) -> float | None:
+    """A finite number, or text that is one; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str):
+        if len(value) > 40 or not any(map(str.isdigit, value)):
+            return None
+        text = value.strip().rstrip("%").replace(",", "")
+        number, _, unit = text.partition(" ")
+        if unit and unit_of(unit) is UNKNOWN:
+            return None
+        try:
+            value = float(number)
+        except ValueError:
+            return None
+    return float(value) if abs(value) < LARGEST else None
+
+
+def _plain(number: float) -> str:
+    return f"{number:.0f}" if number == int(number) and abs(number) < 1e9 else f"{number:.5g}"
+
+
+def _short(text: str) -> str:
+    """A number as the file has it, with fewer digits where nobody measures so many."""
+    if len(text) <= _MOST_DIGITS or "." not in text:
+        return text
+    number = number_of(text)
+    return text if number is None or not text[-1].isdigit() else f"{number:.6g}"
+
+
+_MOST_DIGITS = 10  # characters; seven digits and a point are finer than any clock of a program
+
+
+def flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Scalars of a record and of the records in it, by names with dots."""
+    for key, value in record.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and prefix.count(".") < 3:
+            yield from flat(value, f"{name}.")
+        elif not isinstance(value, dict | list):
+            yield name, value
+
+
+def records_of(
+    rows: Iterable[Mapping[str, Any]], units: Mapping[str, Unit] | None = None
+) -> Records:
+    """All of them, nested ones by names with dots."""
+    records = Records(units)
+    for row in rows:
+        records.add(dict(flat(row)))
+    return records
+
+
+__all__ = ["FIGURES", "MOST_ROWS", "Records", "flat", "number_of", "records_of"]

@@ -1,0 +1,209 @@
+"""Quantities of one line: ``key=value``, ``key: value``, ``key value unit``, whoever prints it."""
+
+import re
+from typing import NamedTuple
+
+from pinchpoint.importers.files.units import UNKNOWN, Unit, unit_of, unit_of_key
+from pinchpoint.importers.program_logs._figures import parsed
+from pinchpoint.regex import regex
+
+
+class Quantity(NamedTuple):
+    """A number of a line, and what the line calls it."""
+
+    key: str
+    value: float
+    unit: Unit
+    of: float | None = None  # 12/100: the hundred
+    whole: bool = False  # printed without a point
+    keyed: bool = True  # behind = or :, not in a sentence
+
+
+# A number that is no part of a name, a version, a time of day, a path; then how many there are.
+_NUMBER = regex(
+    r"(?<![\w.:/\\@#-])(?<!\d,)(?P<sign>-?)"
+    r"(?P<n>(?:\d{1,3}(?:,\d{3})+|\d{1,18})(?:\.\d{1,18})?(?:[eE][-+]?\d{1,3})?)"
+    r"(?:\s?(?:/|of)\s?(?P<of>\d{1,12})(?![\d.:/]*[:/]))?"
+    r"(?P<many>[kKM](?=\s?[A-Za-z]+\s?/\s?s))?"
+    r"(?P<unit>\s?(?:%|[A-Za-zµμ°℃]+(?:\s?/\s?[A-Za-z]+(?:/[A-Za-z]+)?|\sper\s[A-Za-z]+)?))?"
+)
+_MANY = {"k": 1e3, "K": 1e3, "M": 1e6}
+_SEPARATOR = regex(r"[\"']?\s*(?:=>|[:=])\s*[\"'\[(~≈$]?\s*$")
+_STOP = regex(r"[,;|\t{}\"'<>]|\s{2,}|\s-+\s|\.\s|[)\]][\s,:]|[!?]\s|→|\.{3}|\]\[")
+_FREE_NUMBER = regex(r"(?<![\w.])[-+]?\d[\d.,]*(?![\w])")
+# 1h 2m 3.4s, 0m3.4s, 1:02:03(.4) behind a key: seconds
+_LONG_TIME = regex(
+    r"(?<![\w:.])(?:(?:(?P<h>\d{1,5})h ?)?(?P<m>\d{1,3})m ?(?P<s>\d{1,2}(?:\.\d+)?)s\b"
+    r"|(?:(?P<d>\d{1,3}) days?, )?(?P<h2>\d{1,4}):(?P<m2>\d\d):(?P<s2>\d\d(?:\.\d+)?)(?![\w:]))"
+)
+_BEHIND = " ,;|)]}\"'\t("  # what may stand behind a number without a unit
+_EDGES = " \t:=,;|<>*\"'`~-–—•·>/\\{}#"
+_LONGEST_SENTENCE = 240  # characters of a line; paragraphs are longer
+_LONGEST_KEY = 48  # characters; a sentence is cut to its end
+_MOST_WORDS = 7  # of such a sentence
+_MOST = 200  # quantities of one line; a longer one lists data
+_WORD = regex(r"[^\W\d_]")
+OF = "n/N"  # the key of 12/100 that has no other
+
+
+def quantities(text: str) -> list[Quantity]:
+    """All of a line, in its order."""
+    if ":" in text or "m" in text:
+        text = _LONG_TIME.sub(_as_seconds, text)
+    found: list[Quantity] = []
+    last, begin, before = 0, 0, 0  # the end of the last number; of the last quantities
+    for match in _NUMBER.finditer(text):
+        named_by = (before if text[last : match.start()].strip() == ":" else begin, last)
+        one, end = _one(text, *named_by, match)
+        if one is not None:
+            found.append(one)
+            # Loaded 1234 samples in 3.2 s: the first is a word of what names the second
+            within = len(found) == 1 and one.unit is UNKNOWN and text[end : end + 1] == " "
+            before, begin = begin, begin if within else end
+            if len(found) == _MOST:
+                break
+        last = end
+    return found
+
+
+def _as_seconds(found: re.Match[str]) -> str:
+    hours = int(found["h"] or found["h2"] or 0) + 24 * int(found["d"] or 0)
+    minutes, seconds = int(found["m"] or found["m2"]), float(found["s"] or found["s2"])
+    return f"{hours * 3600 + minutes * 60 + seconds:.9g} s"
+
+
+def _one(text: str, begin: int, last: int, match: re.Match[str]) -> tuple[Quantity | None, int]:
+    """The quantity of a number, if it is one, and where it ends."""
+    end, unit = match.end(), UNKNOWN
+    if match["unit"] is not None:
+        unit, end = _unit(match)
+        if unit is UNKNOWN and match["unit"][0] not in " \t":
+            return None, match.end()  # 7B, 16x, 3rd: a name
+    value = parsed(match["sign"] + match["n"])
+    if value is None or not _ends(text, end):
+        return None, end
+    if match["many"]:
+        value *= _MANY[match["many"]]
+    key, keyed = _key(text, begin, last, match, unit)
+    if not key:
+        return None, end
+    if unit is UNKNOWN:
+        unit = unit_of_key(key)
+    elif unit.family == "bytes" and _A_SECOND.search(key):  # Transfer/sec: 9 KB
+        unit = Unit(f"{unit.name}/s", "bytes/s", unit.scale)
+    of = parsed(match["of"]) if match["of"] else None
+    if of is not None and "." in match["n"]:
+        return None, end  # 2.3/4: marks
+    whole = "." not in match["n"] and "e" not in match["n"].lower()
+    return Quantity(key, value, unit, of, whole, keyed), end
+
+
+def _key(text: str, begin: int, last: int, match: re.Match[str], unit: Unit) -> tuple[str, bool]:
+    """What a line calls a number, empty where nothing does; and whether behind = or :."""
+    before = text[last : match.start()]
+    if separator := _SEPARATOR.search(before):
+        # Epoch 3: 12 ms has its name before the number before
+        key = _tail(before[: separator.start()]) or _sentence(text[begin : match.start()])
+        return key or (f"({unit.name})" if "/" in unit.name else ""), True
+    if unit is UNKNOWN:
+        return _segment(before) or (OF if match["of"] else ""), False
+    key = _sentence(text[begin : match.start()])
+    if key and all(word in _SMALL for word in key.lower().split()):
+        key = _sentence(text[: match.start()])
+    return (key or f"({unit.name})") if _measures(key, unit, match) else "", False
+
+
+def _measures(key: str, unit: Unit, match: re.Match[str]) -> bool:
+    """Whether a number with a unit, in a sentence, is measured: ages and decades are not."""
+    if "/" in unit.name:
+        return True
+    if not key or (_YEAR.fullmatch(match["n"]) and match["unit"] == "s"):
+        return False
+    words = key.split()
+    if unit.family == "share":
+        return len(words) <= 2 and words[-1].lower() not in _SMALL
+    if len(match.string) > _LONGEST_SENTENCE:
+        return False
+    short = len(words) <= 2 and ("." in match["n"] or unit.name in ("ms", "µs", "ns"))
+    return short or _MEASURES.search(key) is not None
+
+
+def _unit(match: re.Match[str]) -> tuple[Unit, int]:
+    """The longest text behind a number that is a unit, and where it ends."""
+    said: str = match["unit"]
+    at = match.start("unit")
+    for size in (len(said), *(found.start() for found in _BREAK.finditer(said) if found.start())):
+        if (unit := unit_of(said[:size])) is not UNKNOWN:
+            return unit, at + size
+    return UNKNOWN, at
+
+
+# What sentences measure with, beside all that they may count.
+_MEASURES = regex(
+    r"\b(?:took|takes?|time[ds]?|elapsed|latency|memory|throughput|speed|duration|seconds|finished"
+    r"|complete[ds]?|done|load(?:ed|ing)?|mem|sav(?:ed|ing)|built|compil\w+|captur\w+|init\w*|peak"
+    r"|allocated|reserved|usage|used|bandwidth|wall|spent|ran|runs?|mean|avg|average|median|min|max"
+    r"|p\d\d|std|total|step|iter\w*|epoch|train\w*|eval\w*|forward|backward|inference|kernel|cpu"
+    r"|gpu|cuda|startup|start|warm\w*|generated|processed|prefill|decode|overall|real|user|sys)\b",
+    2,
+)
+_SMALL = frozenset((
+    "in", "and", "is", "at", "the", "to", "of", "for", "with", "vs", "between", "same", "about",
+    "than", "or", "by", "from", "up", "it", "was", "are", "a", "an",
+))  # fmt: skip
+_A_SECOND = regex(r"(?:/|[ _]per[ _])s(?:ec(?:ond)?)?$", 2)
+_YEAR = regex(r"1[4-9]\d\d|20\d\d")
+_BREAK = regex(r"\s?/|\sper\s")
+
+
+def _ends(text: str, end: int) -> bool:
+    """Whether a number or its unit ends here, not a name that begins with it."""
+    behind = text[end : end + 1]
+    return (
+        not behind
+        or behind in _BEHIND
+        or (behind in ".:-+…/" and not text[end + 1 : end + 2].isalnum())
+    )
+
+
+def _tail(before: str) -> str:
+    """The name behind the last thing that ends one; a unit in brackets belongs to it."""
+    stripped = before.rstrip(" \t\"'")
+    stops = [found.end() for found in _STOP.finditer(stripped) if found.end() < len(stripped)]
+    return _clean(stripped[stops[-1] :] if stops else stripped)
+
+
+def _segment(before: str) -> str:
+    """``loss 2.3`` between delimiters: one or two words and the number, nothing else."""
+    held = before.rstrip()
+    stops = [found.end() for found in _STOP.finditer(held)]
+    key = held[stops[-1] if stops else 0 :].strip(_EDGES + "()[]")
+    words = key.split()
+    if not 1 <= len(words) <= 2 or not all(map(_WORD.search, words)):
+        return ""
+    return key if before[-1:] in " \t[" and len(key) <= _LONGEST_KEY else ""
+
+
+def _sentence(before: str) -> str:
+    """The last words before a number that has a unit, other numbers left open."""
+    held = before.rstrip()
+    stops = [found.end() for found in _STOP.finditer(held)]
+    words = held[stops[-1] if stops else 0 :].split()
+    return _clean(" ".join(words[-_MOST_WORDS:]))
+
+
+def _clean(key: str) -> str:
+    if key.lstrip().startswith("."):
+        return ""  # the rest of a number: .12us
+    key = _FREE_NUMBER.sub("#", key).strip(_EDGES)
+    for open_, close in ("()", "[]"):
+        if key.count(open_) != key.count(close):
+            key = key.strip(open_ + close + " ")
+        if key.count(open_) != key.count(close):
+            key = key.rpartition(open_)[2].partition(close)[0]  # of a call, or a list
+    if len(key) > _LONGEST_KEY:
+        key = key[-_LONGEST_KEY:].partition(" ")[2]
+    return key if _WORD.search(key) else ""
+
+
+__all__ = ["OF", "Quantity", "quantities"]

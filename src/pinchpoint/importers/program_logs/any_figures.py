@@ -1,0 +1,262 @@
+"""Figures of a log of any program: what its lines call their numbers, again and again.
+
+A key that several lines give is a series, with the unit that the line or the key spells; one that
+is given once is kept where it has a unit. What no text says is not said: no meaning is guessed
+from a name, but that a whole number which rises counts.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinchpoint.importers.files.units import Unit
+from pinchpoint.importers.program_logs._figures import MOST_VALUES, said_table, shown
+from pinchpoint.importers.program_logs._quantities import OF, Quantity, quantities
+from pinchpoint.importers.program_logs._stamps import Stamp, Stamps, said_by
+from pinchpoint.importers.program_logs._step_lines import StepLines, counts, is_counter
+from pinchpoint.regex import regex
+from pinchpoint.trace import SummaryTable
+
+LEAST = 3  # values of a series: two may differ by anything
+_MOST_KEYS = 5000  # of one log; more are numbers in names
+_MOST_SHOWN = 60  # rows of one table; more nobody reads on one page
+_VARIANTS = 16  # names that differ in a number only: more are one series (a GPU each is not)
+_DIGITS = regex(r"\d+")
+# Families whose figures tell of a run, in the order of the table.
+_ORDER = ("time", "rate", "bytes", "flop/s", "power", "energy", "share", "clock", "temperature")
+# Not measured: what is foreseen, allowed, or wished.
+_FORESEEN = regex(
+    r"(?:^|[\W_])(eta|remaining|left|timeout|time_?limit|deadline|interval"
+    r"|max_?(?:time|wait|seq)\w*|every|threshold|expected|budget|warm_?up_(?:ms|s|time)|sleep\w*"
+    r"|lr|learning.rate|frequency|period)(?:$|[\W_])",
+    2,
+)
+_LOADER = regex(
+    r"\b(?:data|dataload\w*|data_?load\w*|loader|load|fetch|input)"
+    r"(?:[ _-]?(?:time|wait|loading|ms|s))*\b|time[ _/]data|\bbatch[ _]load\w*",
+    2,
+)
+_WHOLE_STEP = regex(
+    r"^(?:train[ _/]?)?(?:step|iter|iteration|batch|total|elapsed)?[ _/]?time"
+    r"(?:[ _](?:ms|s|per[ _]\w+))?(?: \(\w+\))?$"
+    r"|^(?:step|iter|iteration|batch)(?:[ _](?:time|ms|s|duration))+$",
+    2,
+)
+# What an installer fetches tells nothing of a run.
+_FETCHED = regex(
+    r"\s*(?:Downloading|Downloaded|Using cached|Collecting|Fetching|Get:\d|━|.{0,40}━━)"
+)
+_RECORD = "record it: pinchpoint run"
+_LONGEST_S = 3e8  # ten years: what is longer is a time since 1970
+_CUMULATIVE = 8  # values that only rise: by chance one log of 8! = 40,000 would have them
+
+
+class _Series(NamedTuple):
+    """Values under one key and unit."""
+
+    key: str
+    unit: Unit
+    values: "array[float]"
+    of: set[float]
+
+    def held(self) -> NDArray[np.float64]:
+        return np.asarray(self.values)
+
+
+class AnyFigures:
+    """Series, single values and steps of a log in words of its own."""
+
+    def __init__(self) -> None:
+        self._series: dict[tuple[str, str], _Series] = {}
+        self._stamps = Stamps()
+        self._steps = StepLines()
+        self._values = 0
+        self._loader: dict[tuple[str, str, str], list[float]] = {}
+
+    def line(self, text: str) -> str:
+        """Looks at one line of the log."""
+        if not text or text.isspace():
+            return ""
+        stamp, rest = self._stamps.of(text)
+        said = said_by(rest)
+        found = quantities(said) if any(map(str.isdigit, said)) else []
+        if _FETCHED.match(said):
+            found = []
+        elif not any(one.unit.family or is_counter(one) for one in found):
+            found = []  # names and settings; May 21, in prose
+        for one in found:
+            self._add(one)
+        if len(found) > 1:
+            self._share(found)
+        self._steps.line(stamp, said, found)
+        return ""
+
+    def _add(self, one: Quantity) -> None:
+        name = (one.key, one.unit.family)
+        series = self._series.get(name)
+        if series is None:
+            if len(self._series) >= _MOST_KEYS:
+                name = (_DIGITS.sub("#", one.key), one.unit.family)
+                if name not in self._series and len(self._series) >= 2 * _MOST_KEYS:
+                    return
+            series = self._series.setdefault(name, _Series(name[0], one.unit, array("d"), set()))
+        if self._values < MOST_VALUES:
+            self._values += 1
+            series.values.append(one.value * one.unit.scale / series.unit.scale)
+            if one.of and len(series.of) < _VARIANTS:
+                series.of.add(one.of)
+
+    def _share(self, found: Sequence[Quantity]) -> None:
+        """Of a line that says a step's time and, in the same unit, that of its data."""
+        loads = [one for one in found if _LOADER.search(one.key)]
+        steps = [one for one in found if loads and _WHOLE_STEP.search(one.key)]
+        for load in loads[:1]:
+            for step in steps[:1]:
+                if load.unit.family == step.unit.family and load is not step:
+                    sums = self._loader.setdefault(
+                        (load.key, step.key, load.unit.family), [0.0, 0.0, 0.0]
+                    )
+                    sums[0] += load.value * load.unit.scale
+                    sums[1] += step.value * step.unit.scale
+                    sums[2] += 1
+
+    def repeats(self) -> bool:
+        """Whether lines give a figure with a unit again and again."""
+        often = (s for s in self._series.values() if len(s.values) >= LEAST and not _set(s))
+        return any(s.unit.family and not _FORESEEN.search(s.key) for s in often)
+
+    def counts_steps(self) -> bool:
+        """Whether lines count, and give other values with it."""
+        often = (s for s in self._series.values() if len(s.values) >= LEAST)
+        return self._steps.found() and any(_changes(s) and not _is_count(s) for s in often)
+
+    def measured(self) -> bool:
+        """Whether anything is said once that has a unit which tells of a run."""
+        return any(s.unit.family not in ("share", "temperature", "clock") for s in self._named())
+
+    def _named(self) -> Iterator[_Series]:
+        return (
+            series for series in self._series.values()
+            if series.unit.family and not _FORESEEN.search(series.key) and not _is_date(series)
+        )  # fmt: skip
+
+    def tables(self) -> tuple[SummaryTable, ...]:
+        """Series by unit, values without one, what is said once, and what steps took."""
+        all_series = list(_joined(self._series.values()))
+        often = [s for s in all_series if len(s.values) >= LEAST and not _FORESEEN.search(s.key)]
+        with_unit = sorted((s for s in often if s.unit.family and not _set(s)), key=_place)
+        without = [s for s in often if not s.unit.family and _changes(s) and not _is_count(s)]
+        once = [s for s in self._named() if len(s.values) < LEAST]
+        found: tuple[SummaryTable, ...] = ()
+        rows = [_figures(s) for s in with_unit if not _goes_on(s)]
+        if rows:
+            found += (
+                SummaryTable(
+                    ("figure", "unit", "lines", "median", "mean", "p95", "min", "max"),
+                    _cut(rows, 8),
+                    "what the program prints again and again",
+                ),
+            )
+        steps = [*self._steps.said(), *self._shares()]
+        timed = any(s.unit.family.startswith("time") or "/" in s.unit.name for s in often)
+        if steps and not timed and not any("time" in what for what, _ in steps):
+            steps.append(("how long one took", f"not said; {_RECORD}"))
+        found += said_table("what lines say of steps", steps)
+        if without and (with_unit or self._steps.found()):
+            rows = [_ends(s) for s in without]
+            columns = ("value without a unit", "lines", "median", "first", "last", "min", "max")
+            found += (
+                SummaryTable(columns, _cut(rows, len(columns)), "values whose unit is not said"),
+            )
+        on = [(f"{s.key} goes on, from", f"{_one(s, 0)} to {_one(s, -1)}") for s in with_unit
+              if _goes_on(s)]  # fmt: skip
+        said = [(s.key, " and ".join(_one(s, n) for n in range(len(s.values)))) for s in once]
+        return found + said_table("said once", [*on, *said][:_MOST_SHOWN])
+
+    def _shares(self) -> Iterator[tuple[str, str]]:
+        for (load, step, unit), (loaded, all_, lines) in self._loader.items():
+            if lines >= LEAST and 0 <= loaded <= all_:
+                if_same = "" if unit else ", if both have one unit, which no line says"
+                yield f"{load} of {step}", f"{100 * loaded / all_:.1f} %{if_same}"
+
+
+def _joined(all_series: Iterable[_Series]) -> Iterator[_Series]:
+    """Names that differ in a number only are one series, where there are too many of them."""
+    groups: dict[tuple[str, str], list[_Series]] = {}
+    for series in all_series:
+        groups.setdefault((_DIGITS.sub("#", series.key), series.unit.family), []).append(series)
+    for (key, _), group in groups.items():
+        if len(group) <= _VARIANTS:
+            yield from group
+            continue
+        unit, values = group[0].unit, array("d")
+        for series in group:
+            values.extend(value * series.unit.scale / unit.scale for value in series.values)
+        yield _Series(key, unit, values, set())
+
+
+def _place(series: _Series) -> int:
+    family = series.unit.family
+    if family in _ORDER:
+        return _ORDER.index(family)
+    return 0 if family.startswith("time") else 1
+
+
+def _changes(series: _Series) -> bool:
+    held = series.held()
+    return bool(held.min() < held.max())
+
+
+def _set(series: _Series) -> bool:
+    """A time or size that is the same whole number in all lines: a setting; or a time of day."""
+    held = series.held()
+    if _is_date(series):
+        return True
+    same = series.unit.family in ("time", "bytes", "power") and not _changes(series)
+    return bool(same and held[0] == np.floor(held[0]))
+
+
+def _is_date(series: _Series) -> bool:
+    return series.unit.family == "time" and series.values[0] * series.unit.scale > _LONGEST_S
+
+
+def _is_count(series: _Series) -> bool:
+    return series.key == OF or counts(series.held())
+
+
+def _goes_on(series: _Series) -> bool:
+    """A time since the beginning: it only rises, and no figure of its values means anything."""
+    held = series.held()
+    if series.unit.family != "time" or len(held) < _CUMULATIVE:
+        return False
+    return bool((np.diff(held) >= 0).all() and held[-1] > 2 * held[0] and held[-1] > held[0])
+
+
+def _figures(series: _Series) -> tuple[str, ...]:
+    held = series.held()
+    figures = (np.median(held), held.mean(), np.percentile(held, 95), held.min(), held.max())
+    label = series.unit.name if series.key == f"({series.unit.name})" else series.key
+    return (label, series.unit.name, f"{len(held):,}", *(shown(float(f)) for f in figures))
+
+
+def _ends(series: _Series) -> tuple[str, ...]:
+    held = series.held()
+    figures = (np.median(held), held[0], held[-1], held.min(), held.max())
+    return (series.key, f"{len(held):,}", *(shown(float(f)) for f in figures))
+
+
+def _one(series: _Series, at: int) -> str:
+    return f"{shown(series.values[at])} {series.unit.name}"
+
+
+def _cut(rows: list[tuple[str, ...]], width: int) -> tuple[tuple[str, ...], ...]:
+    if len(rows) <= _MOST_SHOWN:
+        return tuple(rows)
+    left = (f"{len(rows) - _MOST_SHOWN:,} more", *[""] * (width - 1))
+    return (*rows[:_MOST_SHOWN], left)
+
+
+__all__ = ["AnyFigures", "Stamp"]

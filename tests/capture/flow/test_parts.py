@@ -1,0 +1,150 @@
+"""How much is read of what operations give, told by what flows where."""
+
+import pytest
+
+from pinchpoint.capture.flow.parts import SELECTION_RATIO
+from pinchpoint.capture.flow.work import STEPS, RepeatedWork
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch():
+    global torch  # not when tests are collected: its import takes seconds in every process
+    torch = pytest.importorskip("torch", reason="watches operations of torch")
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def partly():
+    """Of each group of operations: their names, what is read and what is needed of it."""
+
+    def look(step):
+        work = RepeatedWork()
+        work.begin()
+        for _ in range(STEPS):
+            step()
+            notes = work.step_ends()
+        assert not work.why_not
+        return [
+            (
+                sorted(one["name"].removeprefix("aten::") for one in note["operations"]),
+                note["read_ratio"],
+                note["left_ratio"],
+            )
+            for note in notes
+            if note["kind"] == "part"
+        ]
+
+    return look
+
+
+def layers():
+    return torch.nn.Sequential(
+        torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 128)
+    )
+
+
+def test_scores_of_all_positions_through_what_works_on_each(partly):
+    head = layers()
+
+    def step():
+        with torch.no_grad():
+            scores = torch.softmax(head(torch.randn(4, 32, 16)).double() / 0.8, -1)
+            scores[:, -1].argmax(-1).tolist()
+
+    names = ["_softmax", "_to_copy", "addmm", "addmm", "div", "native_layer_norm", "relu"]
+    assert partly(step) == [(names, 1 / 32, 1 / 32)]
+
+
+def test_chosen_before_they_are_computed(partly):
+    head = layers()
+
+    def step():
+        with torch.no_grad():
+            torch.softmax(head(torch.randn(4, 32, 16)[:, -1]), -1).argmax(-1).tolist()
+
+    assert partly(step) == []
+
+
+def test_what_a_backward_pass_reads_as_a_whole_is_read(partly):
+    head, optimizer = layers(), None
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+
+    def step():
+        scores = head(torch.randn(4, 32, 16))[:, -1]
+        torch.nn.functional.cross_entropy(scores, torch.zeros(4, dtype=torch.long)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    assert partly(step) == [(["addmm"], 1 / 32, 1 / 32)]  # the layers below have their gradients
+
+
+def test_columns_need_all_of_the_rows(partly):
+    head = layers()
+
+    def step():
+        with torch.no_grad():
+            head(torch.randn(4, 32, 16))[..., :8].sum().item()
+
+    assert partly(step) == [(["addmm"], 8 / 128, 8 / 128)]
+
+
+def test_rows_that_a_mask_chooses(partly):
+    head = torch.nn.Linear(16, 128)
+    mask = torch.arange(128) % 8 == 0
+
+    def step():
+        with torch.no_grad():
+            head(torch.randn(128, 16))[mask].sum().item()
+
+    assert partly(step) == [(["addmm"], 1 / 8, 1 / 8)]
+
+
+TAKEN = {
+    "the first of a sort": (lambda x: x.sort().values[:10].sum(), ["sort"], SELECTION_RATIO),
+    "places of the largest": (lambda x: x[x.argsort()[-10:]].sum(), ["sort"], SELECTION_RATIO),
+    "a few of a permutation": (
+        lambda x: x[torch.randperm(len(x))[:10]].sum(),
+        ["randperm"],
+        0.01,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", TAKEN)
+def test_a_few_of_what_is_put_in_order(partly, how):
+    take, names, left = TAKEN[how]
+    assert partly(lambda: take(torch.randn(1000)).item()) == [(names, 0.01, round(left, 6))]
+
+
+WHOLE = {
+    "a selection": lambda x: x.topk(10).values.sum(),
+    "all of a permutation, in pieces": lambda x: sum(
+        x[some].sum() for some in torch.randperm(len(x)).chunk(8)
+    ),
+    "half of a sort": lambda x: x.sort().values[: len(x) // 2].sum(),
+    "places of a sort that something tells": lambda x: (
+        x.sort().values[x.abs().topk(3).indices].sum()
+    ),
+    "a cumulative sum": lambda x: x.cumsum(0)[:10].sum(),
+    "all of it as well": lambda x: (y := x.sin())[:10].sum() + y.max(),
+    "the program itself": lambda x: torch.tensor(sum((y := x.sin()).tolist())) + y[:10].sum(),
+    "two halves": lambda x: (y := x.exp())[:500].prod() * y[500:].sum(),
+}
+
+
+@pytest.mark.parametrize("how", WHOLE)
+def test_what_is_needed_as_a_whole(partly, how):
+    assert partly(lambda: WHOLE[how](torch.randn(1000)).item()) == []
+
+
+def test_what_is_kept_for_the_next_step(partly):
+    kept = [torch.zeros(1000)]
+
+    def step():
+        kept[0].sum().item()
+        kept[0] = torch.randn(1000).sin()
+        kept[0][:10].sum().item()
+
+    assert partly(step) == []

@@ -1,0 +1,160 @@
+"""Figures in JSON, JSON lines and CSV of any program: as the file has them, with units it says."""
+
+import json
+
+import pytest
+
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers import load
+from pinchpoint.importers.files.units import unit_of, unit_of_key
+
+HYPERFINE = {
+    "results": [
+        {"command": "a", "mean": 0.5, "stddev": 0.1, "times": [0.4, 0.5, 0.6], "exit_codes": [0]},
+        {"command": "b", "mean": 0.7, "stddev": 0.2, "times": [0.6, 0.7, 0.8], "exit_codes": [0]},
+    ]
+}
+GOOGLE = {
+    "context": {"library_build_type": "release", "num_cpus": 8},
+    "benchmarks": [
+        {"name": "BM_a", "iterations": 100, "real_time": 5.5, "cpu_time": 5.4, "time_unit": "us"},
+        {"name": "BM_b", "iterations": 300, "real_time": 7.5, "cpu_time": 7.4, "time_unit": "us"},
+    ],
+}
+SCRAPE = """# HELP app_request_seconds time
+# TYPE app_request_seconds histogram
+app_request_seconds_bucket{model="a",le="0.5"} 6
+app_request_seconds_bucket{model="a",le="1.0"} 10
+app_request_seconds_bucket{model="a",le="+Inf"} 10
+app_request_seconds_sum{model="a"} 4
+app_request_seconds_count{model="a"} 10
+# TYPE app_tokens_total counter
+app_tokens_total{model="a"} 500
+app_tokens_total{model="b"} 100
+"""
+
+
+def tables(folder, name, content):
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    trace = load(path)
+    assert trace.source.format == "table of figures"
+    return trace.summaries
+
+
+def columns(table, row):
+    return dict(zip(table.columns, table.rows[row], strict=True))
+
+
+def test_units_are_those_that_texts_spell():
+    said = {"msec": "ms", "tok/s": "tokens/s", "s/it": "s/it", "per cent of": "", "": ""}
+    assert {text: unit_of(text).name for text in said} == said
+    assert unit_of("GiB").scale == 2**30
+    said = {
+        "step_time_ms": "ms", "Latency (us)": "µs", "tokens_per_second": "tokens/s", "req_s":
+        "requests/s", "load_s": "s", "gpu util %": "%", "power_w": "W", "elapsedNs": "ns",
+        "samples_per_sec_per_gpu": "samples/s/gpu", "throughput_mb_s": "MB/s",
+    }  # fmt: skip
+    assert {key: unit_of_key(key).name for key in said} == said
+
+
+@pytest.mark.parametrize("key", ["loss", "2GB", "GPUs", "lr_min", "ms", "time_min", "[%ld]", "raw"])
+def test_no_unit_is_read_out_of_a_name_that_says_none(key):
+    assert unit_of_key(key).name == ""
+
+
+def test_the_manual_of_a_known_tool_says_the_unit(tmp_path):
+    (table,) = tables(tmp_path, "hyperfine.json", HYPERFINE)
+    assert columns(table, 0) == {"command": "a", "mean (s)": "0.5", "stddev (s)": "0.1"}
+
+
+def test_a_neighbour_says_the_unit(tmp_path):
+    table, _ = tables(tmp_path, "google.json", GOOGLE)
+    assert columns(table, 1)["real_time (µs)"] == "7.5"
+    assert columns(table, 1)["iterations"] == "300"
+
+
+def test_records_by_name_and_lists_of_numbers(tmp_path):
+    document = {
+        "stages": {"load": {"mean_ms": 2.5, "n": 3}, "run": {"mean_ms": 4.5, "n": 3}},
+        "latencies_ms": [1.0, 2.0, 6.0],
+        "throughput": 12.5,
+        "model": "a",
+    }
+    stages, lists, once = tables(tmp_path, "own.json", document)
+    assert columns(stages, 1) == {"name": "run", "mean_ms": "4.5"}  # n is the same in both
+    assert lists.rows[0][:5] == ("latencies_ms", "ms", "3", "2", "3")
+    assert once.rows == (("throughput", "12.5"),)
+
+
+def test_a_history_of_steps_becomes_figures_of_its_columns(tmp_path):
+    history = [{"step": n, "loss": 10.0 - n, "step_time_ms": 5.0} for n in range(10)]
+    history[9]["step_time_ms"] = 50.0
+    history.append({"step": 9, "eval_loss": 1.5, "eval_runtime": 3.0})
+    (table,) = tables(tmp_path, "state.json", {"log_history": history, "is_local": True})
+    found = {row[0]: row[1:] for row in table.rows}
+    assert found["step_time_ms"][:4] == ("ms", "10", "5", "9.5")
+    assert found["loss"][:2] == ("not said", "10")
+
+
+def test_lines_of_json_and_documents_that_were_appended(tmp_path):
+    lines = "".join(json.dumps({"n": n, "step_ms": 2.0 + n}) + "\n" for n in range(12))
+    figures, shown, left = tables(tmp_path, "metrics.jsonl", lines + '{"n": 12, "st')
+    assert {row[0]: row[3] for row in figures.rows}["step_ms"] == "7.5"
+    assert len(shown.rows) == 12
+    assert left.rows == (("lines that are no JSON", "1"),)
+    appended = json.dumps({"latency_ms": 3.0}, indent=1) + "\n" + json.dumps({"latency_ms": 5.0})
+    (both,) = tables(tmp_path, "appended.json", appended)
+    assert both.rows == (("3",), ("5",))
+
+
+def test_a_table_of_a_program_has_its_columns_and_the_time_between_rows(tmp_path):
+    rows = "".join(f"2026-01-02 10:00:{n:02d},{n},{20 + n}.5\n" for n in range(0, 40, 2))
+    table = "# a comment\ntime,step,gpu_power_w\n" + rows
+    figures, shown, said = tables(tmp_path, "own.csv", table)
+    assert {row[0]: row[1:4] for row in figures.rows}["gpu_power_w"] == ("W", "20", "39.5")
+    assert len(shown.rows) == 20
+    assert dict(said.rows)["between two rows, mean"] == "2 s"
+
+
+def test_rows_without_names_are_a_table_whose_columns_have_none(tmp_path):
+    figures, _ = tables(tmp_path, "own.csv", "".join(f"{n},{n * n}\n" for n in range(12)))
+    assert [row[:2] for row in figures.rows] == [("column 1", "not said"), ("column 2", "not said")]
+
+
+def test_counters_are_sums_since_the_server_began(tmp_path):
+    histograms, singles = tables(tmp_path, "metrics.prom", SCRAPE)
+    assert histograms.rows == (("app_request_seconds", "s", "10", "0.4", "0.5", "1", "1"),)
+    assert singles.rows == (("app_tokens", "counter", "not said", "2", "600", "500"),)
+
+
+def test_locust_says_milliseconds_in_its_manual(tmp_path):
+    head = "Type,Name,Request Count,Median Response Time,Requests/s\n"
+    text = f"{head}GET,/a,10,25,3.5\n,Total,20,30,7\n"
+    (table,) = tables(tmp_path, "stats.csv", text)
+    assert columns(table, 0)["Median Response Time (ms)"] == "25"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"hidden_size": 4096, "num_layers": 32, "dropout": 0.1},
+        {"timeout_ms": 500, "max_time": 3},
+        [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}],
+        [],
+        {},
+    ],
+)
+def test_settings_and_texts_are_no_figures(tmp_path, document):
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(UnreadableFile) as raised:
+        load(path)
+    assert raised.value.hint
+
+
+def test_sentences_with_commas_are_no_table(tmp_path):
+    path = tmp_path / "own.txt"
+    path.write_text("First, we go, and then\nwe come, back, again\nthat, is, all 3\n")
+    with pytest.raises(UnreadableFile):
+        load(path)

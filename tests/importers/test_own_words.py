@@ -1,0 +1,185 @@
+"""Logs of programs that nobody has seen: series, steps, bars, tables, and what went wrong."""
+
+import pytest
+
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers import load
+from pinchpoint.importers.program_logs._quantities import quantities
+from pinchpoint.importers.program_logs._stamps import Stamps, said_by
+
+
+def tables(folder, text):
+    path = folder / "own.log"
+    path.write_text(text, "utf-8")
+    return load(path).summaries
+
+
+def rows(found, first):
+    table = next(table for table in found if table.columns[0] == first)
+    return {row[0]: row[1:] for row in table.rows}
+
+
+def said(text):
+    _, rest = Stamps().of(text)
+    return {one.key: (one.value, one.unit.name) for one in quantities(said_by(rest))}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (
+            "[2026-01-02 12:34:56,789] INFO step 12/100 loss: 2.5 lr=1.0e-04 time: 0.12s mem 9GB",
+            {"step": (12, ""), "loss": (2.5, ""), "lr": (1e-4, ""), "time": (0.12, "s"), "mem":
+             (9, "GB")},
+        ),
+        ("iter 10: loss 2.5, time 12.3ms, mfu 2.4%",
+         {"iter": (10, ""), "loss": (2.5, ""), "time": (12.3, "ms"), "mfu": (2.4, "%")}),
+        ("{'loss': 2.5, 'grad_norm': 1.25}", {"loss": (2.5, ""), "grad_norm": (1.25, "")}),
+        ("Throughput: 1,234.5 images/sec", {"Throughput": (1234.5, "images/s")}),
+        ("Step time (ms): 23.4 | Tokens/sec: 12000",
+         {"Step time (ms)": (23.4, "ms"), "Tokens/sec": (12000, "tokens/s")}),
+        ("Step 100 | 45.6 ms/step | 12.5k tok/s",
+         {"Step": (100, ""), "(ms/step)": (45.6, "ms/step"), "(tokens/s)": (12500, "tokens/s")}),
+        ("Training took 12.5 seconds.", {"Training took": (12.5, "s")}),
+        ("[rank0]: step=12 tokens_per_sec=5.5",
+         {"step": (12, ""), "tokens_per_sec": (5.5, "tokens/s")}),
+        ("real\t1m2.5s", {"real": (62.5, "s")}),
+        ("Training time 1:00:05", {"Training time": (3605, "s")}),
+    ],
+)  # fmt: skip
+def test_a_line_says_what_it_calls_its_numbers(line, found):
+    assert said(line) == found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch==2.1.0 at 127.0.0.1:8000, python3.10, 7B parameters",
+        "In the 1980s they were 16 years old, less than 3% of all",
+        "/data/run-12/ckpt_100.pt 0x7ffd 3rd",
+    ],
+)
+def test_names_versions_and_prose_are_no_quantities(line):
+    assert not any(unit for _, unit in said(line).values())
+
+
+def trained(steps, each, pause_after=None, pause=0.0):
+    """Lines each so many seconds; behind one of them an evaluation of so many more."""
+    now, lines = 3600.0, []
+    for n in range(steps):
+        clock = f"{int(now // 3600):02d}:{int(now // 60) % 60:02d}:{now % 60:06.3f}"
+        lines.append(f"{clock} step {10 * n}/1000 loss: {9 - 0.1 * n:.2f}\n")
+        now += each
+        if n == pause_after:
+            lines.append("Saving checkpoint to disk\n")
+            now += pause
+    return "".join(lines)
+
+
+def test_steps_are_timed_by_the_stamps_of_lines_that_count(tmp_path):
+    found = tables(tmp_path, trained(20, 5.0, pause_after=9, pause=45.0))
+    steps = rows(found, "what lines say of steps")
+    assert steps["counted by"] == ("step: 0 to 190 of 1,000",)
+    assert steps["median"] == ("500 ms",)
+    assert steps["time of one by the stamps, mean"] == ("736.8 ms",)  # 140 s of 190 steps
+    assert steps["longer than twice the median"] == ("1 of 19 times",)
+    assert steps["their excess"] == ("45 s, 32.1 % of all",)
+    assert steps["printed within those"] == ("Saving checkpoint to disk (1 ×)",)
+    assert rows(found, "value without a unit")["loss"] == ("20", "8.05", "9", "7.1", "7.1", "9")
+
+
+def test_stamps_of_whole_seconds_give_no_typical_step_of_less(tmp_path):
+    lines = "".join(f"2026-01-02 10:00:{n:02d} step {10 * n} loss 1.{n:02d}\n" for n in range(30))
+    steps = rows(tables(tmp_path, lines), "what lines say of steps")
+    assert steps["time of one by the stamps, mean"] == ("100 ms",)
+    assert steps["median"][0].startswith("not known")
+    assert "p95" not in steps
+
+
+def test_a_log_that_counts_without_times_says_so(tmp_path):
+    found = tables(tmp_path, "".join(f"Epoch {n} loss {3 - n / 9:.3f}\n" for n in range(9)))
+    assert rows(found, "what lines say of steps")["how long one took"][0].startswith("not said")
+
+
+def test_the_share_of_the_loader_is_that_of_lines_with_both(tmp_path):
+    text = "".join(f"iter {n} step_time: 0.4{n} s data_wait: 0.1{n} s\n" for n in range(5))
+    found = rows(tables(tmp_path, text), "what lines say of steps")
+    assert found["data_wait of step_time"] == ("28.6 %",)  # 0.12 of 0.42
+
+
+def test_bars_count_until_their_last_picture(tmp_path):
+    text = "".join(
+        f"Epoch {e}: {n}%|##  | {n}/100 [00:{n // 2:02d}<00:10, 2.00it/s, loss=0.{n}]\r"
+        for e in (1, 2)
+        for n in (20, 60, 100)
+    )
+    (name, *bar), = rows(tables(tmp_path, text), "progress bar").items()  # fmt: skip
+    assert name == "Epoch"
+    assert tuple(bar[0]) == ("it", "2", "200", "100", "500", "2")
+
+
+def test_tables_between_lines_of_a_log(tmp_path):
+    text = (
+        "ready\n\n| kernel | time (ms) | rate |\n|---|---|---|\n| a | 1.5 | 3 |\n| b | 2.5 | 4 |\n"
+        "\nRoutine          Bandwidth (GB/s)\n plain copy      2231.5\n shared copy     2198.4\n"
+    )
+    found = tables(tmp_path, text)
+    assert rows(found, "kernel") == {"a": ("1.5", "3"), "b": ("2.5", "4")}
+    assert rows(found, "Routine")["shared copy"] == ("2198.4",)
+
+
+MLPERF = "".join(
+    f':::MLLOG {{"time_ms": {ms}, "event_type": "INTERVAL_{kind}", "key": "epoch_{end}"}}\n'
+    for n in (0, 1)
+    for ms, kind, end in ((1000 + 5000 * n, "START", "start"), (4000 + 6000 * n, "END", "stop"))
+)
+
+
+def test_intervals_of_mlperf_last_from_start_to_stop(tmp_path):
+    assert rows(tables(tmp_path, MLPERF), "interval")["epoch (ms)"][:3] == ("2", "3,500", "3,500")
+
+
+OOM = """step 1 took 12.5 ms
+step 2 took 12.6 ms
+step 3 took 12.7 ms
+[rank3]: Traceback (most recent call last):
+[rank3]:   File "/app/train.py", line 12, in main
+[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total \
+capacity of 79.1 GiB of which 1.25 GiB is free.
+"""
+HUNG = """10:00:00 step 1 took 12.5 ms
+10:00:01 step 2 took 12.5 ms
+10:00:02 step 3 took 12.5 ms
+[rank1]:[E1130 01:02:03.5 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation \
+timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for \
+600021 milliseconds before timing out.
+"""
+
+
+def test_what_went_wrong_is_said_with_its_rank_and_place(tmp_path):
+    told = "\n".join(row[0] for row in tables(tmp_path, OOM)[-1].rows)
+    for words in ("torch.OutOfMemoryError", "of rank: 3", "/app/train.py:12, in main"):
+        assert words in told
+    assert "memory that lacked: 2.00 GiB" in told
+    assert "free then: 1.25 GiB" in told
+    hung = "\n".join(row[0] for row in tables(tmp_path, HUNG)[-1].rows)
+    assert "collective that did not end: ALLREDUCE, after 600 s (limit 600 s)" in hung
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("numpy==1.26.0\ntorch==2.1.0\n-e .\npandas>=2\n", "a list of packages"),
+        ("import os\n\ndef main():\n    x = 3\n    return x\n", "source code"),
+        ("model:\n  size: 3\n  name: a\ntrain:\n  steps: 5\n", "a configuration"),
+        ("a.cpp:3:5: warning: unused\nb.cpp:4:1: error: no\n", "a compiler or a build"),
+        ("1.5 2.5\n3.5 4.5\n5.5 6.5\n7.5 8.5\n", "numbers without names"),
+        ("diff --git a/x b/x\n@@ -1,2 +1,2 @@\n-a\n+b\n", "a difference between two texts"),
+    ],
+)
+def test_a_text_without_figures_is_called_what_it_is(tmp_path, text, what):
+    path = tmp_path / "own.txt"
+    path.write_text(text)
+    with pytest.raises(UnreadableFile, match=what) as raised:
+        load(path)
+    assert raised.value.hint
