@@ -162,12 +162,11 @@ class _Flow:
 
     def _launched(self, alone: set[int]) -> list[str]:
         """Of these what is launched by itself, and fusions all of whose results are among them."""
-        found = []
-        for one in self.program.by_id.values():
-            if one.opcode == "fusion":
-                if (made := self._made(one.id)) and alone.issuperset(made):
-                    found.append(one.name)
-            elif one.id in alone and one.opcode not in NO_WORK:
-                if self.inside[one.id] not in self.fused:
-                    found.append(one.name)
-        return found
+        return [one.name for one in self.program.by_id.values() if self._is_one(one, alone)]
+
+    def _is_one(self, one: Instruction, alone: set[int]) -> bool:
+        if one.opcode == "fusion":
+            made = self._made(one.id)
+            return bool(made) and alone.issuperset(made)
+        launched = one.opcode not in NO_WORK and self.inside[one.id] not in self.fused
+        return launched and one.id in alone

@@ -31,10 +31,10 @@ def with_programs(rows: Sequence[dict[str, Any]], programs: Iterable[StoredProgr
 
     That is the line, FLOPs and bytes; what they compute with more digits than they were given,
     what they compute that nobody reads, or that one side of a condition alone reads; the argument
-    that they copy; the loop that they are in; and the instruction, where a run of a program was recorded as one operation (a graph) and its
-    kernels are as many, in the order that the program has. A program that is damaged is left out,
-    and of programs with one name what they do not agree in, where rows do not say which of them
-    ran.
+    that they copy; the loop that they are in; and the instruction, where a run of a program was
+    recorded as one operation (a graph) and its kernels are as many, in the order that the program
+    has. A program that is damaged is left out, and of programs with one name what they do not agree
+    in, where rows do not say which of them ran.
     """
     mine: dict[str, dict[int | None, list[dict[str, Any]]]] = {}
     for row in rows:
