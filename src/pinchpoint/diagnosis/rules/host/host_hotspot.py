@@ -34,7 +34,12 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.causal.computing import HostComputing, host_computing, shared_callers
+from pinchpoint.analysis.causal.computing import (
+    HostComputing,
+    called_back,
+    host_computing,
+    shared_callers,
+)
 from pinchpoint.analysis.causal.filled_slots import filled_slots
 from pinchpoint.analysis.causal.limits import RANDOM_ROWS_REACHED
 from pinchpoint.analysis.host.frames import NAMELESS, frame_of
@@ -102,8 +107,9 @@ def check(trace: Trace) -> Iterator[Found]:
     # Without a device operators are the work itself; rules about programs on CPUs judge them.
     if computes_on_cpu(trace) or compiled_for_cpu(trace):
         found = _without_operators(trace, found)
-    shared = _shared(trace, found)
-    spots = [_spot(trace, found, at, shared) for at in _by_place(trace, found, shared)]
+    shared, back = _shared(trace, found), called_back(trace, found)
+    other = np.where(back != NO_ROW, back, shared)
+    spots = [_spot(trace, found, at, other, back) for at in _by_place(trace, found, other)]
     # Where others have the cores, operators of several threads wait far longer than Python does.
     least = max(LEAST_GAIN_RATIO * base * fair_step_ratio(trace), LEAST_NS)
     worth = [s for s in spots if s.ns_per_step >= least]
@@ -191,7 +197,7 @@ def _by_place(trace: Trace, found: HostComputing, shared: Ints) -> list[Ints]:
     return [at for at in np.split(order, edges) if len(at)]
 
 
-def _spot(trace: Trace, found: HostComputing, at: Ints, shared: Ints) -> _Spot:
+def _spot(trace: Trace, found: HostComputing, at: Ints, other: Ints, back: Ints) -> _Spot:
     rows, host = host_rows(trace), trace.host_ops
     assert host is not None
     took, row = found.took_ns[at], found.row[at]
@@ -199,7 +205,9 @@ def _spot(trace: Trace, found: HostComputing, at: Ints, shared: Ints) -> _Spot:
     most = _mostly(name, took)
     here = row[name == most]
     longest = int(here[np.argmax(took[name == most])])
-    caller = _caller(trace, int(shared[at[0]]))
+    moved = at[other[at] != NO_ROW]
+    caller = _function(trace, int(other[moved[0]])) if len(moved) else None
+    spread = caller is not None and not (back[at] != NO_ROW).any()
     return _Spot(
         what=at,
         ns_per_step=round(float(took.sum()) / max(found.steps, 1)),
@@ -211,13 +219,12 @@ def _spot(trace: Trace, found: HostComputing, at: Ints, shared: Ints) -> _Spot:
         steps=len(np.unique(judged_steps(trace).step_of(found.start_ns[at]))),
         row=longest,
         location=_location(trace, longest) if caller is None else caller,
-        shares=() if caller is None else _shares(trace, row, took),
+        shares=_shares(trace, row, took) if spread else (),
     )
 
 
-def _caller(trace: Trace, name: int) -> Location | None:
-    """Of work that is spread, the function that calls what computes."""
-    frame = None if name == NO_ROW else frame_of(trace.names[name])
+def _function(trace: Trace, name: int) -> Location | None:
+    frame = frame_of(trace.names[name])
     return None if frame is None else Location(frame.file, frame.line, frame.function)
 
 
