@@ -128,6 +128,7 @@ TABLES: dict[str, dict[str, Column]] = {
         ),
         "chosen_side": Column("uint8", "1: read where it holds, 2: where it does not", "", True),
         "argument": _name("the argument of the program that it is a copy of", nullable=True),
+        "donated": Column("bool", "whether that argument was given to be changed", "", True),
         "loop": _name("where the innermost loop that it is in is written", nullable=True),
         "iterations": _number("how often that loop runs, where the compiler knows it"),
     },

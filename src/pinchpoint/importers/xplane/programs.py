@@ -82,7 +82,8 @@ def _tell_row(row: dict[str, Any], facts: "_Facts", share: float) -> None:
     for what, amount in (("flops", facts.flops), ("bytes", facts.bytes)):
         row[what] = row[what] or (round(amount * share) if amount else None)
     row["category"] = row.get("category") or facts.category
-    row["argument"], row["loop"], row["iterations"] = facts.argument, facts.loop, facts.iterations
+    row["argument"], row["donated"] = facts.argument or (None, None)
+    row["loop"], row["iterations"] = facts.loop, facts.iterations
 
 
 def _runs(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -103,7 +104,7 @@ class _Facts(NamedTuple):
     place: str | None = None
     flops: int | None = None
     bytes: int | None = None
-    argument: str | None = None
+    argument: tuple[str, bool] | None = None
     loop: str | None = None
     iterations: int | None = None
     category: str | None = None
