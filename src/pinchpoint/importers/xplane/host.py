@@ -123,9 +123,11 @@ def _spelled(name: str) -> str:
 # JAX's profiler writes names of files without their folders. These are its own: no program calls a
 # file of its own so, or none that has such a function.
 _OF_JAX = {
-    "api_util.py", "array_methods.py", "lax_numpy.py", "linear_util.py", "partial_eval.py",
-    "pjit.py", "pxla.py", "source_info_util.py", "traceback_util.py", "tree_util.py",
-    "xla_bridge.py",
+    "ad_checkpoint.py", "api_util.py", "array_constructors.py", "array_creation.py",
+    "array_methods.py", "basearray.py", "custom_derivatives.py", "lax.py", "lax_numpy.py",
+    "linear_util.py", "named_sharding.py", "partial_eval.py", "pjit.py", "pxla.py",
+    "sharding_impls.py", "source_info_util.py", "tensor_contractions.py", "traceback_util.py",
+    "tree_util.py", "ufunc_api.py", "xla_bridge.py",
 }  # fmt: skip
 _OF_JAX_IF = {
     "api.py": {"block_until_ready", "device_put", "grad_f", "try_to_block", "value_and_grad_f"},
