@@ -26,11 +26,20 @@ from pinchpoint.capture.windows.left_open import (
     places,
 )
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording
-from pinchpoint.capture.windows.threads import begin_with_stacks, captures_under_way
+from pinchpoint.capture.windows.threads import (
+    begin_with_stacks,
+    captures_under_way,
+    main_thread_held,
+)
 from pinchpoint.capture.windows.torch import OWN, USED, write_trace
 
 # The first use from another thread than the main one; an operator that began before the recording.
 _EXPECTED_MESSAGES = (b"External init callback must run in same thread", b"collection.cpp:")
+
+# Operators that begin in the main thread while the profiler gathers what it wrote down corrupt that
+# (``munmap_chunk(): invalid pointer``, two runs of five of a sorting loop on an H200): it waits. One
+# that stays in a call for longer than most backward passes take is as likely to wait in it.
+HELD_WITHIN_S = 1.0
 
 
 class GlobalWindow:
@@ -122,12 +131,13 @@ class GlobalWindow:
         file, problem = None, None
         try:
             let_the_device_catch_up()  # else kernels that have not run yet are missing at the end
-            torch.autograd.profiler._run_on_profiler_stop()  # before the end, see ``_start``
-            with _without_expected_messages():
-                result = torch.autograd.profiler._disable_profiler()
-            GlobalWindow.left_at = places()
-            GlobalWindow.compiled_then = in_compiled_code()
-            let_ranges_go()
+            with main_thread_held(within_s=HELD_WITHIN_S):
+                torch.autograd.profiler._run_on_profiler_stop()  # before the end, see ``_start``
+                with _without_expected_messages():
+                    result = torch.autograd.profiler._disable_profiler()
+                GlobalWindow.left_at = places()
+                GlobalWindow.compiled_then = in_compiled_code()
+                let_ranges_go()
             file = write_trace(result.save, self._folder, self._stem)
         except (AttributeError, BrokenTrace, OSError, RuntimeError) as error:
             problem = str(error).splitlines()[0]

@@ -67,9 +67,10 @@ def graph_is_captured() -> bool:
 _kept: list[Any] = []  # whoever calls one late must find it
 
 
-def in_main_thread(act: Callable[[], None]) -> None:
+def in_main_thread(act: Callable[[], None], within_s: float = IN_MAIN_WITHIN_S) -> None:
     """Call ``act`` in the main thread, between two of its instructions, and wait for that.
 
+    It is not called if the main thread stays in one call for ``within_s``.
     A profile has to end in the thread that began it. What a handler of the program raises
     meanwhile, as Ctrl-C does, is raised in the program a little later.
     """
@@ -94,7 +95,7 @@ def in_main_thread(act: Callable[[], None]) -> None:
     callback = CFUNCTYPE(c_int, c_void_p)(call)
     _kept.append(callback)
     pythonapi.Py_AddPendingCall(callback, None)
-    done.wait(IN_MAIN_WITHIN_S)
+    done.wait(within_s)
     if not taken.is_set():
         taken.set()
         return
@@ -110,7 +111,9 @@ LOOKS_S = 0.01  # between two looks whether it is
 
 
 @contextmanager
-def main_thread_held(first: Callable[[], None]) -> Iterator[bool]:
+def main_thread_held(
+    first: Callable[[], None] = lambda: None, within_s: float = IN_MAIN_WITHIN_S
+) -> Iterator[bool]:
     """Meanwhile the main thread, once it has called ``first``, waits between two instructions;
     whether it does. Called there itself, it is where it is."""
     if threading.current_thread() is threading.main_thread():
@@ -126,7 +129,7 @@ def main_thread_held(first: Callable[[], None]) -> Iterator[bool]:
         done.wait(HELD_S)
 
     asks = threading.Thread(
-        target=in_main_thread, args=(hold,), name="pinchpoint-holds", daemon=True
+        target=in_main_thread, args=(hold, within_s), name="pinchpoint-holds", daemon=True
     )
     asks.start()
     try:
