@@ -27,6 +27,7 @@ from pinchpoint.capture.windows.left_open import (
 )
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording
 from pinchpoint.capture.windows.threads import (
+    HELD_WITHIN_S,
     begin_with_stacks,
     captures_under_way,
     main_thread_held,
@@ -35,11 +36,6 @@ from pinchpoint.capture.windows.torch import OWN, USED, write_trace
 
 # The first use from another thread than the main one; an operator that began before the recording.
 _EXPECTED_MESSAGES = (b"External init callback must run in same thread", b"collection.cpp:")
-
-# Operators that begin in the main thread while the profiler gathers what it wrote down corrupt that
-# (``munmap_chunk(): invalid pointer``, two runs of five of a sorting loop on an H200): it waits. One
-# that stays in a call for longer than most backward passes take is as likely to wait in it.
-HELD_WITHIN_S = 1.0
 
 
 class GlobalWindow:
@@ -101,7 +97,8 @@ class GlobalWindow:
         if not (self._settings.stacks and begin_with_stacks(start)):
             self._settings = replace(self._settings, stacks=False)
             self._profiler.with_stack = False
-            start()
+            with main_thread_held(within_s=HELD_WITHIN_S):
+                start()
         self._start_unix_ns = time.time_ns()
         self.steps = 0
         add_metadata = sys.modules["torch"].autograd._add_metadata_json
