@@ -54,6 +54,9 @@ def test_units_are_those_that_texts_spell():
         "step_time_ms": "ms", "Latency (us)": "µs", "tokens_per_second": "tokens/s", "req_s":
         "requests/s", "load_s": "s", "gpu util %": "%", "power_w": "W", "elapsedNs": "ns",
         "samples_per_sec_per_gpu": "samples/s/gpu", "throughput_mb_s": "MB/s",
+        "dram__bytes_read.sum.per_second": "bytes/s", "dram_bytes_read_per_second": "bytes/s",
+        "per_second": "1/s", "clock_khz": "kHz",
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed": "%",
     }  # fmt: skip
     assert {key: unit_of_key(key).name for key in said} == said
 
@@ -61,6 +64,14 @@ def test_units_are_those_that_texts_spell():
 @pytest.mark.parametrize("key", ["loss", "2GB", "GPUs", "lr_min", "ms", "time_min", "[%ld]", "raw"])
 def test_no_unit_is_read_out_of_a_name_that_says_none(key):
     assert unit_of_key(key).name == ""
+
+
+def test_a_key_with_points_has_the_unit_of_all_of_it(tmp_path):
+    document = {"results": {"dram__bytes_read.sum.per_second": 7e10, "step_time_ms": 5}}
+    (table,) = tables(tmp_path, "metrics.json", document)
+    said = dict(table.rows)
+    assert said["results.dram__bytes_read.sum.per_second"] == "7e+10 bytes/s"
+    assert said["results.step_time_ms"] == "5 ms"
 
 
 def test_the_manual_of_a_known_tool_says_the_unit(tmp_path):

@@ -96,6 +96,20 @@ def test_stamps_of_whole_seconds_give_no_typical_step_of_less(tmp_path):
     assert "p95" not in steps
 
 
+def test_short_stretches_between_whole_seconds_give_no_mean(tmp_path):
+    # 20 stretches of 12 steps, each within a second, but for one that crosses into the next
+    lines = "".join(
+        f"2026-01-02 10:00:{2 * again + (n == 12 and again == 4):02d} Iter: {n}/12 loss {n}.5\n"
+        for again in range(20)
+        for n in range(1, 13)
+    )
+    steps = rows(tables(tmp_path, lines), "what lines say of steps")
+    # 220 steps in 1 s of stamps, which are right to 1 s for each of the 20 stretches
+    assert steps["time of one by the stamps, mean"] == (
+        "not known: stamps of 1 s; at most 95.45 ms",
+    )
+
+
 def test_a_log_that_counts_without_times_says_so(tmp_path):
     found = tables(tmp_path, "".join(f"Epoch {n} loss {3 - n / 9:.3f}\n" for n in range(9)))
     assert rows(found, "what lines say of steps")["how long one took"][0].startswith("not said")
@@ -164,6 +178,43 @@ def test_what_went_wrong_is_said_with_its_rank_and_place(tmp_path):
     assert "free then: 1.25 GiB" in told
     hung = "\n".join(row[0] for row in tables(tmp_path, HUNG)[-1].rows)
     assert "collective that did not end: ALLREDUCE, after 600 s (limit 600 s)" in hung
+
+
+RAISED = """Traceback (most recent call last):
+  File "/app/core.py", line 5, in start
+ValueError: too little memory is free
+"""
+HANDLED = """
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/app/main.py", line 9, in main
+RuntimeError: it did not start
+"""
+IGNORED = """Exception ignored in: <function Executor.__del__ at 0x7f>
+Traceback (most recent call last):
+  File "/app/end.py", line 7, in __del__
+AttributeError: no attribute 'shutdown'
+"""
+ELSEWHERE = """Traceback (most recent call last):
+  File "/app/main.py", line 9, in main
+RuntimeError: Engine failed. See root cause above.
+"""
+
+
+@pytest.mark.parametrize("ended", [HANDLED, IGNORED, IGNORED + ELSEWHERE, HANDLED + ELSEWHERE])
+def test_the_cause_of_an_error_is_at_the_root_of_its_chain(tmp_path, ended):
+    path = tmp_path / "own.log"
+    path.write_text(RAISED + ended, "utf-8")
+    with pytest.raises(UnreadableFile, match="error: ValueError: too little memory is free"):
+        load(path)
+
+
+def test_an_error_that_was_overcome_is_not_the_cause_of_a_later_one(tmp_path):
+    path = tmp_path / "own.log"
+    path.write_text(RAISED + "going on\n" + RAISED.replace("ValueError", "KeyError"), "utf-8")
+    with pytest.raises(UnreadableFile, match="error: KeyError: too little"):
+        load(path)
 
 
 @pytest.mark.parametrize(

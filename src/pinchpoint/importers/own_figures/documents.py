@@ -101,13 +101,14 @@ class Found:
             elif isinstance(value, list):
                 self.look(value, _below(path, key), depth + 1)
             else:
-                self._value(_below(path, key), value, unit)
+                self._value(_below(path, key), str(key), value, unit)
 
-    def _value(self, name: str, value: Any, of_record: Unit) -> None:
+    def _value(self, name: str, key: str, value: Any, of_record: Unit) -> None:
         number = number_of(value)
         if number is None or len(self._said) >= _MOST_SAID or _SETTINGS.search(name):
             return
-        unit = self._unit(name) if of_record is UNKNOWN else of_record
+        # a key may have points: dram__bytes_read.sum.per_second
+        unit = self._unit(key) if of_record is UNKNOWN else of_record
         self.measured |= _is_measured(name, self._units) or of_record is not UNKNOWN
         text = value.strip() if isinstance(value, str) else _shown(number)
         own = isinstance(value, str) and not value.strip()[-1:].isdigit()
@@ -124,8 +125,7 @@ class Found:
         self._lists.append((path, unit.name or "not said", f"{len(held):,}", *cells))
 
     def _unit(self, name: str) -> Unit:
-        last = name.rpartition(".")[2]
-        return self._units.get(last) or unit_of_key(last)
+        return self._units.get(name.rpartition(".")[2]) or unit_of_key(name)
 
     def all(self) -> tuple[SummaryTable, ...]:
         """The tables, lists of numbers, and single values."""

@@ -110,7 +110,7 @@ def read(path: Path) -> Trace:
     often = bool(known or of_bars or of_text.measured() or any_figures.repeats())
     told = often or (any_figures.counts_steps() and said_by_a_line(_head(path)) is None)
     if not told and not (any_figures.measured() and kind_of_text(_head(path)) is None):
-        raise _nothing_in(path, notebook, failures.last())
+        raise _nothing_in(path, notebook, failures.cause())
     tables = known + of_bars + of_text.tables() + any_figures.tables()
     if not known and (name := _whose(path)):
         tables += said_table(
@@ -133,7 +133,7 @@ def _nothing_in(path: Path, notebook: bool, error: str) -> UnreadableFile:
     if _whose(path) or error:
         return UnreadableFile(
             f"{path}: {_what(path)}, without one figure of what ran"
-            + (f"; its last error: {error}" if error else ""),
+            + (f"; its error: {error}" if error else ""),
             hint=_SERVE if _whose(path) else _after(error),
         )
     what, hint = kind_of_text(_head(path)) or ("text without one figure of what ran", _RECORD)

@@ -134,16 +134,27 @@ class StepLines:
         if known.sum() < _LEAST_LINES - 1 or taken[known].sum() <= 0:
             return
         whole = float(seconds[-1] - seconds[0])
-        yield (
-            "time of one by the stamps, mean",
-            _time(float(taken[known].sum() / apart[known].sum())),
-        )
+        yield "time of one by the stamps, mean", self._mean(apart, taken, known)
         line = float(np.median(taken[known]))
         if line < _FINE * self._resolution:
             yield "median", f"not known: stamps of {_time(self._resolution)}, lines {_time(line)}"
         else:
             yield from self._exceptional(apart, taken, known, at, whole)
         yield "first to last of these lines", _time(whole)
+
+    def _mean(
+        self, apart: NDArray[np.float64], taken: NDArray[np.float64], known: NDArray[np.bool_]
+    ) -> str:
+        """Each stretch between two beginnings is known to one resolution of the stamps."""
+        count, whole = float(apart[known].sum()), float(taken[known].sum())
+        stretches = int(known[0]) + int((known[1:] & ~known[:-1]).sum())
+        unsure = stretches * self._resolution
+        if whole >= _FINE * unsure:
+            return _time(whole / count)
+        return (
+            f"not known: stamps of {_time(self._resolution)}; at most"
+            f" {_time((whole + unsure) / count)}"
+        )
 
     def _exceptional(
         self, apart: NDArray[np.float64], taken: NDArray[np.float64], known: NDArray[np.bool_],
