@@ -74,6 +74,41 @@ def test_a_key_with_points_has_the_unit_of_all_of_it(tmp_path):
     assert said["results.step_time_ms"] == "5 ms"
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1.5,2.5,3.5,2.5\n", [("no name", "not said", "4", "2.5", "2.5")]),
+        ("step_time_ms\n1.5,2.5,3.5,2.5\n", [("step_time_ms", "ms", "4", "2.5", "2.5")]),
+        ("step_time_ms\n1.5\n2.5\n3.5\n2.5\n", [("step_time_ms", "ms", "4", "2.5", "2.5")]),
+        (
+            "".join(f"/{name},{','.join([a] * 10 + [b] * 10)}\n" for name, a, b in
+                    (("read", "1", "3"), ("idle", "0", "0"), ("wait_ms", "20", "40"))),
+            [("/read", "not said", "20", "2", "2"), ("/wait_ms", "ms", "20", "30", "30")],
+        ),
+    ],
+)  # fmt: skip
+def test_lists_of_numbers_by_their_label(tmp_path, text, found):
+    table, *_ = tables(tmp_path, "times.csv", text)
+    assert [row[:5] for row in table.rows] == found
+
+
+def test_numbers_that_tell_rows_apart_are_not_averaged(tmp_path):
+    text = "run_id,rank,done,loss,step_ms\n" + "".join(
+        f"{20260700 + n},{n},{n % 2},{n}.5,{2 * n}.5\n" for n in range(12)
+    )
+    figures = tables(tmp_path, "runs.csv", text)[0]
+    assert [row[0] for row in figures.rows] == ["step_ms", "loss"]
+
+
+def test_rows_of_several_things_come_before_figures_of_all(tmp_path):
+    text = "gpu,power_w\n" + "".join(
+        f"{('slow', 'fast')[n % 2]},{100 * (1 + n % 2)}\n" for n in range(12)
+    )
+    first, pooled = tables(tmp_path, "power.csv", text)
+    assert first.rows[0] == ("slow", "100")
+    assert pooled.rows[0][:5] == ("power_w", "W", "12", "150", "150")
+
+
 def test_the_manual_of_a_known_tool_says_the_unit(tmp_path):
     (table,) = tables(tmp_path, "hyperfine.json", HYPERFINE)
     assert columns(table, 0) == {"command": "a", "mean (s)": "0.5", "stddev (s)": "0.1"}

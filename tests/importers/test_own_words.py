@@ -34,6 +34,8 @@ def said(text):
         ),
         ("iter 10: loss 2.5, time 12.3ms, mfu 2.4%",
          {"iter": (10, ""), "loss": (2.5, ""), "time": (12.3, "ms"), "mfu": (2.4, "%")}),
+        (">>> a = CRASH tflops= step=s hbm=2GB mfu=% start=9.5s",
+         {"hbm": (2, "GB"), "start": (9.5, "s")}),
         ("{'loss': 2.5, 'grad_norm': 1.25}", {"loss": (2.5, ""), "grad_norm": (1.25, "")}),
         ("Throughput: 1,234.5 images/sec", {"Throughput": (1234.5, "images/s")}),
         ("Step time (ms): 23.4 | Tokens/sec: 12000",
@@ -108,6 +110,25 @@ def test_short_stretches_between_whole_seconds_give_no_mean(tmp_path):
     assert steps["time of one by the stamps, mean"] == (
         "not known: stamps of 1 s; at most 95.45 ms",
     )
+
+
+def test_records_in_lines_of_a_log_are_figures(tmp_path):
+    lines = "".join(
+        f"{{'loss': {3 - n}.5, 'grad_norm': 0.{n}, 'epoch': 0.0{n}}}\n" for n in range(3)
+    )
+    end = "{'train_runtime': 9.5, 'train_samples_per_second': 2.0, 'train_loss': 1.25}\n"
+    found = tables(tmp_path, lines + end)
+    assert rows(found, "value without a unit")["loss"] == ("3", "2.5", "3.5", "1.5", "1.5", "3.5")
+    assert rows(found, "at the end of a run")["train loss"] == ("1.25",)
+
+
+def test_tables_under_headings_are_kept_apart(tmp_path):
+    table = "| model | test | t/s |\n| --- | --- | --- |\n| a | pp512 | {} |\n\nbuild: 1\n"
+    text = "".join(f"### GPU {n} ONLY ###\n{table.format(100 + n)}" for n in range(2))
+    found = tables(tmp_path, text)
+    assert [(each.title, each.rows[0][2]) for each in found] == [
+        ("GPU 0 ONLY", "100"), ("GPU 1 ONLY", "101"),
+    ]  # fmt: skip
 
 
 def test_a_log_that_counts_without_times_says_so(tmp_path):

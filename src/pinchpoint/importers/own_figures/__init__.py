@@ -18,6 +18,7 @@ from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.files.units import Unit, unit_of
 from pinchpoint.importers.health import health_table
 from pinchpoint.importers.own_figures.documents import Found, keys_of
+from pinchpoint.importers.own_figures.lists import are_lists, lists_table
 from pinchpoint.importers.own_figures.records import Records, flat
 from pinchpoint.importers.own_figures.rows import layout_of, read_rows
 from pinchpoint.importers.own_figures.scrapes import SIGN, scrape_tables
@@ -160,6 +161,12 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any] | None]:
 
 
 def _of_rows(path: Path, head: bytes) -> tuple[SummaryTable, ...]:
+    if are_lists(path):
+        if tables := lists_table(path):
+            return tables
+        raise UnreadableFile(
+            f"{path}: lists of numbers, in each of which all are the same", hint=_RECORD
+        )
     layout = layout_of(path)
     if layout is None:
         raise UnreadableFile(
@@ -186,8 +193,8 @@ def _units_of_rows(names: tuple[str, ...], head: bytes) -> dict[str, Unit]:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a text is rows below names, so that it is read here."""
-    return layout_of(path) is not None
+    """Whether a text is rows below names or lists of numbers, so that it is read here."""
+    return are_lists(path) or layout_of(path) is not None
 
 
 __all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "is_table", "read"]

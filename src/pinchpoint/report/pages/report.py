@@ -148,6 +148,7 @@ def _sums(report: Report) -> Iterator[Block]:
                 numeric=(False, *(True,) * (len(table.columns) - 1)),
                 most=_MOST_SUMS,
                 more="rows (--json)",
+                says_cut=True,
             )
             yield Gap()
 
