@@ -4,8 +4,8 @@
 
 Each cause runs twice in processes of its own, slow and fixed: timed without the profiler, then
 recorded over five steps. Prints the first finding of the slow recording, the share of the step
-that it predicts to be left, the share that is measured (CPU time, which neighbours change least),
-and what is said of the fixed one, which should be nothing. Needs torch.
+that it predicts to be left with its range, the share that is measured (CPU time, which neighbours
+change least), and what is said of the fixed one, which should be nothing. Needs torch.
 """
 
 import os
@@ -50,7 +50,9 @@ def main(wanted: list[str]) -> None:
             first = next(iter(slow.findings), None)
             left = "-"
             if first is not None and first.predicted_step_ns and slow.steps.typical_ns:
-                left = f"{first.predicted_step_ns / slow.steps.typical_ns:.2f}"
+                low, high = first.predicted_range_ns or (first.predicted_step_ns,) * 2
+                shares = (ns / slow.steps.typical_ns for ns in (first.predicted_step_ns, low, high))
+                left = "{:.2f} ({:.2f} to {:.2f})".format(*shares)
             said = ", ".join(f.id for f in fixed.findings) or "nothing"
             print(
                 f"| {cause} ({CAUSES[cause]}) | {first.id if first else 'nothing'} | {left} | "
@@ -61,7 +63,9 @@ def main(wanted: list[str]) -> None:
 
 def _run(cause: str, variant: str, file: Path) -> float:
     words = [sys.executable, __file__, "--program", cause, variant, str(file)]
-    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    # Threads that turn in place while others have the cores would count as work.
+    waits = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env=waits)
     return float(done.stdout.split()[-1])
 
 

@@ -147,3 +147,36 @@ def test_layers_with_something_in_between(costly):
         trained(*model.parameters())
 
     assert costly(step) == []
+
+
+def test_an_adapter_that_is_added_to_the_weight(costly):
+    """Nobody needs the gradient of all of the weight, and the factor on its way."""
+    weight = torch.randn(192, 256)
+    a, b = (torch.nn.Parameter(torch.randn(size)) for size in ((8, 256), (192, 8)))
+
+    def merged():
+        return weight + (b @ a) * 2.0
+
+    def step(_):
+        x = torch.randn(512, 256, requires_grad=True)
+        torch.nn.functional.linear(x, merged()).square().mean().backward()
+        trained(a, b, x)
+
+    (note,) = costly(step)
+    assert note["flops"] == 2 * 192 * 256 * (512 + 8 + 8)
+    assert note["flops_left"] == 4 * 512 * 8 * (192 + 256)
+    assert {place[2] for place in note["places"]} == {"merged"}
+    names = {one["name"]: one["which"] for one in note["operations"]}
+    assert names["aten::mul"] == [(1, 1)]  # the first is that of the forward pass
+
+
+def test_a_weight_that_is_trained_needs_all_of_its_gradient(costly):
+    weight, a, b = (
+        torch.nn.Parameter(torch.randn(size)) for size in ((192, 256), (8, 256), (192, 8))
+    )
+
+    def step(_):
+        torch.nn.functional.linear(torch.randn(512, 256), weight + b @ a).square().mean().backward()
+        trained(weight, a, b)
+
+    assert costly(step) == []

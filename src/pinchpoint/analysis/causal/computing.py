@@ -155,6 +155,7 @@ def _calls_inside(trace: Trace) -> Ints:
 
 # Of the time of all calls of a function: then it does little else.
 LITTLE_ELSE_RATIO = 0.8
+MOSTLY_RATIO = 0.5  # of a call in a library, which passes on to operators what it is called for
 # Of what a function and all that it calls compute: the one that has it is the place, not its
 # caller. With less than half anywhere, no single change below the caller wins most of it.
 ONE_HAS_IT_RATIO = 0.5
@@ -193,6 +194,42 @@ def shared_callers(trace: Trace, found: HostComputing) -> Ints:
     return shared
 
 
+def called_back(trace: Trace, found: HostComputing) -> Ints:
+    """For each stretch in a library the name of the function of the program that it works for:
+    the one that a call deep in the library, which mostly computes, calls back. NO_ROW for others.
+
+    Who passes a function to a sampler, a collator or a trainer finds what the library makes of its
+    results in no other place of the program.
+    """
+    host, for_whom = trace.host_ops, np.full(len(found.row), NO_ROW, np.int64)
+    if host is None or not len(host):
+        return for_whom
+    chain, none, owner = parents(host), len(host), owners(trace)
+    user = owner == Owner.USER
+    library = (owner == Owner.LIBRARY) | (owner == Owner.FRAMEWORK)
+    inner = _rows_of_host(trace, found.row)
+    recorded = np.zeros(none + 1, np.int64)
+    np.add.at(recorded, inner, found.end_ns - found.start_ns)
+    whole = subtree_sums(chain, recorded[:-1])
+    pure = _does_little_else(trace, library, whole, MOSTLY_RATIO)
+    frame = np.append(nearest(chain, user | library), none)
+    deep = pure & ~np.append(user, False)[frame[chain]]
+    if not deep.any() or not user.any():
+        return for_whom
+    # The outermost such call around each row, up to the program's own function.
+    begins = np.append(nearest(chain, user | (deep & ~np.append(deep, False)[frame[chain]])), none)
+    whose = np.append(np.where(deep, np.arange(none), none), none)[begins]
+    calls = np.flatnonzero(user & (whose[chain] < none))
+    backs: dict[int, set[int]] = {}
+    for call, name in zip(whose[chain][calls].tolist(), host["name"][calls].tolist(), strict=True):
+        backs.setdefault(int(host["name"][call]), set()).add(name)
+    only = {call: next(iter(names)) for call, names in backs.items() if len(names) == 1}
+    around = np.append(whose, none)[inner]
+    names = np.append(host["name"].astype(np.int64), NO_ROW)[around]
+    for_whom[:] = [only.get(name, NO_ROW) for name in names.tolist()]
+    return for_whom
+
+
 def _rows_of_host(trace: Trace, rows: Ints) -> Ints:
     """Of ``host_ops`` the row that each of these of ``host_rows`` is, or is a call of; their count
     where there is none."""
@@ -202,19 +239,21 @@ def _rows_of_host(trace: Trace, rows: Ints) -> Ints:
     return found
 
 
-def _does_little_else(trace: Trace, user: Mask, whole_ns: Ints) -> Mask:
-    """Functions of the program that, all calls of one name together, mostly compute."""
+def _does_little_else(
+    trace: Trace, functions: Mask, whole_ns: Ints, least_ratio: float = LITTLE_ELSE_RATIO
+) -> Mask:
+    """Functions that, all calls of one name together, compute, and have no part of the step."""
     host = trace.host_ops
     assert host is not None
     of_step = np.isin(host["kind"], (HostKind.MODULE, HostKind.ANNOTATION))
     of_step |= rows_named(trace, host, lambda name: name.startswith("autograd::"))
     holds = subtree_sums(parents(host), of_step.astype(np.int64)) > 0
-    works = user & (whole_ns > 0)
+    works = functions & (whole_ns > 0)
     name, count = host["name"], len(trace.names)
     calls = np.bincount(name[works], host["duration_ns"][works], count)
     computing = np.bincount(name[works], whole_ns[works], count)
     is_step = np.bincount(name[works & holds], minlength=count) > 0
-    little = (computing >= LITTLE_ELSE_RATIO * calls) & ~is_step
+    little = (computing >= least_ratio * calls) & ~is_step
     found: Mask = works & little[name]
     return found
 

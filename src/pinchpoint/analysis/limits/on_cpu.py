@@ -8,6 +8,7 @@ far from that is far from what any machine needs.
 import numpy as np
 
 from pinchpoint.analysis.costs import OperatorCall, cost_of
+from pinchpoint.analysis.host.ancestry import subtree_sums
 from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
@@ -112,7 +113,8 @@ def _when_free(trace: Trace) -> tuple[Ints, Ints]:
     the same inputs did, and not more than a few times what its work needs on a slow core."""
     host, own = trace.host_ops, cpu_operators(trace)
     assert host is not None
-    shown = with_inputs(trace).host_ops
+    with_shapes = with_inputs(trace)  # which has names of its own
+    shown = with_shapes.host_ops
     assert shown is not None
     rows = np.flatnonzero(own.operator & (own.own_ns > 0) & rows_in_steps(trace, host))
     columns = [shown["name"][rows].astype(np.int64)]
@@ -120,7 +122,7 @@ def _when_free(trace: Trace) -> tuple[Ints, Ints]:
     distinct, which = distinct_rows(*columns)
     limit_ns = np.full(len(distinct), np.inf)
     for row in np.flatnonzero(distinct[:, 1] != NOT_KNOWN).tolist():
-        limit = _limit_ns(call_of(trace.names, *distinct[row, :4].tolist()))
+        limit = _limit_ns(call_of(with_shapes.names, *distinct[row, :4].tolist()))
         limit_ns[row] = np.inf if np.isnan(limit) else FAR_RATIO * limit
     fastest, least = own.own_ns.copy(), own.own_ns.copy()
     fastest[rows] = _fastest(which, own.own_ns[rows], distinct[:, 1] != NOT_KNOWN)
@@ -143,6 +145,54 @@ def fair_ratio(trace: Trace, inside: Mask, *, scarce: bool) -> float:
         return 1.0
     slowed = took / max(int(least[every].sum()), 1)
     return min(slowed * int(least[every & inside].sum()) / mine, 1.0)
+
+
+@once_per_trace
+def held_up(trace: Trace) -> "Waits | None":
+    """How long operators waited for their cores, as a sum over the time of the recording; None
+    where the cores were free, by what the run measured and as the calls tell.
+
+    What remains of them is what they take by themselves. Python on one thread waits for its turn,
+    too, yet not for the last of several threads in each of a thousand operators.
+    """
+    host = trace.host_ops
+    if host is None or not computes_on_cpu(trace):
+        return None
+    own, (fastest, least) = cpu_operators(trace), _when_free(trace)
+    every = own.operator & rows_in_steps(trace, host)
+    took = int(own.own_ns[every].sum())
+    scarce = trace.run is not None and bool(trace.run.disturbed)
+    if not (scarce or took >= SLOWED_RATIO * fastest[every].sum()):
+        return None
+    waited = subtree_sums(own.parent, np.where(every, own.own_ns - least, 0))
+    rows = np.flatnonzero(own.called & every & (waited > 0))
+    rows = rows[np.argsort(host["start_ns"][rows], kind="stable")]
+    if not len(rows):
+        return None
+    share = np.minimum(waited[rows] / np.maximum(host["duration_ns"][rows], 1), 1.0)
+    return Waits(host["start_ns"][rows], host.end_ns[rows], share)
+
+
+@dataclass(frozen=True, eq=False)
+class Waits:
+    """Stretches of time, none within another, and the part of each that was spent waiting."""
+
+    start_ns: Ints
+    end_ns: Ints
+    share: Floats
+
+    def within(self, start_ns: Ints, end_ns: Ints) -> float:
+        """Waiting in these stretches together."""
+        return float((self._until(end_ns) - self._until(start_ns)).sum())
+
+    def _until(self, at_ns: Ints) -> Floats:
+        waits = self.share * (self.end_ns - self.start_ns)
+        before = np.append(0.0, np.cumsum(waits))
+        row = np.searchsorted(self.start_ns, at_ns, "right") - 1
+        last = np.maximum(row, 0)
+        inside = np.minimum(at_ns, self.end_ns[last]) - self.start_ns[last]
+        found: Floats = np.where(row >= 0, before[last] + self.share[last] * inside, 0.0)
+        return found
 
 
 def _told(ns_per_step: Ints, known: Mask) -> Rows:

@@ -7,10 +7,11 @@ it takes away of the time of that thread: the accounting is the replay.
 from collections.abc import Iterable
 
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.limits.on_cpu import Waits, held_up
 from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.trace import Trace
+from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Ints
 
@@ -31,17 +32,39 @@ def what_if_on_cpu(
         return None
     start, end = found.start_ns[found.typical], found.end_ns[found.typical]
     count = max(int(found.typical.sum()), 1)
-    taken, covered = 0.0, iv.NONE
+    taken = fair_taken = 0.0
+    covered, waits = iv.NONE, held_up(trace)
     for ratio, stretches in sorted(touched, key=lambda one: -one[0]):
         new = iv.subtract(stretches, covered)
         covered = iv.union(covered, new)
         taken += ratio * _inside(new, start, end)
+        fair_taken += ratio * _inside(new, start, end, waits)
     saving = min(taken / count, float(base))
-    bound = max(round(base - _inside(covered, start, end) / count), 0)  # what no change touches
-    off = UNCERTAIN_RATIO * saving
-    low, middle, high = (round(base - saving + by) for by in (-off, 0.0, off))
-    middle = max(middle, bound)
-    return Prediction(middle, (max(low, bound), min(high, base)), base, middle, bound)
+    bound = max(base - _inside(covered, start, end) / count, 0.0)  # what no change touches
+    # Without waits for cores, each part of the step has another share of it.
+    fair = base / max(_inside(iv.flatten(start, end), start, end, waits) / count, 1.0)
+    fair_saving = min(fair * fair_taken / count, float(base))
+    fair_bound = max(base - fair * _inside(covered, start, end, waits) / count, 0.0)
+    least, most = sorted((saving, fair_saving))
+    high = round(base - (1 - UNCERTAIN_RATIO) * least)
+    low = round(max(base - (1 + UNCERTAIN_RATIO) * most, min(bound, fair_bound)))
+    middle = max(round(base - saving), round(bound))
+    return Prediction(
+        middle,
+        (min(low, middle), max(min(high, base), middle)),
+        base,
+        middle,
+        min(round(bound), low),
+    )
+
+
+@once_per_trace
+def fair_step_ratio(trace: Trace) -> float:
+    """Of the typical step, what it would be without the waits of operators for their cores."""
+    found, waits = steps(trace), held_up(trace)
+    start, end = found.start_ns[found.typical], found.end_ns[found.typical]
+    whole = _inside(iv.flatten(start, end), start, end)
+    return _inside(iv.flatten(start, end), start, end, waits) / whole if whole else 1.0
 
 
 def slower_outside(trace: Trace) -> float:
@@ -55,6 +78,10 @@ def slower_outside(trace: Trace) -> float:
     return max(timed / recorded, 1.0)
 
 
-def _inside(stretches: iv.Intervals, start: Ints, end: Ints) -> float:
-    covered = iv.covered_before(stretches, end) - iv.covered_before(stretches, start)
-    return float(covered.sum())
+def _inside(covered: iv.Intervals, start: Ints, end: Ints, waits: Waits | None = None) -> float:
+    """Of steps, the time in these stretches; without what operators waited for cores in it."""
+    inside = iv.covered_before(covered, end) - iv.covered_before(covered, start)
+    if waits is None:
+        return float(inside.sum())
+    mine = iv.intersect(covered, iv.flatten(start, end))
+    return float(inside.sum()) - waits.within(mine.start, mine.end)

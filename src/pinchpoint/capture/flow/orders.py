@@ -8,7 +8,7 @@ pairs with the same outer matrices stay such a pair; factors and types change no
 laws hold for real numbers: the last digits differ.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
@@ -23,17 +23,19 @@ from pinchpoint.frozen import dataclass
 MOST_LEFT_RATIO = 0.7
 # Of one chain. What a kernel's start takes, at a tenth of the lowest rate of a CPU's core.
 LEAST_FLOPS = 1 << 20
-_PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1}
-_PRODUCTS |= {"aten::mv": 0, "aten::addmv": 1}
+PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1}
+PRODUCTS |= {"aten::mv": 0, "aten::addmv": 1}
 _FACTORS = ("aten::mul", "aten::div", "aten::neg", "aten::_to_copy", "aten::clone")
 _SUMS = ("aten::add", "aten::sub")
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Products that belong together; ``operations`` are places in the step."""
+    """Products that belong together; ``operations`` are places in the step, ``carried`` those of
+    factors and sums that would be applied to a small matrix."""
 
     operations: tuple[int, ...]
+    carried: tuple[int, ...]
     flops: int
     flops_left: int
     products_left: int
@@ -106,6 +108,27 @@ def chains_of_products(
     return list(walk.found())
 
 
+def forward_products(step: Sequence[Operation]) -> dict[int, list[int]]:
+    """Products of the forward pass, by the storages that they read."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for at, one in enumerate(step):
+        if one.kind.name in PRODUCTS and not one.backward:
+            for number, _ in one.reads:
+                found[number].append(at)
+    return found
+
+
+def asked_by(chain: Chain, step: Sequence[Operation], readers: dict[int, list[int]]) -> int:
+    """The operation that stands for a chain: of one in the backward pass, the product of the
+    forward pass that has most of its matrices, and so asks for the gradients of their product."""
+    first = chain.operations[0]
+    if not step[first].backward:
+        return first
+    numbers = {number for at in chain.operations for number, _ in step[at].reads}
+    shared = Counter(at for number in sorted(numbers) for at in readers.get(number, ()))
+    return shared.most_common(1)[0][0] if shared else first
+
+
 class _Walk:
     def __init__(self, storages: Sequence[Storage]) -> None:
         self.storages = storages
@@ -117,6 +140,7 @@ class _Walk:
         self.computed: set[int] = set()  # keys of products that are there
         self.costs: dict[int, _Costs] = {}
         self.parent: dict[int, int] = {}
+        self.carried: list[tuple[int, int, int]] = []  # operation, what gave the pair, its key
 
     # What flows
 
@@ -124,13 +148,13 @@ class _Walk:
         name = one.kind.name
         if one.view or one.kind.sizes_only:
             return
-        first = _PRODUCTS.get(name)
+        first = PRODUCTS.get(name)
         if first is not None and len(one.reads) == first + 2 and len(one.makes) == 1:
             self._product(at, one, first)
         elif name in _FACTORS and len(one.makes) == 1:
-            self._factor(one)
+            self._factor(at, one)
         elif name in _SUMS and len(one.reads) == 2 and len(one.makes) == 1:
-            self._sum(one)
+            self._sum(at, one)
         elif not idle(one):
             self._all_needed(one)
         for number, _ in one.writes:
@@ -156,19 +180,23 @@ class _Walk:
         else:
             self._gives(one, answer, (*_shape(one.reads[first])[:-1], b.columns))
 
-    def _factor(self, one: Operation) -> None:
+    def _factor(self, at: int, one: Operation) -> None:
         matrices = [tensor for tensor in one.reads if _shape(tensor)]
         value = self._read(matrices[0]) if len(matrices) == 1 else None
         if isinstance(value, _Pair):
             self._gives(one, value, _shape(matrices[0]))
+            self.carried.append((at, value.by, value.key))
         else:
             self._all_needed(one)
 
-    def _sum(self, one: Operation) -> None:
+    def _sum(self, at: int, one: Operation) -> None:
         shapes = [_shape(tensor) for tensor in one.reads]
         a = self._read(one.reads[0])
         if shapes[0] == shapes[1] and isinstance(a, _Pair):
-            self._gives(one, self._plus(a.by, a, one.reads[1]), shapes[0])
+            answer = self._plus(a.by, a, one.reads[1])
+            self._gives(one, answer, shapes[0])
+            if isinstance(answer, _Pair):
+                self.carried.append((at, answer.by, answer.key))
         else:
             self._all_needed(one)
 
@@ -359,14 +387,19 @@ class _Walk:
     def found(self) -> Iterator[Chain]:
         """Chains that another order makes much cheaper."""
         groups: dict[int, list[int]] = defaultdict(list)
+        carried: dict[int, list[int]] = defaultdict(list)
         for at in self.costs:
             groups[self._top(at)].append(at)
-        for members in groups.values():
+        for at, by, key in self.carried:
+            if key not in self.computed:
+                carried[self._top(by)].append(at)
+        for group, members in groups.items():
             mine = [self.costs[at] for at in members]
             flops, left = sum(one.flops for one in mine), sum(one.left for one in mine)
             if len(members) > 1 and left <= MOST_LEFT_RATIO * flops and flops >= LEAST_FLOPS:
                 products, moved = sum(o.products for o in mine), sum(o.elements for o in mine)
-                yield Chain(tuple(sorted(members)), flops, left, products, moved)
+                more = tuple(carried[group])
+                yield Chain(tuple(sorted(members)), more, flops, left, products, moved)
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:

@@ -22,9 +22,10 @@ from pinchpoint.capture.flow.claims import (
     positions,
     to_compare,
 )
+from pinchpoint.capture.flow.numbers import Numbered
 from pinchpoint.capture.flow.operations import ESCAPE, Operation
 from pinchpoint.capture.flow.orders import Chain as Products
-from pinchpoint.capture.flow.orders import chains_of_products
+from pinchpoint.capture.flow.orders import asked_by, chains_of_products, forward_products
 from pinchpoint.capture.flow.parts import chains_of_parts, read_parts
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
@@ -105,8 +106,10 @@ class RepeatedWork:
         watch.end()
         watch.storages.step_ends()
         self.operators = operators(watch.steps)
-        notes = list(_notes(watch, dead=not self._threads))
-        self.answers = answers(watch, self._heaviest, chains(watch.stacks))
+        found = numbers_of(watch)
+        notes = list(_notes(watch, found, dead=not self._threads))
+        inputs = found.from_inputs[-2]
+        self.answers = answers(watch, self._heaviest, inputs, chains(watch.stacks))
         self.end()
         return notes
 
@@ -135,8 +138,7 @@ def _others_run() -> bool:
 # What is noted
 
 
-def _notes(watch: Watch, *, dead: bool) -> Iterator[dict[str, Any]]:
-    found = numbers_of(watch)
+def _notes(watch: Watch, found: Numbered, *, dead: bool) -> Iterator[dict[str, Any]]:
     told, lines = claims(watch, found), chains(watch.stacks)
     operations, members = told.operations, told.members
     wholly = sites(operations, [bool(how) for how in members], lines)
@@ -207,22 +209,23 @@ def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
     per_step = {step: list(_products(watch, step)) for step in UNUSED_IN}
     flags = [[False] * len(step) for step in watch.steps]
     for step, some in per_step.items():
-        for at in (at for one in some for at in one.operations):
+        for at in (at for one in some for at in (*one.operations, *one.carried)):
             flags[step][at] = True
     always, operations = _in_all(watch, flags), watch.steps[UNUSED_IN[-1]]
-    by_code: dict[Any, list[Products]] = defaultdict(list)
+    readers = forward_products(operations)
+    by_code: dict[Any, list[tuple[Products, Chain]]] = defaultdict(list)
     for one in per_step[UNUSED_IN[-1]]:
-        chain = lines[operations[one.operations[0]].stack]
+        chain = lines[operations[asked_by(one, operations, readers)].stack]
         if all(always[at] for at in one.operations):
-            by_code[chain[-1][0] if chain else None].append(one)
-    for some in by_code.values():
-        mine = sorted(at for one in some for at in one.operations)
-        note = _note("order", operations, mine, {at: lines[operations[at].stack] for at in mine})
-        yield note | {
-            "flops": sum(one.flops for one in some),
-            "flops_left": sum(one.flops_left for one in some),
-            "elements_left": sum(one.elements_left for one in some),
-            "times_left": sum(one.products_left for one in some),
+            by_code[chain[-1][0] if chain else None].append((one, chain))
+    for group in by_code.values():
+        site = {at: chain for one, chain in group for at in (*one.operations, *one.carried)}
+        found = [one for one, _ in group]
+        yield _note("order", operations, sorted(at for at in site if always[at]), site) | {
+            "flops": sum(one.flops for one in found),
+            "flops_left": sum(one.flops_left for one in found),
+            "elements_left": sum(one.elements_left for one in found),
+            "times_left": sum(one.products_left for one in found),
         }
 
 

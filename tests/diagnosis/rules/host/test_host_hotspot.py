@@ -14,6 +14,8 @@ from pinchpoint.trace import ApiKind, HostKind, MemoryKind, RunFacts, RunSamples
 from pinchpoint.trace.run_samples import SampledThread, Spent
 from program import Program
 
+LIBRARY = "/env/lib/python3.11/site-packages/decoding"
+
 
 def training(work, *, sync=True, kernel_ms=2.0):
     """Steps of a kernel, a wait, and host work."""
@@ -76,6 +78,38 @@ def test_work_that_is_spread_is_of_the_function_that_calls_it(outcome):
 def test_one_that_has_half_of_it_is_the_place(outcome):
     found = outcome("host-hotspot", training(lambda p: spread(p, first_us=4_000))).findings
     assert [one.location.function for one in found] == ["words", "times"]
+
+
+@pytest.mark.parametrize(
+    ("frames", "places"),
+    [
+        pytest.param(
+            (f"{LIBRARY}/generation.py(30): sample", f"{LIBRARY}/masks.py(15): __call__"),
+            {"allowed": 5.4, "serve": 4.0},
+            id="deep in a library",
+        ),
+        pytest.param(
+            (f"{LIBRARY}/masks.py(15): __call__",),
+            {"serve": 7.6, "allowed": 1.8},
+            id="called there",
+        ),
+    ],
+)
+def test_what_a_library_makes_of_a_callback_is_of_that(outcome, frames, places):
+    def answer(p):
+        with ExitStack() as around:
+            for frame in ("serve.py(57): serve", *frames[:-1]):
+                around.enter_context(p.frame(frame))
+            p.busy(4_000)  # and operators: no call that is for the callback alone
+            with p.row("aten::mm"):
+                p.kernel("gemm", 10)
+            with p.frame(frames[-1]):
+                p.host("serve.py(20): allowed", 1_800)
+                p.host("<built-in method tensor of type object at 0x1>", 3_600)
+
+    found = outcome("host-hotspot", training(answer)).findings
+    costs = {one.location.function: one.cost_ns_per_step for one in found}
+    assert costs == pytest.approx({name: ms * 1e6 for name, ms in places.items()}, rel=0.1)
 
 
 def test_a_function_with_the_model_in_it_is_no_place(outcome):

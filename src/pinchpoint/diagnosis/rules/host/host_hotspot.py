@@ -34,7 +34,12 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.causal.computing import HostComputing, host_computing, shared_callers
+from pinchpoint.analysis.causal.computing import (
+    HostComputing,
+    called_back,
+    host_computing,
+    shared_callers,
+)
 from pinchpoint.analysis.causal.filled_slots import filled_slots
 from pinchpoint.analysis.causal.limits import RANDOM_ROWS_REACHED
 from pinchpoint.analysis.host.frames import NAMELESS, frame_of
@@ -42,6 +47,7 @@ from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.host.source_lines import functions_of
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.limits.roofs import roofs
+from pinchpoint.analysis.mean.on_cpu import fair_step_ratio
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay import Change, DropSyncs, LimitDeviceOps, RemoveHostTime
 from pinchpoint.analysis.run import run_facts
@@ -50,7 +56,12 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.operators import known
-from pinchpoint.diagnosis.evidence.seen_computing import LEAST_GAIN_RATIO, LEAST_NS, seen_computing
+from pinchpoint.diagnosis.evidence.seen_computing import (
+    LEAST_GAIN_RATIO,
+    LEAST_NS,
+    garbage_left_ns,
+    seen_computing,
+)
 from pinchpoint.diagnosis.evidence.whole_run import line_of_call
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
@@ -101,9 +112,11 @@ def check(trace: Trace) -> Iterator[Found]:
     # Without a device operators are the work itself; rules about programs on CPUs judge them.
     if computes_on_cpu(trace) or compiled_for_cpu(trace):
         found = _without_operators(trace, found)
-    shared = _shared(trace, found)
-    spots = [_spot(trace, found, at, shared) for at in _by_place(trace, found, shared)]
-    least = max(LEAST_GAIN_RATIO * base, LEAST_NS)
+    shared, back = _shared(trace, found), called_back(trace, found)
+    other = np.where(back != NO_ROW, back, shared)
+    spots = [_spot(trace, found, at, other, back) for at in _by_place(trace, found, other)]
+    # Where others have the cores, operators of several threads wait far longer than Python does.
+    least = max(LEAST_GAIN_RATIO * base * fair_step_ratio(trace), LEAST_NS)
     worth = [s for s in spots if s.ns_per_step >= least]
     if compiled_for_cpu(trace) and steps(trace).how == "none":
         return  # how much of it the recorder itself took does not show
@@ -189,7 +202,7 @@ def _by_place(trace: Trace, found: HostComputing, shared: Ints) -> list[Ints]:
     return [at for at in np.split(order, edges) if len(at)]
 
 
-def _spot(trace: Trace, found: HostComputing, at: Ints, shared: Ints) -> _Spot:
+def _spot(trace: Trace, found: HostComputing, at: Ints, other: Ints, back: Ints) -> _Spot:
     rows, host = host_rows(trace), trace.host_ops
     assert host is not None
     took, row = found.took_ns[at], found.row[at]
@@ -197,7 +210,9 @@ def _spot(trace: Trace, found: HostComputing, at: Ints, shared: Ints) -> _Spot:
     most = _mostly(name, took)
     here = row[name == most]
     longest = int(here[np.argmax(took[name == most])])
-    caller = _caller(trace, int(shared[at[0]]))
+    moved = at[other[at] != NO_ROW]
+    caller = _function(trace, int(other[moved[0]])) if len(moved) else None
+    spread = caller is not None and not (back[at] != NO_ROW).any()
     return _Spot(
         what=at,
         ns_per_step=round(float(took.sum()) / max(found.steps, 1)),
@@ -209,13 +224,12 @@ def _spot(trace: Trace, found: HostComputing, at: Ints, shared: Ints) -> _Spot:
         steps=len(np.unique(judged_steps(trace).step_of(found.start_ns[at]))),
         row=longest,
         location=_location(trace, longest) if caller is None else caller,
-        shares=() if caller is None else _shares(trace, row, took),
+        shares=_shares(trace, row, took) if spread else (),
     )
 
 
-def _caller(trace: Trace, name: int) -> Location | None:
-    """Of work that is spread, the function that calls what computes."""
-    frame = None if name == NO_ROW else frame_of(trace.names[name])
+def _function(trace: Trace, name: int) -> Location | None:
+    frame = frame_of(trace.names[name])
     return None if frame is None else Location(frame.file, frame.line, frame.function)
 
 
@@ -259,11 +273,13 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
     mine = found.took_ns[spot.what]
     longest = int(spot.what[np.argmax(mine)])
     uploads, waits = _sent_after(trace, found.row[spot.what])
+    garbage_ns = 0 if spot.does in _NAMED else garbage_left_ns(trace, at)
     return Found(
         summary=(
             f"The host {_work(spot).verb} for {duration(spot.ns_per_step)} a step{where}"
             f"{_said(spot, at, alone=alone)}"
             + (", and the result is copied to the device" if len(uploads) else "")
+            + (f"; {duration(garbage_ns)} {_LEAVES}" if garbage_ns else "")
         ),
         evidence=(
             Evidence("host computing there", spot.ns_per_step, "ns per step"),
@@ -272,10 +288,11 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
                 "longest stretch", int(mine.max()), "ns", int(found.start_ns[longest]), spot.name
             ),
             *_sent(trace, uploads),
+            *((Evidence(_LEAVES, garbage_ns, "ns per step"),) if garbage_ns else ()),
         ),
         cost_ns_per_step=spot.ns_per_step,
         changes=(
-            RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what]),
+            RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what], garbage_ns),
             *_made_on_the_device(trace, uploads, waits),
         ),
         location=at,

@@ -8,11 +8,13 @@ with the same outer matrices, transposed ones. Named are those of four steps in 
 than 0.7 of their FLOPs that way. A product that anything else reads (a softmax, a mask, a norm, the
 program) is computed as it is.
 
-Of recordings on a device without that, shapes and strides tell of one case: a matrix with more rows
-than columns times its transpose (or that of one that lies in memory like it), whose result is
-multiplied with such a matrix again within a few calls, where nothing but products of its kind,
-multiples by a number and sums read anything of its size in between. That is surmise, of less
-confidence.
+Which products belong together is known from the values alone. Recordings on a device without them
+tell of two cases by shapes and strides. In the backward pass, the gradient of a product of two
+narrow matrices that a layer's product computes and nothing but that product's node takes. And a
+matrix with more rows than columns times its transpose (or that of one that lies in memory like it),
+whose result is multiplied with such a matrix again within a few calls, where nothing but products
+of its kind, multiples by a number and sums read anything of its size in between: that is surmise,
+of less confidence.
 
 ## Why it matters
 The order decides the size of what is in between. A matrix of 4096 × 1024 times its own transpose
@@ -24,7 +26,9 @@ nothing but sums of their products with values is asked.
 Put the parentheses where the inner dimension is the small one: `A @ (B @ v)`; of a polynomial in
 `X Xᵀ` applied to `X`, transpose `X` first where it has more rows than columns, so that the Gram
 matrix is on its short side; `torch.linalg.multi_dot` chooses for a chain. A gradient that is asked
-of the product of two weights is cheaper of each.
+of the product of two weights is cheaper of each: `x @ (w + b @ a).mT` (an adapter of low rank as a
+parametrisation of the weight) computes the gradient of all of `w + b @ a`, in as many operations as
+the layer itself, to multiply it by `a` and `b`; of `x @ w.mT + (x @ a.mT) @ b.mT` nobody asks it.
 
 ## When to ignore it
 Where the last digits have to stay: another order rounds elsewhere. Where the product is kept for
@@ -43,38 +47,55 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import WATCHED_RUN
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.diagnosis.rules.needless._by_shapes import by_shapes
+from pinchpoint.diagnosis.rules.needless._low_rank import low_rank_gradients
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.names import rows_named
 from pinchpoint.trace.run_values import ProductOrder
 
 RULE = Rule(needs=("host_ops",), record=WATCHED_RUN, advice=NO_HINT)
 
+_PRODUCT = frozenset(f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv"))
 _ELEMENT_BYTES = 2  # the least that a number of a product takes: 16 bits
+
+
+_OF_VALUES = (
+    "Multiply in the order with the small matrices in between",
+    "y = a @ (b @ v)  # not (a @ b) @ v; of x @ x.mT with more rows: x.mT @ x",
+)
+_OF_GRADIENTS = (
+    "Apply the small matrices one after the other, and do not multiply them with each other first",
+    "y = x @ w.mT + (x @ a.mT) @ b.mT  # not x @ (w + b @ a).mT",
+)
 
 
 def check(trace: Trace) -> Iterator[Found]:
     """Products of each function that another order makes cheaper."""
-    values = watched(trace)
-    if values is None:
-        yield from by_shapes(trace)
-        return
-    for work in values.work or ():
+    values, told = watched(trace), False
+    for work in () if values is None else values.work or ():
         if work.kind == "order" and work.order is not None:
             rows = vain(trace, work, beside_modules=False)
             if rows is not None:
+                told = True
                 yield _found(trace, work.order, rows)
+    found = None if told else low_rank_gradients(trace)
+    if found is not None:
+        yield _found(trace, *found)
+    if values is None:
+        yield from by_shapes(trace)
 
 
 def _found(trace: Trace, order: ProductOrder, rows: Vain) -> Found:
     where = f" in {rows.place}" if rows.place else ""
-    times = round(per_step(trace, len(rows.operators)))
+    times = round(per_step(trace, _products(trace, rows)))
     took = rows.device_ns or rows.host_ns
     of = "device" if rows.device_ns else "host"
+    of_it = " for gradients of the product" if rows.work.backward else ""
     return Found(
         summary=(
-            f"{times} matrix products a step{where} take {order.flops / 1e9:.3g} GFLOP; in another"
-            f" order the same takes {order.flops_left / 1e9:.3g}: {duration(took)} of the {of}'s"
-            " time as recorded"
+            f"{times} matrix products a step{of_it}{where} take {order.flops / 1e9:.3g} GFLOP;"
+            f" in another order the same takes {order.flops_left / 1e9:.3g}: {duration(took)} of"
+            f" the {of}'s time as recorded"
         ),
         evidence=(
             Evidence("products", times, "per step"),
@@ -86,10 +107,16 @@ def _found(trace: Trace, order: ProductOrder, rows: Vain) -> Found:
         cost_ns_per_step=took,
         changes=_changes(trace, order, rows),
         location=rows.place,
-        fix="Multiply in the order with the small matrices in between",
-        hint="y = a @ (b @ v)  # not (a @ b) @ v; of x @ x.mT with more rows: x.mT @ x",
+        fix=_OF_GRADIENTS[0] if rows.work.backward else _OF_VALUES[0],
+        hint=_OF_GRADIENTS[1] if rows.work.backward else _OF_VALUES[1],
         confidence="high",
     )
+
+
+def _products(trace: Trace, rows: Vain) -> int:
+    host = trace.host_ops
+    assert host is not None
+    return int(rows_named(trace, host, _PRODUCT.__contains__)[rows.operators].sum())
 
 
 def _changes(trace: Trace, order: ProductOrder, rows: Vain) -> tuple[Change, ...]:
