@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
-from pinchpoint.analysis.replay.changes import AddHostTime, Change, MoveToOwnStream
+from pinchpoint.analysis.replay.changes import (
+    AddHostTime,
+    Change,
+    LimitDeviceOps,
+    MoveToOwnStream,
+)
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.least_step import (
     at_power_limit_ns,
@@ -198,13 +203,22 @@ def what_if(
     uneven, saving = _uneven_ratio(trace), before - after
     made = made_of(after, graph, clean.graph, periods, uneven_ratio=uneven, saving_ns=saving)
     cost = _recording_ns(trace) * min(made.host_ns / max(before - made.device_ns, 1.0), 1.0)
-    made = replace(made, recording_ns=cost)
+    made = replace(made, recording_ns=cost, limited_ns=_limited_ns(graph, changes))
     least, most = range_ns(made, AFTER_A_FIX)
     # Where the device does other work, clocks of the rest may be a little higher than recorded.
     clocks = 0.0 if leave_the_device(changes) else AS_IT_IS.device
     bound = min(ceil((1 - clocks) * sure), int(after))
     most = min(most, max(int(before), int(after)))
     return Prediction(int(after), (max(least, bound), most), int(before), int(raw_ns), bound, made)
+
+
+def _limited_ns(graph: Graph, changes: Sequence[Change]) -> float:
+    """Time of a step in operations that changes bring to the limit of the machine."""
+    rows = [c.device_ops for c in changes if isinstance(c, LimitDeviceOps)]
+    if not rows:
+        return 0.0
+    at = np.isin(graph.op_rows, np.concatenate(rows))
+    return float(graph.op_duration_ns[at].sum()) / graph.steps
 
 
 def after_saving(

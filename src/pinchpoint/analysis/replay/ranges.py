@@ -45,6 +45,7 @@ class Doubts:
     sampling: float  # of the error of a mean of few steps
     fix: float = 0.0  # of the saving, or of the step that is left if less
     beyond: float = 0.0  # of the saving, that a fix may win beyond it
+    limit: float = 0.0  # of device work at the limit of the machine
 
 
 # The step as it is, without the profiler. Chosen by benchmarks/held_out.py.
@@ -61,6 +62,7 @@ AFTER_A_FIX = Doubts(
     sampling=1.0,
     fix=0.12,
     beyond=0.05,
+    limit=0.5,  # right within a factor of two, as the bound has it: no kernel runs at it for long
 )
 
 
@@ -76,6 +78,7 @@ class Made:
     recording_ns: float = 0.0  # what was taken out for recording, as far as it made the step longer
     rare_ns: float = 0.0  # standard error of what exceptional steps add to the mean one
     uneven_ns: float = 0.0  # by how much the device's work differs from step to step
+    limited_ns: float = 0.0  # part of what a fix made faster that runs at its limit then
     shortest_ns: float = 0.0  # of the steps whose mean it is, in proportion
 
     @property
@@ -137,7 +140,7 @@ def range_ns(made: Made, doubts: Doubts) -> tuple[int, int]:
         min(made.saving_ns, made.step_ns) * doubts.fix,
     )
     of_host = hypot(made.host_ns * doubts.host, made.recording_ns * doubts.recording)
-    off = hypot(of_device, of_host)
+    off = hypot(of_device, of_host, made.limited_ns * doubts.limit)
     shorter = hypot(of_device, made.saving_ns * doubts.beyond)
     below = made.step_ns - max(
         made.step_ns - hypot(shorter, of_host), made.device_ns - shorter, 0.0

@@ -46,7 +46,13 @@ class _Product:
     columns: int
     first: Shape
     second: Shape
+    strides: tuple[Shape | None, Shape | None]
     own_transpose: bool  # and nothing added to it
+
+    @property
+    def operands(self) -> tuple[tuple[Shape, Shape | None], ...]:
+        """With the strides of each."""
+        return (self.first, self.strides[0]), (self.second, self.strides[1])
 
     @property
     def flops(self) -> int:
@@ -101,14 +107,15 @@ def _product(of: LaunchedCall) -> _Product | None:
     a, b = of.call.shape(at), of.call.shape(at + 1)
     if not a or not b or len(a) != len(b) or len(a) < 2 or a[-1] != b[-2] or a[:-2] != b[:-2]:
         return None
-    turned = at == 0 and a == (*b[:-2], b[-1], b[-2]) and _turned(of.stride(at), of.stride(at + 1))
-    return _Product(elements(a[:-2]), a[-2], a[-1], b[-1], a, b, turned)
+    strides = of.stride(at), of.stride(at + 1)
+    turned = at == 0 and a == (*b[:-2], b[-1], b[-2]) and _turned(*strides)
+    return _Product(elements(a[:-2]), a[-2], a[-1], b[-1], a, b, strides, turned)
 
 
 def _turned(a: Shape | None, b: Shape | None) -> bool:
-    """Whether one is read along its rows where the other is along its columns: as a tensor and its
-    transpose lie, and two that were made alike do not."""
-    return a is not None and b is not None and a[-2:] == (b[-1], b[-2]) and a[-1] != a[-2]
+    """Whether the second is read along its columns as the first along its rows: a matrix and its
+    transpose. The other way round are gradients of weights."""
+    return a is not None and b is not None and a[-2:] == (b[-1], b[-2]) and a[-1] == 1 < a[-2]
 
 
 def _grows(made: _Product) -> bool:
@@ -130,8 +137,8 @@ def _multiplied_down(
             if product.first == product.second:
                 powers.append(at)
                 continue
-            other = product.second if product.first == big else product.first
-            if other not in (made.first, made.second):
+            other = product.operands[1 if product.first == big else 0]
+            if other not in made.operands:  # lies in memory as it, too: weights lie otherwise
                 return {}
             return {0: ratio, at: ratio, **dict.fromkeys(powers, ratio**3)}
         if not _keeps(of, elements(big)):

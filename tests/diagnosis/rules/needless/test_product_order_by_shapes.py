@@ -22,7 +22,7 @@ def pointwise(name, *shapes):
 
 GRAM = product("aten::mm", 400, X, XT, strides=[ROW, TURNED])
 POWER = product("aten::addmm", 1_600, S, S, S)
-DOWN = product("aten::addmm", 400, X, S, X)
+DOWN = product("aten::addmm", 400, X, S, X, strides=[ROW, [TALL, 1], ROW])
 REST = product("aten::mm", 3_000, [8_192, 8_192], [8_192, 8_192])
 
 
@@ -30,7 +30,7 @@ def test_a_polynomial_of_a_gram_matrix_belongs_on_the_short_side(outcome):
     trace = device_bound([GRAM, POWER, DOWN, REST])
     (found,) = outcome("costly-product-order", trace).findings
     assert "3 products a step make matrices of up to 4096 × 4096" in found.summary
-    assert "by its own transpose" in found.summary
+    assert "by one like it, transposed" in found.summary
     assert [(c.factor, len(c.device_ops)) for c in found.changes] == [(1 / 64, 5), (1 / 4, 10)]
     assert found.location.line == 40
     assert found.confidence == "medium"
@@ -53,6 +53,20 @@ QKV = product("aten::bmm", 900, [8, TOKENS, TOKENS], [8, TOKENS, WIDTH])
     [
         pytest.param([QK, QKV], id="a chain: the gradient of a layer and its input look like it"),
         pytest.param([GRAM, POWER], id="nothing multiplies it down"),
+        pytest.param(
+            [
+                product("aten::mm", 400, X, XT, strides=[[1, TALL], [TALL, 1]]),
+                product("aten::mm", 400, XT, S, strides=[[TALL, 1], [TALL, 1]]),
+            ],
+            id="the gradient of a weight, and that of the layer's input",
+        ),
+        pytest.param(
+            [
+                GRAM,  # with a weight of as many rows as there are tokens
+                product("aten::mm", 400, S, X, strides=[[TALL, 1], [1, TALL]]),
+            ],
+            id="a layer and the next one, whose weight lies otherwise",
+        ),
         pytest.param(
             [GRAM, pointwise("aten::_softmax", [1, *S], [], []), DOWN], id="a softmax, of a view"
         ),

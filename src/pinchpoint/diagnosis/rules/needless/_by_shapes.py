@@ -29,7 +29,7 @@ def by_shapes(trace: Trace) -> Iterator[Found]:
     yield Found(
         summary=(
             f"{counted(work.count, 'product')} a step make matrices of up to {size} from one of"
-            f" {made_of} by its own transpose and multiply them down again:"
+            f" {made_of} by one like it, transposed, and multiply them down again:"
             f" {duration(work.ns_per_step)} of each recorded step, of which another order needs"
             f" {100 * ratio:.0f} %"
         ),
@@ -44,7 +44,7 @@ def by_shapes(trace: Trace) -> Iterator[Found]:
             for of in np.unique(left).tolist()
         ),
         location=work.place,
-        fix="Transpose the matrix first where it has more rows than columns",
+        fix="Transpose the matrix first where it has more rows than columns: its short side",
         hint="x = g.mT if g.shape[-2] > g.shape[-1] else g  # and .mT of the result",
         confidence="medium",
     )

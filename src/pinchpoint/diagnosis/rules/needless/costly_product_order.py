@@ -11,9 +11,10 @@ program) is computed as it is.
 Which products belong together is known from the values alone. Recordings on a device without them
 tell of two cases by shapes and strides. In the backward pass, the gradient of a product of two
 narrow matrices that a layer's product computes and nothing but that product's node takes. And a
-matrix with more rows than columns times its own transpose, whose result is multiplied with that
-matrix again within a few calls, where nothing but products of its kind, multiples by a number and
-sums read anything of its size in between: that is surmise, of less confidence.
+matrix with more rows than columns times its transpose (or that of one that lies in memory like it),
+whose result is multiplied with such a matrix again within a few calls, where nothing but products
+of its kind, multiples by a number and sums read anything of its size in between: that is surmise,
+of less confidence.
 
 ## Why it matters
 The order decides the size of what is in between. A matrix of 4096 × 1024 times its own transpose
