@@ -49,6 +49,9 @@ _SIGNS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (regex(rb"^commit [0-9a-f]{40}$", _M), "a history of git", _RUN),
 )  # fmt: skip
 # What most lines look like.
+_NUMBERS = regex(
+    rb"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?(?:[\s,;]+[-+]?[\d.]+(?:[eE][-+]?\d+)?)*[\s,;]*$"
+)
 _SHAPES: tuple[tuple[re.Pattern[bytes], float, str, str], ...] = (
     (regex(rb"\s*[\w.\[\]-]+\s*(?:==|~=|>=|<=|@ )\s*\S+|\s*-e |# .{0,60}$"), 0.8,
      "a list of packages (requirements, pip freeze)", _RUN),
@@ -70,7 +73,7 @@ _SHAPES: tuple[tuple[re.Pattern[bytes], float, str, str], ...] = (
      "run the program with it: pinchpoint run COMMAND"),
     (regex(rb"\s*\[[\w. :-]+\]\s*$|\s*[\w.-]+ ?= ?\S.*$|\s*[#;]"), 0.8, "a configuration",
      "run the program with it: pinchpoint run COMMAND"),
-    (regex(rb"\s*[-+]?[\d.]+(?:[eE][-+]?\d+)?(?:[\s,;]+[-+]?[\d.]+(?:[eE][-+]?\d+)?)*\s*$"), 0.9,
+    (_NUMBERS, 0.9,
      "numbers without names, so what is what is unknown",
      "put a header with names and units (step_time_ms) as its first line"),
     (regex(rb"\s*(?:File \"|Traceback|\^|at [\w.$]+\(|#\d+ +0x)"), 0.3, "a stack trace", _RUN),
@@ -91,7 +94,7 @@ def kind_of_text(text: bytes) -> Answer | None:
     if (told := said_by_a_line(text)) is not None:
         return told
     lines = [line for line in text.splitlines()[:_LOOKED_AT] if line.strip()]
-    if len(lines) < _LEAST_LINES:
+    if len(lines) < _LEAST_LINES and not all(map(_NUMBERS.match, lines)):
         return None
     for shape, most, what, hint in _SHAPES:
         if sum(shape.match(line) is not None for line in lines) >= most * len(lines):

@@ -3,6 +3,7 @@
 What is not spelled as one is unknown: no unit is guessed from what a key is about.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from pinchpoint.regex import regex
@@ -17,6 +18,7 @@ class Unit(NamedTuple):
 
 
 UNKNOWN = Unit("", "")
+_MOST_TEXTS = 4096  # that are remembered: names of a file are some hundred
 _TIMES = (
     (1e-9, "ns", "nsec nsecs nanosecond nanoseconds"),
     (1e-6, "µs", "us usec usecs microsecond microseconds μs"),
@@ -28,8 +30,8 @@ _TIMES = (
 _SIZES = (
     (1.0, "bytes", "byte"),
     (1e3, "KB", "kb kB kilobytes"),
-    (1e6, "MB", "mb megabytes Mb"),
-    (1e9, "GB", "gb gigabytes Gb"),
+    (1e6, "MB", "mb megabytes"),
+    (1e9, "GB", "gb gigabytes"),
     (1e12, "TB", "tb"),
     (2.0**10, "KiB", "kib"),
     (2.0**20, "MiB", "mib"),
@@ -46,7 +48,8 @@ _OTHERS = (
     Unit("PFLOPs", "flops", 1e15), Unit("GFLOP/s", "flop/s", 1e9), Unit("TFLOP/s", "flop/s", 1e12),
     Unit("PFLOP/s", "flop/s", 1e15),
     Unit("frames/s", "frames/s"), Unit("queries/s", "queries/s"), Unit("requests/s", "requests/s"),
-    Unit("tokens/s", "tokens/s"), Unit("Gbit/s", "bit/s", 1e9), Unit("Mbit/s", "bit/s", 1e6),
+    Unit("tokens/s", "tokens/s"), Unit("Gbps", "bps", 1e9), Unit("Mbps", "bps", 1e6),
+    Unit("Gbit/s", "bit/s", 1e9), Unit("Mbit/s", "bit/s", 1e6),
 )  # fmt: skip
 _SPELT = {
     "percent": "%", "pct": "%", "watt": "W", "watts": "W", "mw": "mW", "kw": "kW", "joule": "J",
@@ -57,7 +60,7 @@ _SPELT = {
     "gflop/s": "GFLOP/s",
     "tflop/s": "TFLOP/s", "pflop/s": "PFLOP/s", "tflops/s": "TFLOP/s", "gflops/s": "GFLOP/s",
     "fps": "frames/s", "qps": "queries/s", "rps": "requests/s", "tps": "tokens/s",
-    "gbps": "Gbit/s", "mbps": "Mbit/s",
+    "gbps": "Gbps", "mbps": "Mbps",  # bits, or bytes: it is used for both
 }  # fmt: skip
 _KNOWN = {unit.name: unit for unit in _OTHERS}
 for _family, _rows in (("time", _TIMES), ("bytes", _SIZES)):
@@ -102,6 +105,7 @@ _ALONE = {
 _NO_SUFFIX = {"min", "h", "second", "hour", "minute", "byte", "t"}  # min: the least of something
 
 
+@lru_cache(maxsize=_MOST_TEXTS)
 def unit_of(text: str) -> Unit:
     """The unit that a text is, such as ``ms``, ``tok/s``, ``s/it``, ``GiB``; else UNKNOWN."""
     said = text.strip().rstrip(".")
@@ -134,6 +138,7 @@ def _rate(said: str) -> Unit:
     return UNKNOWN
 
 
+@lru_cache(maxsize=_MOST_TEXTS)
 def unit_of_key(key: str) -> Unit:
     """What the name of a key or column says: ``step_time_ms``, ``lat (us)``, ``tokens_per_sec``."""
     for found in _IN_BRACKETS.finditer(key):

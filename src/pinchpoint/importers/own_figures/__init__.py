@@ -57,7 +57,7 @@ def read(path: Path) -> Trace:
         tables = scrape_tables(path)
         if not tables:
             raise UnreadableFile(f"{path}: counters of a server, all of them zero", hint=_RECORD)
-    elif head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[", b'"'):
+    elif head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[", b'"{')):
         must_fit(path, size, TABLE_TIMES)
         tables = _of_json(path, head)
     else:

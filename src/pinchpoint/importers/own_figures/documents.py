@@ -25,6 +25,7 @@ _MEASURED = regex(
     2,
 )
 # What is set, not measured; and what no program measures.
+_SETTINGS = regex(r"(?:^|\.)(?:config\w*|args|arguments|hyper\w*|settings|options)\.", 2)
 _SET = regex(
     r"timeout|max_|min_|limit|interval|budget|deadline|warm_?up|num_|created|modified|config|args"
     r"|dropout|threshold|rope|tokenizer|_at$|version",
@@ -104,7 +105,7 @@ class Found:
 
     def _value(self, name: str, value: Any, of_record: Unit) -> None:
         number = number_of(value)
-        if number is None or len(self._said) >= _MOST_SAID:
+        if number is None or len(self._said) >= _MOST_SAID or _SETTINGS.search(name):
             return
         unit = self._unit(name) if of_record is UNKNOWN else of_record
         self.measured |= _is_measured(name, self._units) or of_record is not UNKNOWN

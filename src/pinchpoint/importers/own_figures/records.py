@@ -28,6 +28,7 @@ class Records:
         self._numbers: dict[str, array[float]] = {}
         self._texts: dict[str, set[str]] = {}
         self._units: dict[str, Unit] = dict(units or {})
+        self._mixed: set[str] = set()  # columns of which rows have units of their own
         self._rows: list[dict[str, str]] = []
         self._names: dict[str, None] = {}
         self.count = 0
@@ -76,10 +77,13 @@ class Records:
             place = name.rpartition(".")[0]
             for other in record:
                 if other.rpartition(".")[0] == place and of in other.lower():
-                    self._units.setdefault(other, unit)
+                    known = self._units.setdefault(other, unit)
+                    self._mixed |= {other} if known != unit else set()
 
     def unit(self, name: str) -> Unit:
         """As its neighbours or its name say."""
+        if name in self._mixed:
+            return UNKNOWN
         return self._units.get(name) or unit_of_key(name)
 
     def said_units(self) -> bool:
@@ -108,7 +112,7 @@ class Records:
     def _figures(self) -> Iterator[tuple[str, ...]]:
         for name, values in self._numbers.items():
             held = np.asarray(values)
-            if len(held) < 2 or held.min() == held.max():
+            if len(held) < 2 or held.min() == held.max() or name in self._mixed:
                 continue
             figures = (
                 np.median(held),
@@ -149,7 +153,7 @@ class Records:
 
     def _head(self, name: str) -> str:
         """The name, with the unit where only a neighbour says it."""
-        unit = self._units.get(name)
+        unit = self._units.get(name) if name not in self._mixed else None
         return f"{name} ({unit.name})" if unit and name in self._numbers else name
 
 

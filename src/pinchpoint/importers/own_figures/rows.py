@@ -14,6 +14,7 @@ from pinchpoint.importers.telemetry._samples import lines
 _DELIMITERS = (",", "\t", ";", "|")
 _LOOKED_AT = 60  # lines by which a table is told
 _ALIKE = 0.9  # of them: with as many cells as the header has; a log may go on behind it
+_LEAST_TEXTS = 4  # columns of a table without a number: sentences have fewer commas, or differ
 _MOST_CELLS = 2000  # of a row: more are data, not figures
 _LONGEST_NAME = 60  # characters of a column's name; longer is a sentence
 
@@ -50,12 +51,13 @@ def _layout(head: Sequence[str], delimiter: str) -> Layout | None:
         names = [cell.strip().lstrip("# ") for cell in row]
         following = next(cells for cells in below if len(cells) == width)
         numbers, values = (sum(map(_is_number, cells)) for cells in (names, following))
-        if values == 0 or any(len(name) > _LONGEST_NAME for name in names):
-            return None  # sentences with commas
-        if numbers > 0 and numbers >= values:
+        if 0 < values <= numbers:
             if len(below) < 2 or at:
                 return None
             return Layout(0, delimiter, tuple(f"column {n}" for n in range(1, width + 1)), False)
+        texts = values == 0 and (width < _LEAST_TEXTS or any(len(c) != width for c in below))
+        if texts or any(len(name) > _LONGEST_NAME for name in names):
+            return None  # sentences with commas
         named = tuple(name or f"column {n}" for n, name in enumerate(names, 1))
         return Layout(first, delimiter, named, True)
     return None

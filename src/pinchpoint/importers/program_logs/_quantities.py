@@ -39,6 +39,7 @@ _LONG_TIME = regex(
 _BEHIND = " ,;|)]}\"'\t("  # what may stand behind a number without a unit
 _EDGES = " \t:=,;|<>*\"'`~-–—•·>/\\{}#"
 _LONGEST_SENTENCE = 240  # characters of a line; paragraphs are longer
+_NEAR = 200  # characters before a number in which its name stands
 _LONGEST_KEY = 48  # characters; a sentence is cut to its end
 _MOST_WORDS = 7  # of such a sentence
 _MOST = 200  # quantities of one line; a longer one lists data
@@ -46,22 +47,58 @@ _WORD = regex(r"[^\W\d_]")
 OF = "n/N"  # the key of 12/100 that has no other
 
 
-def quantities(text: str) -> list[Quantity]:
-    """All of a line, in its order."""
+# Of lines that differ in their numbers only: which number is what.
+Plans = dict[str, list[tuple[int, Quantity, float]]]
+_MOST_PLANS = 10_000  # kinds of lines; programs print some hundred
+
+
+def quantities(text: str, plans: Plans | None = None) -> list[Quantity]:
+    """All of a line, in its order; ``plans`` keeps what lines of this kind mean."""
     if ":" in text or "m" in text:
         text = _LONG_TIME.sub(_as_seconds, text)
-    found: list[Quantity] = []
+    matches = list(_NUMBER.finditer(text))
+    if not matches:
+        return []
+    if plans is None:
+        return [one for _, one, _ in _planned(text, matches)]
+    kind = _kind(text, matches)
+    plan = plans.get(kind)
+    if plan is None:
+        plan = _planned(text, matches)
+        if len(plans) < _MOST_PLANS:
+            plans[kind] = plan
+        return [one for _, one, _ in plan]
+    return [
+        one._replace(value=value * many)
+        for at, one, many in plan
+        if (value := parsed(matches[at]["sign"] + matches[at]["n"])) is not None
+    ]
+
+
+def _kind(text: str, matches: list[re.Match[str]]) -> str:
+    """The line with its numbers left open, but for whether each is a whole one."""
+    parts, last = [], 0
+    for match in matches:
+        start, end = match.span("n")
+        parts.append(text[last:start])
+        parts.append("0" if text[start:end].isdecimal() else "1")
+        last = end
+    parts.append(text[last:])
+    return "\0".join(parts)
+
+
+def _planned(text: str, matches: list[re.Match[str]]) -> list[tuple[int, Quantity, float]]:
+    """Which of the numbers are quantities, and of how many each is one."""
+    found: list[tuple[int, Quantity, float]] = []
     last, begin, before = 0, 0, 0  # the end of the last number; of the last quantities
-    for match in _NUMBER.finditer(text):
+    for at, match in enumerate(matches[:_MOST]):
         named_by = (before if text[last : match.start()].strip() == ":" else begin, last)
         one, end = _one(text, *named_by, match)
         if one is not None:
-            found.append(one)
+            found.append((at, one, _MANY.get(match["many"], 1.0)))
             # Loaded 1234 samples in 3.2 s: the first is a word of what names the second
             within = len(found) == 1 and one.unit is UNKNOWN and text[end : end + 1] == " "
             before, begin = begin, begin if within else end
-            if len(found) == _MOST:
-                break
         last = end
     return found
 
@@ -100,16 +137,18 @@ def _one(text: str, begin: int, last: int, match: re.Match[str]) -> tuple[Quanti
 
 def _key(text: str, begin: int, last: int, match: re.Match[str], unit: Unit) -> tuple[str, bool]:
     """What a line calls a number, empty where nothing does; and whether behind = or :."""
-    before = text[last : match.start()]
+    start = match.start()
+    before = text[max(last, start - _NEAR) : start]
+    begin = max(begin, start - _NEAR)
     if separator := _SEPARATOR.search(before):
         # Epoch 3: 12 ms has its name before the number before
-        key = _tail(before[: separator.start()]) or _sentence(text[begin : match.start()])
+        key = _tail(before[: separator.start()]) or _sentence(text[begin:start])
         return key or (f"({unit.name})" if "/" in unit.name else ""), True
     if unit is UNKNOWN:
         return _segment(before) or (OF if match["of"] else ""), False
-    key = _sentence(text[begin : match.start()])
+    key = _sentence(text[begin:start])
     if key and all(word in _SMALL for word in key.lower().split()):
-        key = _sentence(text[: match.start()])
+        key = _sentence(text[max(start - _NEAR, 0) : start])
     return (key or f"({unit.name})") if _measures(key, unit, match) else "", False
 
 
@@ -170,7 +209,10 @@ def _tail(before: str) -> str:
     """The name behind the last thing that ends one; a unit in brackets belongs to it."""
     stripped = before.rstrip(" \t\"'")
     stops = [found.end() for found in _STOP.finditer(stripped) if found.end() < len(stripped)]
-    return _clean(stripped[stops[-1] :] if stops else stripped)
+    key = stripped[stops[-1] :] if stops else stripped
+    if key.startswith("(") and stops:  # of what stands before it
+        key = f"{stripped[stops[-2] if len(stops) > 1 else 0 : stops[-1]].strip()} {key}"
+    return _clean(key)
 
 
 def _segment(before: str) -> str:

@@ -8,6 +8,7 @@ give no pace of shorter steps line by line; over all lines they do.
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,6 +180,7 @@ def is_counter(one: Quantity) -> bool:
     return one.whole and not one.unit.family and _fineness(one.key) < len(_COUNTERS)
 
 
+@lru_cache(maxsize=_MOST_WORDS)
 def _fineness(name: str) -> int:
     if name == OF:
         return 0

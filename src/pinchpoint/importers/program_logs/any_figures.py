@@ -5,8 +5,10 @@ is given once is kept where it has a unit. What no text says is not said: no mea
 from a name, but that a whole number which rises counts.
 """
 
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.importers.files.units import Unit
 from pinchpoint.importers.program_logs._figures import MOST_VALUES, said_table, shown
-from pinchpoint.importers.program_logs._quantities import OF, Quantity, quantities
+from pinchpoint.importers.program_logs._quantities import OF, Plans, Quantity, quantities
 from pinchpoint.importers.program_logs._stamps import Stamp, Stamps, said_by
 from pinchpoint.importers.program_logs._step_lines import StepLines, counts, is_counter
 from pinchpoint.regex import regex
@@ -32,6 +34,12 @@ _FORESEEN = regex(
     r"(?:^|[\W_])(eta|remaining|left|timeout|time_?limit|deadline|interval"
     r"|max_?(?:time|wait|seq)\w*|every|threshold|expected|budget|warm_?up_(?:ms|s|time)|sleep\w*"
     r"|lr|learning.rate|frequency|period)(?:$|[\W_])",
+    2,
+)
+# What is measured, though no unit is said; not when something began.
+_TIMED = regex(
+    r"^(?!.*(?:start|end|stamp|date|begin))(?:.*[\W_])?(?:time|latency|duration|elapsed|runtime"
+    r"|throughput|bandwidth|speed|speedup)(?:[\W_].*)?$",
     2,
 )
 _LOADER = regex(
@@ -72,6 +80,7 @@ class AnyFigures:
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], _Series] = {}
         self._stamps = Stamps()
+        self._plans: Plans = {}
         self._steps = StepLines()
         self._values = 0
         self._loader: dict[tuple[str, str, str], list[float]] = {}
@@ -82,10 +91,10 @@ class AnyFigures:
             return ""
         stamp, rest = self._stamps.of(text)
         said = said_by(rest)
-        found = quantities(said) if any(map(str.isdigit, said)) else []
+        found = quantities(said, self._plans)
         if _FETCHED.match(said):
             found = []
-        elif not any(one.unit.family or is_counter(one) for one in found):
+        elif not any(one.unit.family or is_counter(one) or speaks(one) for one in found):
             found = []  # names and settings; May 21, in prose
         for one in found:
             self._add(one)
@@ -111,8 +120,8 @@ class AnyFigures:
 
     def _share(self, found: Sequence[Quantity]) -> None:
         """Of a line that says a step's time and, in the same unit, that of its data."""
-        loads = [one for one in found if _LOADER.search(one.key)]
-        steps = [one for one in found if loads and _WHOLE_STEP.search(one.key)]
+        loads = [one for one in found if _is_of(_LOADER, one.key)]
+        steps = [one for one in found if loads and _is_of(_WHOLE_STEP, one.key)]
         for load in loads[:1]:
             for step in steps[:1]:
                 if load.unit.family == step.unit.family and load is not step:
@@ -126,7 +135,7 @@ class AnyFigures:
     def repeats(self) -> bool:
         """Whether lines give a figure with a unit again and again."""
         often = (s for s in self._series.values() if len(s.values) >= LEAST and not _set(s))
-        return any(s.unit.family and not _FORESEEN.search(s.key) for s in often)
+        return any(_tells(s) and not _FORESEEN.search(s.key) for s in often)
 
     def counts_steps(self) -> bool:
         """Whether lines count, and give other values with it."""
@@ -140,7 +149,7 @@ class AnyFigures:
     def _named(self) -> Iterator[_Series]:
         return (
             series for series in self._series.values()
-            if series.unit.family and not _FORESEEN.search(series.key) and not _is_date(series)
+            if _tells(series) and not _FORESEEN.search(series.key) and not _is_date(series)
         )  # fmt: skip
 
     def tables(self) -> tuple[SummaryTable, ...]:
@@ -165,7 +174,7 @@ class AnyFigures:
         if steps and not timed and not any("time" in what for what, _ in steps):
             steps.append(("how long one took", f"not said; {_RECORD}"))
         found += said_table("what lines say of steps", steps)
-        if without and (with_unit or self._steps.found()):
+        if without and (with_unit or self._steps.found() or any(map(_tells, without))):
             rows = [_ends(s) for s in without]
             columns = ("value without a unit", "lines", "median", "first", "last", "min", "max")
             found += (
@@ -248,8 +257,25 @@ def _ends(series: _Series) -> tuple[str, ...]:
     return (series.key, f"{len(held):,}", *(shown(float(f)) for f in figures))
 
 
+def _tells(series: _Series) -> bool:
+    """Whether a series has a unit, or a name of what is timed."""
+    if series.unit.family:
+        return True
+    return _TIMED.search(series.key) is not None and abs(series.values[0]) < _LONGEST_S
+
+
+def speaks(one: Quantity) -> bool:
+    """Whether a number without a unit is called as what is timed."""
+    return _is_of(_TIMED, one.key) and abs(one.value) < _LONGEST_S
+
+
+@lru_cache(maxsize=_MOST_KEYS)
+def _is_of(names: re.Pattern[str], key: str) -> bool:
+    return names.search(key) is not None
+
+
 def _one(series: _Series, at: int) -> str:
-    return f"{shown(series.values[at])} {series.unit.name}"
+    return f"{shown(series.values[at])} {series.unit.name or '(unit not said)'}"
 
 
 def _cut(rows: list[tuple[str, ...]], width: int) -> tuple[tuple[str, ...], ...]:

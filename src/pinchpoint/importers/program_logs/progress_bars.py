@@ -7,13 +7,15 @@ from pinchpoint.trace import SummaryTable
 
 # Training:  12%|█▏   | 12/100 [00:10<01:20, 1.09it/s, loss=2.3]; without a total: 12it [00:10, ...
 _BAR = regex(
-    r"(?:(?P<what>[^|\r]{0,80}?):?\s*(?:\d{1,3}%)\|[^|]{0,200}\|\s*)?"
-    r"(?P<n>\d[\d.]*)(?P<k>[kMGT]?)(?:/(?P<of>[\d.]+[kMGT]?|\?)|(?P<unit>[A-Za-z]{1,12}))?"
+    r"(?<![\d.])(?P<n>\d[\d.]{0,15})(?P<k>[kMGT]?)"
+    r"(?:/(?P<of>[\d.]{1,16}[kMGT]?|\?)|(?P<unit>[A-Za-z]{1,12}))?"
     r" ?\[(?P<t>\d+(?::\d\d){1,2})(?:<(?P<left>[\d:?]+(?: days?, [\d:]+)?))?,\s*"
     r"(?P<rate>[\d.]+[kMG]?|\?) ?(?P<per>[A-Za-zµ]+/[A-Za-z]+)(?P<more>[^\]]*)\]"
 )
+_SHARE = regex(r"\s*\d{1,3}%$")
 _FREE = regex(r"(?<![A-Za-z_])\d[\d.,/]*")
 _MANY = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_LONGEST = 80  # characters of a name: the width of a page
 _MOST = 500  # names of bars; a name that counts is one
 _ROUGH_S = 10  # bars print whole seconds: below this the rate that they print is finer
 
@@ -58,7 +60,7 @@ class ProgressBars:
         n, per = parsed(found["n"]), found["per"]
         if n is None:
             return text
-        name = _FREE.sub("#", found["what"] or "").strip(" :#\t") or "progress bar"
+        name = _FREE.sub("#", _before(text[: found.start()])).strip(" :#\t") or "progress bar"
         unit = per.partition("/")[0] if per.endswith("/s") else per.partition("/")[2]
         if name not in self._bars and len(self._bars) >= _MOST:
             return ""
@@ -89,6 +91,12 @@ class ProgressBars:
             return ()
         columns = ("progress bar", "of", "bars", "done", "seconds", "ms for one", "a second")
         return (SummaryTable(columns, tuple(rows), "progress bars, each until its last picture"),)
+
+
+def _before(text: str) -> str:
+    """What a bar is called: what stands before its share and picture, ``12%|##   |``."""
+    what, *picture = text.rsplit("|", 2)
+    return _SHARE.sub("", what)[-_LONGEST:] if len(picture) == 2 and _SHARE.search(what) else ""
 
 
 def _seconds(clock: str) -> float:
