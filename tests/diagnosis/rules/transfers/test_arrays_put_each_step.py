@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from builders import TraceBuilder
-from looked_at_runs import samples_of, spent, thread
+from looked_at_runs import IMPORTING, samples_of, spent, thread
 from pinchpoint.diagnosis.rules.transfers.arrays_put_each_step import check
 from pinchpoint.trace import RunFacts
 
@@ -45,6 +45,7 @@ def test_the_line_that_looks_saw():
     looks = thread(
         spent(("work.py(12): train",), 2.0, doing="update()"),
         spent(("work.py(9): train",), 9.0, doing="rng.normal()"),
+        spent(("jax/_src/api.py(3): device_put", *IMPORTING), 5.0),
     )
     run = RunFacts(samples=samples_of(looks))
     (found,) = check(replace(_steps(3, 4), run=run))
