@@ -123,7 +123,12 @@ TABLES: dict[str, dict[str, Column]] = {
         ),
         "read_at": _name("where that part is taken, if it is a small one", nullable=True),
         "read_of": _name("results, permutation (by random keys) or sort", nullable=True),
+        "chosen_at": _name(
+            "the condition row by row of which only one side reads it", nullable=True
+        ),
+        "chosen_side": Column("uint8", "1: read where it holds, 2: where it does not", "", True),
         "argument": _name("the argument of the program that it is a copy of", nullable=True),
+        "donated": Column("bool", "whether that argument was given to be changed", "", True),
         "loop": _name("where the innermost loop that it is in is written", nullable=True),
         "iterations": _number("how often that loop runs, where the compiler knows it"),
     },

@@ -2,6 +2,8 @@
 
 import pytest
 
+from pinchpoint.importers.xplane.fields import told_by
+from pinchpoint.importers.xplane.hlo import Program
 from pinchpoint.importers.xplane.programs import with_programs
 from pinchpoint.importers.xplane.space import StoredProgram
 from xplane_messages import message, varint
@@ -120,3 +122,15 @@ def test_lines_of_newer_programs_are_in_an_index_of_frames(inner, expected):
     }  # fmt: skip
     with_programs([row], [StoredProgram(None, memoryview(program))])
     assert row["source"] == expected
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_copied_argument_and_whether_it_was_given_to_be_changed(given):
+    cache = instruction("cache", "parameter", shape(8), 1, (), (9, 1))
+    entry = message(
+        (1, "main"), (5, 1), (6, 2), cache, instruction("asked", "copy", shape(8), 2, (1,))
+    )
+    aliases = message((1, message((2, 1), (4, 1))))
+    module = ((1, "jit_f"), (6, 1), (3, entry), *(((8, aliases),) if given else ()))
+    program = Program(told_by(message(*module)))
+    assert program.copied_argument(program.by_name["asked"]) == ("cache", given)

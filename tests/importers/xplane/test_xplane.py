@@ -262,6 +262,38 @@ def test_where_jax_waits_for_arrays_is_a_call_that_waits(written):
     assert not len(written(reading(on_device=False)).api_calls)
 
 
+def test_calls_are_named_after_what_they_start(written):
+    """A launch and a copy of the thread that launches; a copy of one of XLA's own threads."""
+    names = ("input_fusion_9", "MemcpyD2D", "MemcpyD2H")
+    host = message(
+        (2, "/host:CPU"),
+        *(meta(4, i, n) for i, n in enumerate(names, 1)),
+        meta(5, 2, "correlation_id"),
+        (
+            3,
+            message(
+                (1, 9),
+                (2, "python"),
+                (3, 0),
+                event(1, 1_000_000, 2_000_000, message((1, 2), (3, 7))),
+                event(2, 4_000_000, 1_000_000, message((1, 2), (3, 8))),
+            ),
+        ),
+        (
+            3,
+            message(
+                (1, 8),
+                (2, "pool"),
+                (3, 0),
+                event(3, 5_000_000, 1_000_000, message((1, 2), (3, 9))),
+            ),
+        ),
+    )
+    calls = written(message((1, host))).api_calls
+    assert calls["kind"].tolist() == [ApiKind.LAUNCH, ApiKind.COPY]
+    assert calls["correlation"].tolist() == [7, 8]
+
+
 def test_copies_by_the_drivers_kernels_are_copies_within_the_device():
     """In graphs: ``memcpy32_post`` with a launch and without sizes."""
     details = {"kernel_details": "regs:32 static_shared:0 dynamic_shared:0 grid:8,1,1 block:64,1,1"}

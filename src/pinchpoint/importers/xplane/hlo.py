@@ -26,6 +26,7 @@ from pinchpoint.regex import regex
 PROGRAM_MODULE = 1  # field of HloProto
 # of HloModuleProto
 MODULE_NAME, _MODULE_COMPUTATION, _MODULE_ENTRY, _MODULE_SCHEDULE, _MODULE_FRAMES = 1, 3, 6, 7, 17
+_MODULE_ALIASES, _ALIAS, _ALIASED_PARAMETER = 8, 1, 2  # of HloInputOutputAliasProto and its entries
 _COMPUTATION_INSTRUCTION, _COMPUTATION_ID, _COMPUTATION_ROOT = 2, 5, 6  # of HloComputationProto
 _SEQUENCES, _KEY, _VALUE, _IDS = 1, 1, 2, 1  # of HloScheduleProto: a map of lists
 # of HloInstructionProto
@@ -168,6 +169,10 @@ class Program:
         self.entry = integer(module, _MODULE_ENTRY, -1)
         self._schedules = list(messages(module, _MODULE_SCHEDULE))
         self._frames = next(messages(module, _MODULE_FRAMES), b"")
+        aliases = told_by(next(messages(module, _MODULE_ALIASES), b""))
+        self.donated = {  # numbers of parameters that a result may take the place of
+            integer(told_by(entry), _ALIASED_PARAMETER) for entry in messages(aliases, _ALIAS)
+        }
         self.by_id: dict[int, Instruction] = {}
         self.computations: dict[int, list[Instruction]] = {}
         self.roots: dict[int, int] = {}
@@ -208,14 +213,15 @@ class Program:
             around = self._caller.get(around.id)
         return None
 
-    def copied_argument(self, one: Instruction) -> str | None:
-        """The argument of the whole program that a copy was made of, as the program calls it."""
+    def copied_argument(self, one: Instruction) -> tuple[str, bool] | None:
+        """The argument of the whole program that a copy was made of, as the program calls it, and
+        whether it was given to be changed."""
         source = self._operand(one, 0) if one.opcode == "copy" else None
         while source is not None and source.opcode == "bitcast":
             source = self._operand(source, 0)
         if source is None or source.opcode != "parameter" or source.id in self._caller:
             return None
-        return source.scope or source.name
+        return source.scope or source.name, source.parameter in self.donated
 
     @cached_property
     def _places(self) -> dict[int, str]:

@@ -13,7 +13,7 @@ from pinchpoint.importers.xplane.operations import Row, table_of_rows
 from pinchpoint.importers.xplane.space import Event
 from pinchpoint.importers.xplane.waits import with_waits
 from pinchpoint.regex import regex
-from pinchpoint.trace import HostKind, Names, Table, table
+from pinchpoint.trace import ApiKind, HostKind, Names, Table, table
 from pinchpoint.trace.intervals import NO_ROW, innermost, nest, nesting_order
 from pinchpoint.trace.kinds import api_kind
 
@@ -31,9 +31,22 @@ def rows_of(event: Event) -> dict[str, Row]:
     if named.kind != HostKind.PYTHON and "hlo_op" in event.stats:
         kind = int(HostKind.OPERATOR)
     rows: dict[str, Row] = {"host_ops": {"name": named.spelled, "kind": kind}}
+    if "correlation_id" in event.stats:
+        call = _by_what_it_starts(event.name)
+        number, kind = _number(event, "correlation_id"), int(api_kind(call))
+        rows["api_calls"] = {"name": call, "kind": kind, "correlation": number}
     if "step_num" in event.stats:
         rows["steps"] = {"name": event.name, "number": _number(event, "step_num")}
     return rows
+
+
+def _by_what_it_starts(name: str) -> str:
+    """The call of the driver that an event is which is named after the kernel or copy it starts."""
+    lower = name.lower()
+    return next(
+        (f"cu{kind}" for kind in ("Memcpy", "Memset") if lower.startswith(kind.lower())),
+        "cuLaunchKernel",
+    )
 
 
 class HostRows:
@@ -73,6 +86,7 @@ def linked(
     """``host_ops`` with their parents, ``api_calls`` inside them, ``device_ops`` from those."""
     host_ops = _until_asked_to_stop(host_ops, names, asked_ns)
     if len(host_ops):
+        api_calls = api_calls.take(_of_executions(api_calls))
         if len(device_ops):
             api_calls = with_waits(host_ops, api_calls, names)
         host_ops, api_calls = _nested(host_ops, api_calls)
@@ -109,9 +123,11 @@ def _spelled(name: str) -> str:
 # JAX's profiler writes names of files without their folders. These are its own: no program calls a
 # file of its own so, or none that has such a function.
 _OF_JAX = {
-    "api_util.py", "array_methods.py", "lax_numpy.py", "linear_util.py", "partial_eval.py",
-    "pjit.py", "pxla.py", "source_info_util.py", "traceback_util.py", "tree_util.py",
-    "xla_bridge.py",
+    "ad_checkpoint.py", "api_util.py", "array_constructors.py", "array_creation.py",
+    "array_methods.py", "basearray.py", "custom_derivatives.py", "lax.py", "lax_numpy.py",
+    "linear_util.py", "named_sharding.py", "partial_eval.py", "pjit.py", "pxla.py",
+    "sharding_impls.py", "source_info_util.py", "tensor_contractions.py", "traceback_util.py",
+    "tree_util.py", "ufunc_api.py", "xla_bridge.py",
 }  # fmt: skip
 _OF_JAX_IF = {
     "api.py": {"block_until_ready", "device_put", "grad_f", "try_to_block", "value_and_grad_f"},
@@ -154,6 +170,17 @@ def _until_asked_to_stop(host: Table, names: Names, told_ns: int | None) -> Tabl
     lasts_ns = np.where(frames, end_ns - host["start_ns"], host["duration_ns"])
     shorter = {"duration_ns": np.minimum(host["duration_ns"], lasts_ns)}
     return table(host.name, {**host.columns, **shorter}, dict(host.missing)).take(kept)
+
+
+def _of_executions(calls: Table) -> Any:
+    """Calls but for copies by threads that launch nothing.
+
+    XLA's own threads copy what the program reads or gives once it is there: they wait for the
+    device, or for the program, in nothing that is recorded.
+    """
+    starts = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
+    copies = np.isin(calls["kind"], (ApiKind.COPY, ApiKind.MEMSET))
+    return ~copies | np.isin(calls["thread"], np.unique(calls["thread"][starts]))
 
 
 def _with(rows: Table, column: str, target: Any) -> Table:

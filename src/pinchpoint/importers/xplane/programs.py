@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pinchpoint.importers.files.wire import MalformedMessage
+from pinchpoint.importers.xplane.chosen import chosen
 from pinchpoint.importers.xplane.fields import Told, messages, text, told_by
 from pinchpoint.importers.xplane.graphs import name_kernels_of_graphs
 from pinchpoint.importers.xplane.hlo import (
@@ -28,12 +29,12 @@ from pinchpoint.trace.kinds import HOST_CALLBACK
 def with_programs(rows: Sequence[dict[str, Any]], programs: Iterable[StoredProgram]) -> None:
     """Put to rows of ``compiled_ops`` what their programs tell and the recording does not.
 
-    That is the line, FLOPs and bytes; what they compute with more digits than they were given, and
-    what they compute that nobody reads; the argument that they copy; the loop that they are in; and
-    the instruction, where a run of a program was recorded as one operation (a graph) and its
-    kernels are as many, in the order that the program has. A program that is damaged is left out,
-    and of programs with one name what they do not agree in, where rows do not say which of them
-    ran.
+    That is the line, FLOPs and bytes; what they compute with more digits than they were given,
+    what they compute that nobody reads, or that one side of a condition alone reads; the argument
+    that they copy; the loop that they are in; and the instruction, where a run of a program was
+    recorded as one operation (a graph) and its kernels are as many, in the order that the program
+    has. A program that is damaged is left out, and of programs with one name what they do not agree
+    in, where rows do not say which of them ran.
     """
     mine: dict[str, dict[int | None, list[dict[str, Any]]]] = {}
     for row in rows:
@@ -57,6 +58,7 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
         name_kernels_of_graphs(order, programs[0].by_name, rows)
     wide = widened(programs[0]) if len(programs) == 1 else {}
     partly = partly_read(programs[0]) if len(programs) == 1 else {}
+    choices = chosen(programs[0]) if len(programs) == 1 else {}
     known: dict[str, _Facts] = {}
     for run in _runs(rows):
         op, took = run[0]["op"], sum(row["duration_ns"] for row in run)
@@ -70,6 +72,8 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
                 row["spared_bytes"] = round(wide[op].spared_bytes * share)
             if op in partly:
                 row["read_at"], row["read_ratio"], row["read_of"] = partly[op]
+            if op in choices:
+                row["chosen_at"], row["chosen_side"] = choices[op]
 
 
 def _tell_row(row: dict[str, Any], facts: "_Facts", share: float) -> None:
@@ -78,7 +82,8 @@ def _tell_row(row: dict[str, Any], facts: "_Facts", share: float) -> None:
     for what, amount in (("flops", facts.flops), ("bytes", facts.bytes)):
         row[what] = row[what] or (round(amount * share) if amount else None)
     row["category"] = row.get("category") or facts.category
-    row["argument"], row["loop"], row["iterations"] = facts.argument, facts.loop, facts.iterations
+    row["argument"], row["donated"] = facts.argument or (None, None)
+    row["loop"], row["iterations"] = facts.loop, facts.iterations
 
 
 def _runs(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -99,7 +104,7 @@ class _Facts(NamedTuple):
     place: str | None = None
     flops: int | None = None
     bytes: int | None = None
-    argument: str | None = None
+    argument: tuple[str, bool] | None = None
     loop: str | None = None
     iterations: int | None = None
     category: str | None = None

@@ -74,3 +74,24 @@ def test_on_a_device_all_of_the_branches_may_go_and_nothing_else(outcome):
     (found,) = outcome("both-branches", trace).findings
     assert found.saving_ns_per_step == (7 * US, 70 * US)
     assert found.leaves_ns_per_step == 20 * US
+
+
+def test_what_the_compiled_program_tells_needs_no_run(outcome):
+    """60 µs of each step are read by one side alone, 10 by the other; the product by both."""
+    built = TraceBuilder(devices=(Device(0, "NVIDIA H200"),))
+    for number in range(6):
+        at = number * 100 * US
+        built.step(number, at, 100 * US)
+        for op, side, start, took_us in (
+            ("fft", 2, at, 60),
+            ("keep", 1, at + 60 * US, 10),
+            ("dot", None, at + 70 * US, 20),
+        ):
+            row = {"start_ns": start, "duration_ns": took_us * US, "device": 0}
+            told = {} if side is None else {"chosen_at": "/code/env.py:40", "chosen_side": side}
+            built.add("compiled_ops", op=op, **told, **row)
+            built.add("device_ops", name=op, kind=DeviceKind.KERNEL, stream=1, **row)
+    (found,) = outcome("both-branches", built.trace()).findings
+    assert (found.location.file, found.location.line) == ("/code/env.py", 40)
+    assert found.saving_ns_per_step == (6 * US, 60 * US)
+    assert found.leaves_ns_per_step == 30 * US

@@ -6,8 +6,10 @@ copy engine's, and those of the driver's own kernels inside graphs: `copy_` and 
 that lie alike, and what XLA copies to leave an argument as it was). They compute nothing: the same
 values lie somewhere else afterwards. Buffers of a CUDA graph that are filled before each replay and
 cloned after it, state that is handed on by value, arrays that a compiled function of JAX changes
-without having been given them, and caches that are copied to grow by one entry are the usual cases.
-Where a recording does not say how much is copied, copies of 50 µs or more count. Whether both
+without having been given them, what a compiled loop carries and reads after it has changed it, and
+caches that are copied to grow by one entry are the usual cases. Smaller copies count where all
+together are a tenth of the step. Where neither the recording nor the compiled program says how much
+is copied, copies of 50 µs or more are large. Whether both
 copies are needed, because one is changed while the other is read later, is not recorded. It yields
 to every other finding that explains the same time.
 
@@ -19,7 +21,9 @@ reads it.
 Let the one that makes the values write where they are read: bind large tensors of a graph once,
 change them in place, swap two buffers instead of copying one over the other, allocate a cache at
 its full size. In JAX, donate the arrays that a function takes and gives back changed
-(`jax.jit(store, donate_argnums=0)`): XLA then changes them in place.
+(`jax.jit(store, donate_argnums=0)`): XLA then changes them in place. Where they were donated, or a
+loop carries them, read what is needed of the old values before they are changed: whatever reads
+them afterwards reads a copy.
 
 ## When to ignore it
 Where both copies are needed: a snapshot, or a tensor that is changed while its old values are
@@ -33,7 +37,8 @@ import numpy as np
 from pinchpoint.analysis.device.compiled import compiled_rows
 from pinchpoint.analysis.replay import DropDeviceOps
 from pinchpoint.analysis.steps.compiled_calls import called_function
-from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.device_work import compiled_place, device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
@@ -41,7 +46,7 @@ from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, MemoryKind, Table, Trace
-from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -55,6 +60,7 @@ RULE = Rule(
 LARGE_COPY_BYTES = 8 << 20  # takes 6 µs on an H100, read and written; less is a matter of latency
 LONG_COPY_NS = 50_000  # at a tenth of an H100's rate, 8 MiB take as long; small ones 1 to 5 µs
 MOST_NAMED = 3  # arguments: a tree of thousands is one argument by its first leaves
+MUCH_RATIO = 0.1  # of the step, for copies of any size: a judgement of what nobody overlooks
 EACH_STEP_RATIO = 0.5  # of one a step: what comes more rarely is a snapshot, and wanted
 
 
@@ -63,21 +69,21 @@ def check(trace: Trace) -> Iterator[Found]:
     ops = trace.device_ops
     if ops is None:
         return
-    work = device_work(trace, _within(ops), "copies within the device")
+    work = device_work(trace, _within(trace, ops), "copies within the device")
     if work is None or work.count < EACH_STEP_RATIO:
         return
     moved = _moved(trace, ops, work.rows)
     function = called_function(trace, work.rows)
     place = compiled_place(trace, work.rows) or work.place
-    arguments = _arguments(trace, work.rows)
+    kept = _kept(trace, work.rows)
+    arguments = kept.arguments
     where = f" in {place}" if place else ""
     compiled = f", for the compiled function {function}" if function else ""
     yield Found(
         summary=(
             f"{work.count:.3g} copies a step move {moved.words} from one place in the"
             f" device's memory to another{where}{compiled}: {duration(work.ns_per_step)}"
-            " of each recorded step"
-            + (f"; they keep its argument {arguments[0]} as it was" if arguments else "")
+            " of each recorded step" + kept.words
         ),
         evidence=(
             *moved.evidence,
@@ -87,10 +93,8 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=work.ns_per_step,
         changes=(DropDeviceOps(work.rows),),
         location=place,
-        fix=_donate(function, arguments)
-        if function
-        else "Write the values where they are read, instead of copying them there",
-        hint="static_cache = cache  # bound once: a graph reads and writes it in place",
+        fix=kept.fix or (_donate(function, arguments) if function else _IN_PLACE),
+        hint=_HINT if not function else None,
         confidence="medium",
     )
 
@@ -111,16 +115,55 @@ def _donate(function: str, arguments: Sequence[str]) -> str:
 _NAME = regex(r"[\[.]")  # of an argument, before the path to the leaf: buffer['next_obs']
 
 
-def _arguments(trace: Trace, rows: Rows) -> tuple[str, ...]:
-    """Arguments of compiled functions that these operations copy, most time first."""
+_IN_PLACE = "Write the values where they are read, instead of copying them there"
+_HINT = "static_cache = cache  # bound once: a graph reads and writes it in place"
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Why compiled programs make these copies, as far as they tell."""
+
+    arguments: tuple[str, ...] = ()  # that are copied, most time first
+    words: str = ""
+    fix: str = ""  # where donating is none
+
+
+def _kept(trace: Trace, rows: Rows) -> _Kept:
     ops, compiled = trace.device_ops, trace.compiled_ops
-    if ops is None or compiled is None:
-        return ()
+    if ops is None or compiled is None or not len(compiled):
+        return _Kept()
     row = compiled_rows(trace)[rows]
-    name = np.where(row >= 0, compiled.filled("argument", -1)[row], -1)
-    took = np.bincount(name[name >= 0], ops["duration_ns"][rows][name >= 0])
-    most = np.argsort(-took, kind="stable")[:MOST_NAMED].tolist()
-    return tuple(trace.names[number] for number in most if took[number])
+    took = np.where(row >= 0, ops["duration_ns"][rows], 0)
+    argument, loop = compiled.filled("argument", -1)[row], compiled.filled("loop", -1)[row]
+    is_donated = compiled.filled("donated", False)[row]
+    given = (argument >= 0) & is_donated
+    ways = ((argument >= 0) & ~is_donated, given, (loop >= 0) & (argument < 0))
+    spent = [int(took[way].sum()) for way in ways]
+    if not any(spent):
+        return _Kept()
+    most = int(np.argmax(spent))
+    if most < 2:
+        names = _most(trace, argument[ways[most]], took[ways[most]])
+        if most == 0:
+            return _Kept(names, f"; they keep its argument {names[0]} as it was")
+        fix = f"Read what is needed of {names[0]} before it is changed, or of what it becomes"
+        return _Kept(
+            names, f"; its argument {names[0]} was given to be changed, and is read after", fix
+        )
+    (at, *_) = _most(trace, loop[ways[most]], took[ways[most]])
+    return _Kept(
+        (),
+        f"; the loop at {at} copies what it carries in its turns",
+        f"In the loop at {at}, read what is needed of what it carries before that is changed, or of"
+        " what it becomes: XLA copies what is read as it was afterwards",
+    )
+
+
+def _most(trace: Trace, names: Rows, took: Rows) -> tuple[str, ...]:
+    """The names that most time is of, most first."""
+    sums = np.bincount(names, took)
+    most = np.argsort(-sums, kind="stable")[:MOST_NAMED].tolist()
+    return tuple(trace.names[number] for number in most if sums[number])
 
 
 @dataclass(frozen=True)
@@ -130,11 +173,12 @@ class _Moved:
 
 
 def _moved(trace: Trace, ops: Table, rows: Rows) -> _Moved:
-    if not ops.known("bytes")[rows].all():
+    bytes_, known = _bytes(trace, ops)
+    if not known[rows].all():
         return _Moved("arrays", ())
-    sizes, counts = np.unique(ops["bytes"][rows], return_counts=True)
+    sizes, counts = np.unique(bytes_[rows], return_counts=True)
     usual = int(sizes[(sizes * counts).argmax()])
-    moved = per_step(trace, int(ops["bytes"][rows].sum()))
+    moved = per_step(trace, int(bytes_[rows].sum()))
     evidence = (
         Evidence("copied within the device", round(moved), "bytes per step"),
         Evidence("bytes of a copy, as most are moved", usual, "bytes"),
@@ -143,14 +187,28 @@ def _moved(trace: Trace, ops: Table, rows: Rows) -> _Moved:
     return _Moved(f"{moved / 1e9:.3g} GB", evidence)
 
 
-def _within(ops: Table) -> Mask:
+def _bytes(trace: Trace, ops: Table) -> tuple[Ints, Mask]:
+    """What each operation copies, and where that is known.
+
+    A copy by the driver's kernel says nothing; its compiled program counts it read and written.
+    """
+    sizes, known = ops.filled("bytes", 0), ops.known("bytes")
+    compiled = trace.compiled_ops
+    if compiled is None or not len(compiled):
+        return sizes, known
+    row = compiled_rows(trace)
+    counted = (row >= 0) & compiled.known("bytes")[row] & ~known
+    return np.where(counted, compiled.filled("bytes", 0)[row] // 2, sizes), known | counted
+
+
+def _within(trace: Trace, ops: Table) -> Mask:
     inside = ops["kind"] == DeviceKind.COPY
     for end in ("from_memory", "to_memory"):
         inside = inside & (ops.filled(end, 0) == MemoryKind.DEVICE)
-    large = np.where(
-        ops.known("bytes"),
-        ops.filled("bytes", 0) >= LARGE_COPY_BYTES,
-        ops["duration_ns"] >= LONG_COPY_NS,
-    )
+    bytes_, known = _bytes(trace, ops)
+    large = np.where(known, bytes_ >= LARGE_COPY_BYTES, ops["duration_ns"] >= LONG_COPY_NS)
     found: Mask = inside & large
-    return found
+    in_steps = device_ops_in_steps(trace) & inside
+    spent = per_step(trace, int(ops["duration_ns"][in_steps].sum()))
+    much = (steps(trace).typical_ns or 0) * MUCH_RATIO
+    return inside if 0 < much <= spent else found
