@@ -39,12 +39,21 @@ def ask(**options):
     return threading.Thread(target=asks), began, told
 
 
-def test_it_begins_where_it_was_asked_if_nobody_is_in_a_module():
+def test_it_begins_where_it_was_asked_if_the_main_thread_stays_in_a_call(monkeypatch):
+    monkeypatch.setattr(threads, "in_main_thread", lambda act, within_s: None)
     asked, began, told = ask()
     asked.start()
     asked.join()
     assert (told, len(began)) == ([True], 1)
     assert began != [threading.main_thread().ident]
+
+
+def test_it_begins_between_two_instructions_of_the_main_thread():
+    asked, began, told = ask()
+    asked.start()
+    while asked.is_alive():
+        pass
+    assert (told, began) == ([True], [threading.main_thread().ident])
 
 
 def test_it_begins_in_the_main_thread_if_only_that_is_in_a_module():

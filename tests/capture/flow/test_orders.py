@@ -180,3 +180,24 @@ def test_a_weight_that_is_trained_needs_all_of_its_gradient(costly):
         trained(weight, a, b)
 
     assert costly(step) == []
+
+
+def _of_rows_of_one_length(weight, a, b):
+    whole = weight + b @ a
+    return whole / whole.norm(dim=1, keepdim=True)
+
+
+NEEDED = {"a norm of all of it": _of_rows_of_one_length, "a mask": lambda w, a, b: w * (b @ a)}
+
+
+@pytest.mark.parametrize("what", NEEDED)
+def test_a_weight_whose_gradient_is_needed_number_by_number(costly, what):
+    weight = torch.randn(192, 256)
+    a, b = (torch.nn.Parameter(torch.randn(size)) for size in ((8, 256), (192, 8)))
+
+    def step(_):
+        whole = NEEDED[what](weight, a, b)
+        torch.nn.functional.linear(torch.randn(512, 256), whole).square().mean().backward()
+        trained(a, b)
+
+    assert costly(step) == []

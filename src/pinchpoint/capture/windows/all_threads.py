@@ -26,7 +26,12 @@ from pinchpoint.capture.windows.left_open import (
     places,
 )
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording
-from pinchpoint.capture.windows.threads import begin_with_stacks, captures_under_way
+from pinchpoint.capture.windows.threads import (
+    HELD_WITHIN_S,
+    begin_with_stacks,
+    captures_under_way,
+    main_thread_held,
+)
 from pinchpoint.capture.windows.torch import OWN, USED, write_trace
 
 # The first use from another thread than the main one; an operator that began before the recording.
@@ -92,7 +97,8 @@ class GlobalWindow:
         if not (self._settings.stacks and begin_with_stacks(start)):
             self._settings = replace(self._settings, stacks=False)
             self._profiler.with_stack = False
-            start()
+            with main_thread_held(within_s=HELD_WITHIN_S):
+                start()
         self._start_unix_ns = time.time_ns()
         self.steps = 0
         add_metadata = sys.modules["torch"].autograd._add_metadata_json
@@ -122,12 +128,13 @@ class GlobalWindow:
         file, problem = None, None
         try:
             let_the_device_catch_up()  # else kernels that have not run yet are missing at the end
-            torch.autograd.profiler._run_on_profiler_stop()  # before the end, see ``_start``
-            with _without_expected_messages():
-                result = torch.autograd.profiler._disable_profiler()
-            GlobalWindow.left_at = places()
-            GlobalWindow.compiled_then = in_compiled_code()
-            let_ranges_go()
+            with main_thread_held(within_s=HELD_WITHIN_S):
+                torch.autograd.profiler._run_on_profiler_stop()  # before the end, see ``_start``
+                with _without_expected_messages():
+                    result = torch.autograd.profiler._disable_profiler()
+                GlobalWindow.left_at = places()
+                GlobalWindow.compiled_then = in_compiled_code()
+                let_ranges_go()
             file = write_trace(result.save, self._folder, self._stem)
         except (AttributeError, BrokenTrace, OSError, RuntimeError) as error:
             problem = str(error).splitlines()[0]

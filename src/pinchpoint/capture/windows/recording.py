@@ -12,6 +12,7 @@ from socket import gethostname
 from typing import Any
 
 from pinchpoint.capture.settings import BESIDE, Kind
+from pinchpoint.capture.windows.cupti import keep_attached
 from pinchpoint.capture.windows.threads import main_thread_held
 from pinchpoint.frozen import dataclass
 from pinchpoint.run_folder.layout import NAMES, TRACES
@@ -125,7 +126,7 @@ class JaxWindow:
 
     XLA starts and finalizes CUPTI at its two ends. Where work is under way on a GPU, or is launched
     meanwhile, the program may die of it later (CUDA_ERROR_ILLEGAL_ADDRESS; jax issue 40260): so the
-    device has done all, and the main thread waits.
+    device has done all, the main thread waits, and CUPTI stays (``keep_attached``).
     """
 
     SUFFIX = "jax"  # of the folder that the profiler fills
@@ -165,6 +166,8 @@ class JaxWindow:
         try:
             if start_ns:
                 with self._nothing_under_way():
+                    if _jax_on_gpu():
+                        keep_attached()
                     self._stop_jax()
         except (OSError, RuntimeError) as error:
             problem = str(error).splitlines()[0]

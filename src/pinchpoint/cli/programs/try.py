@@ -137,19 +137,11 @@ def _wanted(choosing: Choosing) -> "list[Wanted]":
 
 
 def _from_report(path: Path) -> "list[Wanted]":
-    import msgspec
-
     from pinchpoint.bench.experiments.experiment import Prediction
     from pinchpoint.bench.experiments.search import Wanted
-    from pinchpoint.replacing import read_bounded
-    from pinchpoint.report.documents.report import decode
+    from pinchpoint.cli.programs.bench.expected import read_report
 
-    try:
-        report = decode(read_bounded(path))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{path}: {error}", hint="pinchpoint diagnose --json TRACE > report.json"
-        ) from None
+    report = read_report(path)
     steps = report.steps
     step = steps.base_ns or steps.unprofiled_ns_predicted or steps.typical_ns
     wanted: list[Wanted] = []

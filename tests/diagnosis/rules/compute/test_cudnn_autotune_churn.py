@@ -46,7 +46,7 @@ def test_other_operators_that_wait_are_not_meant(outcome):
 
 
 @pytest.mark.parametrize("waited_us", [200, 8_000])
-def test_a_new_shape_costs_its_plan_without_the_search_too(predicted, waited_us):
+def test_a_new_shape_costs_its_plan_without_the_search_too(outcome, predicted, waited_us):
     p = Program()
     for _ in p.steps(6):
         for searches in (True, False):
@@ -58,6 +58,8 @@ def test_a_new_shape_costs_its_plan_without_the_search_too(predicted, waited_us)
                 p.kernel("implicit_gemm", 200)
     after_ns = predicted(p.trace(), "cudnn-autotune-churn")
     assert after_ns == pytest.approx(NEW_SHAPE_NS + 100e3, rel=0.1)
+    (finding,) = outcome("cudnn-autotune-churn", p.trace()).findings
+    assert finding.fix.endswith("which wins up to 2.20 ms of plans for new sizes more")
 
 
 def test_a_single_pass_does_not_tell_every_step(outcome):

@@ -25,7 +25,15 @@ def node(p, kind, sequence, *operators):
             operator(p, name, *sizes, ms=ms)
 
 
-def adapted(p, *, rank=RANK, masked=False, trained=False):
+def takes(p, size):
+    with (
+        p.row(f"{EVALUATE}torch::autograd::AccumulateGrad"),
+        p.row("torch::autograd::AccumulateGrad", **shapes(size)),
+    ):
+        pass
+
+
+def adapted(p, *, rank=RANK, masked=False, trained="", branch=False):
     """A layer with a weight to which a product is added; its dense gradient takes 4 ms."""
     whole = (OUT, IN)
     with p.frame("adapter.py(9): forward"):
@@ -38,17 +46,19 @@ def adapted(p, *, rank=RANK, masked=False, trained=False):
         ("aten::mm", ((OUT, ROWS), (ROWS, IN)), 4.0), ("aten::mm", ((ROWS, OUT), (OUT, IN)), 2.0),
     )  # fmt: skip
     node(p, "Add", 3)
-    if trained:
-        with (
-            p.row(f"{EVALUATE}torch::autograd::AccumulateGrad"),
-            p.row("torch::autograd::AccumulateGrad", **shapes(whole)),
-        ):
-            pass
+    if trained == "before":
+        takes(p, whole)
     node(p, "Mul", 2, ("aten::mul", (whole, whole if masked else ()), 0.5))
     node(
         p, "Mm", 1,
         ("aten::mm", ((rank, OUT), (OUT, IN)), 0.25), ("aten::mm", ((OUT, IN), (IN, rank)), 0.25),
     )  # fmt: skip
+    takes(p, (OUT, rank))
+    if branch:
+        node(p, "Mm", 0, ("aten::mm", ((rank, ROWS), (ROWS, IN)), 0.1))
+    takes(p, (rank, IN))
+    if trained == "after":
+        takes(p, whole)
 
 
 def steps_of(**how):
@@ -73,9 +83,15 @@ def test_the_dense_gradient_is_what_nobody_else_asks_for(outcome):
     assert change.factor < 0.1
 
 
-@pytest.mark.parametrize(
-    "how", [{"masked": True}, {"trained": True}, {"rank": 1000}], ids=lambda how: next(iter(how))
-)
-def test_a_gradient_that_is_needed(outcome, how):
-    """By a mask, by the weight itself; a product that is not narrow."""
-    assert outcome("costly-product-order", steps_of(**how)).findings == ()
+NEEDED = {
+    "a mask": {"masked": True},
+    "the weight is trained": {"trained": "before"},
+    "the weight is computed from one that is": {"trained": "after"},
+    "not narrow": {"rank": 1000},
+    "beside an activation": {"branch": True},
+}
+
+
+@pytest.mark.parametrize("why", NEEDED)
+def test_a_gradient_that_is_needed(outcome, why):
+    assert outcome("costly-product-order", steps_of(**NEEDED[why])).findings == ()

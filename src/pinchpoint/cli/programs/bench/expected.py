@@ -10,7 +10,7 @@ from pinchpoint.bench.measures import STEP_TIME
 from pinchpoint.compare.fix import FixOutcome, fix_outcome
 from pinchpoint.errors import UsageError
 from pinchpoint.replacing import read_bounded
-from pinchpoint.report.documents.report import decode
+from pinchpoint.report.documents.report import Report, decode
 
 _MS = 1e6  # nanoseconds
 
@@ -24,18 +24,28 @@ class Promise:
     range_ratio: tuple[float, float]
 
 
+def read_report(path: Path) -> Report:
+    """A report as ``diagnose --json`` writes it; UsageError, with how to make one, for others."""
+    if path.is_dir():
+        raise UsageError(
+            f"{path}: a folder, not a report",
+            hint=f"pinchpoint diagnose --json {path} > report.json, then --from report.json",
+        )
+    try:
+        return decode(read_bounded(path))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{path}: {error}", hint="pinchpoint diagnose --json TRACE > report.json"
+        ) from None
+
+
 def expected(from_report: Path | None, fixed: str | None) -> Promise | None:
     """What the report says of the change ``fixed``; UsageError where it says nothing of it."""
     if from_report is None:
         if fixed is not None:
             raise UsageError("--fixed names a finding of a report", hint="add --from report.json")
         return None
-    try:
-        report = decode(read_bounded(from_report))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{from_report}: {error}", hint="pinchpoint diagnose --json TRACE > report.json"
-        ) from None
+    report = read_report(from_report)
     rungs = () if report.fix_ladder is None else report.fix_ladder.rungs
     for rung in rungs:
         if fixed in (None, rung.id) and rung.base_ns:

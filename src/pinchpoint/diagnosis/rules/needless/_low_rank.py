@@ -112,7 +112,7 @@ def _chains(trace: Trace) -> Iterator[_Chain]:
             size = _narrow(trace, int(forward[node])) if _is(trace, node, _PRODUCT) else None
             if size is not None:
                 found = _before(trace, mine[:at], size)
-                if found is not None:
+                if found is not None and _is_of_parameters(trace, mine[at + 1 :], size):
                     tokens, rows = found
                     rows = (*rows, *_products(trace, node))
                     yield _Chain(rows, int(forward[node]), tokens, size)
@@ -132,8 +132,7 @@ def _before(
                     return a[1], (row, *rows)
             return None
         if _is(trace, node, _TAKES):
-            taken = _shapes(trace, node) or _shapes(trace, node + 1)
-            if len(taken) != 1 or elements(taken[0]) == ends[0] * ends[1]:
+            if _taken(trace, node) in (0, ends[0] * ends[1]):
                 return None
             continue  # of a bias, say
         given = _shapes(trace, int(forward[node]))
@@ -146,6 +145,29 @@ def _before(
             return None
         rows += _computed(trace, node)
     return None
+
+
+def _is_of_parameters(trace: Trace, nodes: list[int], size: tuple[int, int, int]) -> bool:
+    """Whether the gradients of both narrow matrices go to parameters, and that of all to none.
+
+    Autograd hands a gradient to its parameter as soon as it is there. What is narrow beside an
+    activation has a product's node of its own.
+    """
+    o, r, i = size
+    taken = []
+    for node in nodes:
+        if _is(trace, node, _PRODUCT):
+            break
+        if _is(trace, node, _TAKES):
+            taken.append(_taken(trace, node))
+    both = sorted(one for one in taken if one in (o * r, r * i)) == sorted((o * r, r * i))
+    return both and o * i not in taken
+
+
+def _taken(trace: Trace, node: int) -> int:
+    """Elements of the gradient that a parameter takes; 0 where that is not known."""
+    shapes = _shapes(trace, node) or _shapes(trace, node + 1)
+    return elements(shapes[0]) if len(shapes) == 1 else 0
 
 
 def _narrow(trace: Trace, row: int) -> tuple[int, int, int] | None:
