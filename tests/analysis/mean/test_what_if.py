@@ -18,7 +18,7 @@ from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_n
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import RunFacts
-from sampled_runs import EVALUATING, sampled, samples
+from sampled_runs import EVALUATING, SAVING, sampled, samples
 
 MS = 1_000_000
 ANY = st.integers(-(10**9), 10**10)
@@ -112,3 +112,15 @@ def test_no_part_of_the_mean_step_is_negative():
     parts = base_parts(trace).ns
     assert np.all(parts >= 0)
     assert parts.sum() == mean_without_profiler_ns(trace)
+
+
+def test_what_a_change_takes_beyond_the_recorded_steps_is_of_the_mean():
+    """Each fifth step takes 100 ms more, 20 in the mean: 15 of them go, or no more than all."""
+    trace = sampled(samples(SAVING, far_ms=127))
+    none = np.zeros(0, np.int64)
+    before, less, all_of_it = (
+        what_if_mean(trace, [RemoveHostTime(none, none, beyond_ms * MS)])
+        for beyond_ms in (0, 15, 99)
+    )
+    assert before.step_ns - less.step_ns == pytest.approx(15 * MS)
+    assert before.step_ns - all_of_it.step_ns == pytest.approx(20 * MS)

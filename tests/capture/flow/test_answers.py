@@ -43,7 +43,11 @@ def softmax_of(batch, seed):
     weight = torch.randn(SIDE, SIDE, generator=torch.Generator().manual_seed(seed))
     table = torch.ones(SIDE, SIDE)
 
+    parameter = torch.nn.Parameter(torch.ones(SIDE, SIDE))
+
     def step(number):
+        with torch.no_grad():
+            (parameter.add_(1.0).double().sum()).item()  # weights are the same on all ranks
         x = torch.randn(SIDE, SIDE, generator=given)
         (x @ weight).sum().item()
         (torch.softmax(x, -1).sum() + (table * 2).sum() + x[0].exp().sum()).item()

@@ -102,6 +102,8 @@ def what_if_mean(
     beyond_ns = taken_ns(trace, changes, again)
     if timed:
         beyond_ns = 0 if replays_all else _of_far_steps(trace, beyond_ns, again)
+    unseen_ns = sum(change.beyond_ns for change in changes if isinstance(change, RemoveHostTime))
+    beyond_ns += min(unseen_ns, max(base - replayed.base_ns - beyond_ns, 0))
     # Without its exceptions the mean step is a typical one, and no shorter than that.
     least = replayed.step_ns if base > replayed.base_ns else 0
     step_ns = max(base - replayed.saving_ns - beyond_ns, least)
@@ -228,7 +230,7 @@ def _touched(trace: Trace, changes: Sequence[Change]) -> list[tuple[float, iv.In
     out = []
     for change in changes:
         match change:
-            case RemoveHostTime(start, end):
+            case RemoveHostTime(start_ns=start, end_ns=end):
                 out.append((1.0, iv.flatten(start, end)))
             case ScaleHostSpans(rows, factor):
                 out.append((float(np.mean(1 - factor)), _spans(trace, "host_ops", rows)))

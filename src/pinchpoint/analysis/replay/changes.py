@@ -29,10 +29,12 @@ class ScaleHostSpans:
 
 @dataclass(frozen=True, eq=False)
 class RemoveHostTime:
-    """The host does not spend these stretches of time, whatever was open on its threads."""
+    """The host does not spend these stretches of time, whatever was open on its threads; of the
+    mean step, nor ``beyond_ns`` in longer steps of the run that were not recorded."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
+    beyond_ns: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,8 @@
 """What the heaviest operations of a rank gave, for comparing ranks: sums over bits, no values.
 
 Ranks that compute the same from the same give the same bits, whichever steps of theirs were
-watched. What is the same in each step, or one value all over, tells nothing.
+watched. What is the same in each step, or one value all over, tells nothing; and what is made of
+nothing but weights is the same wherever these are, such as their copies in another type.
 """
 
 import sys
@@ -44,15 +45,18 @@ def _is_heavy(one: Operation) -> bool:
     return bool(computes) and one.bytes >= LEAST_BYTES and not one.kind.sizes_only
 
 
-def answers(watch: Watch, wanted: set[Position], lines: Sequence[Chain]) -> list[dict[str, Any]]:
-    """Notes about those that were another one in each step."""
+def answers(
+    watch: Watch, wanted: set[Position], from_inputs: Sequence[bool], lines: Sequence[Chain]
+) -> list[dict[str, Any]]:
+    """Notes about those that were another one in each step; ``from_inputs`` is of the last one."""
     sums = [read_sums(watch, some) for some in watch.sums]
     operations = watch.steps[-2]
     places = positions(operations)
     totals = Counter(key for key, _ in places)
     found = []
-    for position, one in zip(places, operations, strict=True):
-        told = [some[position] for some in sums if position in some] if position in wanted else []
+    for position, one, given in zip(places, operations, from_inputs, strict=True):
+        looked_at = given and position in wanted
+        told = [some[position] for some in sums if position in some] if looked_at else []
         digests = [_digest(bits) for bits, alike in told if not alike]
         if len(digests) >= _FEWEST_STEPS and len(set(digests)) == len(told):
             key, order = position

@@ -22,6 +22,7 @@ from pinchpoint.capture.flow.claims import (
     positions,
     to_compare,
 )
+from pinchpoint.capture.flow.numbers import Numbered
 from pinchpoint.capture.flow.operations import ESCAPE, Operation
 from pinchpoint.capture.flow.orders import Chain as Products
 from pinchpoint.capture.flow.orders import asked_by, chains_of_products, forward_products
@@ -105,8 +106,10 @@ class RepeatedWork:
         watch.end()
         watch.storages.step_ends()
         self.operators = operators(watch.steps)
-        notes = list(_notes(watch, dead=not self._threads))
-        self.answers = answers(watch, self._heaviest, chains(watch.stacks))
+        found = numbers_of(watch)
+        notes = list(_notes(watch, found, dead=not self._threads))
+        inputs = found.from_inputs[-2]
+        self.answers = answers(watch, self._heaviest, inputs, chains(watch.stacks))
         self.end()
         return notes
 
@@ -135,8 +138,7 @@ def _others_run() -> bool:
 # What is noted
 
 
-def _notes(watch: Watch, *, dead: bool) -> Iterator[dict[str, Any]]:
-    found = numbers_of(watch)
+def _notes(watch: Watch, found: Numbered, *, dead: bool) -> Iterator[dict[str, Any]]:
     told, lines = claims(watch, found), chains(watch.stacks)
     operations, members = told.operations, told.members
     wholly = sites(operations, [bool(how) for how in members], lines)

@@ -18,6 +18,7 @@ from pinchpoint.diagnosis.evidence.whole_run import (
     computes_at,
     is_in,
 )
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rule import shows_torch
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
@@ -78,6 +79,16 @@ def leaves_garbage(trace: Trace) -> bool:
     """Whether collections are those of what is made where the program computes most."""
     seen = seen_computing(trace)
     return seen is not None and seen.garbage_ns > 0
+
+
+def garbage_left_ns(trace: Trace, place: Location | None) -> int:
+    """What collections of what this function makes add to the mean step, if it is where looks saw
+    the program compute most."""
+    looks = computes_at(trace)
+    at = None if looks is None else looks.place.at
+    if at is None or place is None or (at.file, at.function) != (place.file, place.function):
+        return 0
+    return _unrecorded(trace)[1]
 
 
 def _unrecorded(trace: Trace) -> tuple[int, int, int]:

@@ -182,9 +182,9 @@ def _while_recorded_alone(trace: Trace, mean: MeanStep, cause: ExceptionalCause)
 
 def _finding(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> Found:
     idle = cause.kind is not None
-    spans = [
+    start, end = (
         np.concatenate([getattr(s, edge) for s in cause.steps]) for edge in ("start_ns", "end_ns")
-    ]
+    )
     fix, record = advice(trace, cause)
     most_ns = at_the_rate_of_the_run(trace, cause.ns_per_step)
     least = LEAST_RATIO if idle else LEAST_OF_WORK_RATIO
@@ -192,7 +192,7 @@ def _finding(trace: Trace, mean: MeanStep, cause: ExceptionalCause) -> Found:
         summary=sentence(trace, mean, cause),
         evidence=evidence(trace, mean, cause),
         cost_ns_per_step=cause.ns_per_step,
-        changes=(RemoveHostTime(*spans),) if idle else (),
+        changes=(RemoveHostTime(start, end),) if idle else (),
         saving_ns_per_step=(round(least * most_ns), most_ns),
         location=location(trace, cause),
         fix=fix,

@@ -56,7 +56,12 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.operators import known
-from pinchpoint.diagnosis.evidence.seen_computing import LEAST_GAIN_RATIO, LEAST_NS, seen_computing
+from pinchpoint.diagnosis.evidence.seen_computing import (
+    LEAST_GAIN_RATIO,
+    LEAST_NS,
+    garbage_left_ns,
+    seen_computing,
+)
 from pinchpoint.diagnosis.evidence.whole_run import line_of_call
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
@@ -268,11 +273,13 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
     mine = found.took_ns[spot.what]
     longest = int(spot.what[np.argmax(mine)])
     uploads, waits = _sent_after(trace, found.row[spot.what])
+    garbage_ns = 0 if spot.does in _NAMED else garbage_left_ns(trace, at)
     return Found(
         summary=(
             f"The host {_work(spot).verb} for {duration(spot.ns_per_step)} a step{where}"
             f"{_said(spot, at, alone=alone)}"
             + (", and the result is copied to the device" if len(uploads) else "")
+            + (f"; {duration(garbage_ns)} {_LEAVES}" if garbage_ns else "")
         ),
         evidence=(
             Evidence("host computing there", spot.ns_per_step, "ns per step"),
@@ -281,10 +288,11 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
                 "longest stretch", int(mine.max()), "ns", int(found.start_ns[longest]), spot.name
             ),
             *_sent(trace, uploads),
+            *((Evidence(_LEAVES, garbage_ns, "ns per step"),) if garbage_ns else ()),
         ),
         cost_ns_per_step=spot.ns_per_step,
         changes=(
-            RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what]),
+            RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what], garbage_ns),
             *_made_on_the_device(trace, uploads, waits),
         ),
         location=at,

@@ -71,18 +71,18 @@ _OF_GRADIENTS = (
 
 def check(trace: Trace) -> Iterator[Found]:
     """Products of each function that another order makes cheaper."""
-    values = watched(trace)
-    if values is None:
-        found = low_rank_gradients(trace)
-        if found is not None:
-            yield _found(trace, *found)
-        yield from by_shapes(trace)
-        return
-    for work in values.work or ():
+    values, told = watched(trace), False
+    for work in () if values is None else values.work or ():
         if work.kind == "order" and work.order is not None:
             rows = vain(trace, work, beside_modules=False)
             if rows is not None:
+                told = True
                 yield _found(trace, work.order, rows)
+    found = None if told else low_rank_gradients(trace)
+    if found is not None:
+        yield _found(trace, *found)
+    if values is None:
+        yield from by_shapes(trace)
 
 
 def _found(trace: Trace, order: ProductOrder, rows: Vain) -> Found:
