@@ -357,3 +357,17 @@ def test_a_main_thread_that_waits_for_its_pool_tells_nothing_of_the_pools_steps(
     looked = looked_at(("threading.py(359): wait", "serve.py(32): <module>"))
     trace = replace(b.trace(), run=looked)
     assert bool(outcome("host-waits", trace).findings) == found
+
+
+@pytest.mark.parametrize(("computes_ms", "told"), [(7, False), (3, True)])
+def test_waiting_for_what_xla_computes_on_the_cpu_is_no_waste(outcome, computes_ms, told):
+    ms = 1_000_000
+    built = TraceBuilder(devices=())
+    for number in range(5):
+        at = number * 10 * ms
+        built.step(number, at, 10 * ms)
+        built.python("train.py(9): train", at, 10 * ms)
+        built.op(ACQUIRE, at + ms, 8 * ms, kind=HostKind.PYTHON)
+        row = {"start_ns": at + ms, "duration_ns": computes_ms * ms}
+        built.add("compiled_ops", op="dot.1", **row)
+    assert bool(outcome("host-waits", built.trace()).findings) is told
