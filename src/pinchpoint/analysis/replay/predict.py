@@ -13,7 +13,6 @@ from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.changes import (
     AddHostTime,
     Change,
-    LimitDeviceOps,
     MoveToOwnStream,
 )
 from pinchpoint.analysis.replay.graph import Graph
@@ -29,6 +28,12 @@ from pinchpoint.analysis.replay.least_step import (
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Made, made_of, range_ns
 from pinchpoint.analysis.replay.recording_cost import calibrated
+from pinchpoint.analysis.replay.running_ahead import (
+    HOLD_UP,
+    ahead_of_device_ns,
+    bare_launches_ns,
+    limited_ns,
+)
 from pinchpoint.analysis.replay.window import Clean, Replayable, clean_window, replayable
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.frozen import dataclass
@@ -57,7 +62,7 @@ def corrected_range_ns(trace: Trace) -> tuple[int, int] | None:
         usual = corrected_step_ns(trace) or 0
         low, high = with_doubt_of_launches(trace, usual, low, high)
         # The host is timed: it runs ahead while it fills a queue, which no step does for long.
-        low = max(low, min(_device_busy_ns(trace), usual))
+        low = max(low, min(device_busy_ns(trace), usual))
         return round(low), round(high)
     made = corrected_made(trace)
     return None if made is None else range_ns(made, AS_IT_IS)
@@ -97,15 +102,25 @@ def _taken_out_ns(trace: Trace, corrected: int | None) -> float:
     return float(max(typical - corrected, 0)) if typical and corrected else 0.0
 
 
+# Of the device's work for a step: clocks and power make recorded work by a few per cent longer, but
+# never twice as long. Less is no step, and only launches it.
+LAUNCHED_RATIO = 0.5
+
+
 @once_per_trace
 def corrected_step_ns(trace: Trace) -> int | None:
     """The step without the profiler's own work: measured in the same run, else estimated.
 
     The median of measured steps, or where they come in bursts (batches that workers finish
-    together) and were recorded with one, the mean, which is what a step costs. An estimate is no
-    shorter than the device's work, of which recording takes no part.
+    together) and were recorded with one, the mean, which is what a step costs. A host that launches
+    several steps before it waits for them times launches: their mean is a step, between the
+    device's work for one and a recorded one. An estimate is no shorter than the device's work, of
+    which recording takes no part.
     """
     if timed := timed_ns(trace):
+        busy_ns, typical_ns = device_busy_ns(trace), steps(trace).typical_ns
+        if typical_ns and np.median(timed) < LAUNCHED_RATIO * busy_ns <= np.mean(timed):
+            return int(np.clip(np.mean(timed), busy_ns, max(busy_ns, typical_ns)))
         return int(np.mean(timed) if comes_in_bursts(trace) else np.median(timed))
     return _estimated_step_ns(trace)
 
@@ -115,7 +130,7 @@ def _estimated_step_ns(trace: Trace) -> int | None:
     if base is None or clean is None or typical is None:
         return None
     estimate = int(typical * min(clean.mean_ns / base.settled_ns, 1.0))
-    least = max(_device_busy_ns(trace), round(at_power_limit_ns(trace)))
+    least = max(device_busy_ns(trace), round(at_power_limit_ns(trace)))
     return max(estimate, min(least, typical))
 
 
@@ -136,7 +151,7 @@ def _in_bursts(timed: Sequence[int]) -> bool:
     return bool(late > BURST_RATIO * np.median(timed))
 
 
-def _device_busy_ns(trace: Trace) -> int:
+def device_busy_ns(trace: Trace) -> int:
     """Time of the typical step in which the device works."""
     busy, typical = _busy_by_step_ns(trace), steps(trace).typical
     return int(busy[typical].mean()) if len(busy) else 0
@@ -171,7 +186,11 @@ def _busy_by_step_ns(trace: Trace) -> NDArray[np.int64]:
 
 
 def what_if(
-    trace: Trace, changes: Sequence[Change], *, every_step: bool = False
+    trace: Trace,
+    changes: Sequence[Change],
+    *,
+    every_step: bool = False,
+    runs_ahead: bool = False,
 ) -> Prediction | None:
     """The step after ``changes``, without recording cost; None where the trace cannot be replayed.
 
@@ -179,7 +198,8 @@ def what_if(
     changes, so that what replay does not model cancels out; but the device's work counts as it was
     recorded. ``every_step`` asks for the mean of all steps in place of the typical one, for causes
     that show in some steps only. It is no shorter than the work that the changes leave:
-    :mod:`~pinchpoint.analysis.replay.least_step`.
+    :mod:`~pinchpoint.analysis.replay.least_step`. ``runs_ahead`` asks what a fix is likely to win
+    where the host is ahead of its device then, beyond what replay shows.
     """
     base, clean = replayable(trace), clean_window(trace)
     if base is None or clean is None:
@@ -202,23 +222,21 @@ def what_if(
     )
     uneven, saving = _uneven_ratio(trace), before - after
     made = made_of(after, graph, clean.graph, periods, uneven_ratio=uneven, saving_ns=saving)
+    least_ns = max(sure, warm, kept, bare_launches_ns(graph))
+    ahead = min(ahead_of_device_ns(before, clean.graph, made), after - least_ns)
+    if runs_ahead and ahead > 0 and all(isinstance(one, HOLD_UP) for one in changes):
+        shortest = made.shortest_ns * (after - ahead) / after
+        after -= ahead
+        saved = saving + ahead
+        made = replace(made, step_ns=after, saving_ns=saved, ahead_ns=ahead, shortest_ns=shortest)
     cost = _recording_ns(trace) * min(made.host_ns / max(before - made.device_ns, 1.0), 1.0)
-    made = replace(made, recording_ns=cost, limited_ns=_limited_ns(graph, changes))
+    made = replace(made, recording_ns=cost, limited_ns=limited_ns(graph, changes))
     least, most = range_ns(made, AFTER_A_FIX)
     # Where the device does other work, clocks of the rest may be a little higher than recorded.
     clocks = 0.0 if leave_the_device(changes) else AS_IT_IS.device
     bound = min(ceil((1 - clocks) * sure), int(after))
     most = min(most, max(int(before), int(after)))
     return Prediction(int(after), (max(least, bound), most), int(before), int(raw_ns), bound, made)
-
-
-def _limited_ns(graph: Graph, changes: Sequence[Change]) -> float:
-    """Time of a step in operations that changes bring to the limit of the machine."""
-    rows = [c.device_ops for c in changes if isinstance(c, LimitDeviceOps)]
-    if not rows:
-        return 0.0
-    at = np.isin(graph.op_rows, np.concatenate(rows))
-    return float(graph.op_duration_ns[at].sum()) / graph.steps
 
 
 def after_saving(
