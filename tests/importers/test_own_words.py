@@ -1,5 +1,7 @@
 """Logs of programs that nobody has seen: series, steps, bars, tables, and what went wrong."""
 
+import json
+
 import pytest
 
 from pinchpoint.errors import UnreadableFile
@@ -110,6 +112,21 @@ def test_short_stretches_between_whole_seconds_give_no_mean(tmp_path):
     assert steps["time of one by the stamps, mean"] == (
         "not known: stamps of 1 s; at most 95.45 ms",
     )
+
+
+def test_the_time_between_cells_of_a_notebook_is_of_no_step(tmp_path):
+    def cell(minute):
+        at = f"2026-01-02 10:{minute}"
+        lines = [f"{at}:{2 * n:02d},000 Iteration {n} loss 1.{n}\n" for n in range(9)]
+        return {"cell_type": "code", "source": [], "outputs": [{"text": lines}]}
+
+    path = tmp_path / "own.ipynb"
+    path.write_text(json.dumps({"cells": [cell("00"), cell("30")], "nbformat": 4}))
+    steps = rows(load(path).summaries, "what lines say of steps")
+    assert steps["time of one by the stamps, mean"] == ("2 s",)
+    assert "their excess" not in steps
+    (whole,) = (value for what, value in steps.items() if what.startswith("first to last"))
+    assert whole == ("32 s",)  # twice 16 s, without the half hour
 
 
 def test_records_in_lines_of_a_log_are_figures(tmp_path):

@@ -98,15 +98,18 @@ def read(path: Path) -> Trace:
     bars, of_text, any_figures, failures = ProgressBars(), TextTables(), AnyFigures(), Failures()
     readers: tuple[_Reader, ...] = (*named, bars, of_text, any_figures)
     notebook = is_notebook(_head(path))
-    for line in printed(path) if notebook else lines(path):
-        text = line[:_LONGEST_LINE]
-        if "\x1b" in text:
-            text = _COLOURS.sub("", text)
-        text = failures.line(text)
-        for reader in readers:
-            if not text:
-                break
-            text = reader.line(text)
+    parts = printed(path) if notebook else (lines(path),)
+    for part in parts:
+        for line in part:
+            text = line[:_LONGEST_LINE]
+            if "\x1b" in text:
+                text = _COLOURS.sub("", text)
+            text = failures.line(text)
+            for reader in readers:
+                if not text:
+                    break
+                text = reader.line(text)
+        any_figures.part_ended()
     known = tuple(table for reader in named for table in reader.tables())
     of_bars = bars.tables()
     often = bool(known or of_bars or of_text.measured() or any_figures.repeats())

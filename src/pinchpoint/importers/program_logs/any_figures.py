@@ -106,6 +106,10 @@ class AnyFigures:
         self._steps.line(stamp, said, found)
         return ""
 
+    def part_ended(self) -> None:
+        """What follows was printed by another cell: no time between the two is of a step."""
+        self._steps.part_ended()
+
     def _add(self, one: Quantity) -> None:
         name = (one.key, one.unit.family)
         series = self._series.get(name)
