@@ -92,6 +92,17 @@ def test_lists_of_numbers_by_their_label(tmp_path, text, found):
     assert [row[:5] for row in table.rows] == found
 
 
+def test_values_beside_the_name_of_their_metric_are_of_that_metric(tmp_path):
+    rows = [
+        {"metric": ("power_w", "clock_mhz")[n % 2], "value": 100 + n, "labels": {"gpu": "0"}}
+        for n in range(24)
+    ]
+    figures = tables(tmp_path, "metrics.json", rows)[0]
+    assert [row[:4] for row in figures.rows] == [
+        ("power_w", "W", "12", "111"), ("clock_mhz", "MHz", "12", "112"),
+    ]  # fmt: skip
+
+
 def test_numbers_that_tell_rows_apart_are_not_averaged(tmp_path):
     text = "run_id,rank,done,loss,step_ms\n" + "".join(
         f"{20260700 + n},{n},{n % 2},{n}.5,{2 * n}.5\n" for n in range(12)
