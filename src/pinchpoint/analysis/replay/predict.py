@@ -9,17 +9,11 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.launches import own_work
-from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS, apply
-from pinchpoint.analysis.replay.blocking import MAIN_LANE
+from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.changes import (
     AddHostTime,
     Change,
-    DropDeviceOps,
-    DropSyncs,
-    LimitDeviceOps,
     MoveToOwnStream,
-    RemoveHostTime,
-    ScaleHostSpans,
 )
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.least_step import (
@@ -34,6 +28,12 @@ from pinchpoint.analysis.replay.least_step import (
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Made, made_of, range_ns
 from pinchpoint.analysis.replay.recording_cost import calibrated
+from pinchpoint.analysis.replay.running_ahead import (
+    HOLD_UP,
+    ahead_of_device_ns,
+    bare_launches_ns,
+    limited_ns,
+)
 from pinchpoint.analysis.replay.window import Clean, Replayable, clean_window, replayable
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.frozen import dataclass
@@ -62,7 +62,7 @@ def corrected_range_ns(trace: Trace) -> tuple[int, int] | None:
         usual = corrected_step_ns(trace) or 0
         low, high = with_doubt_of_launches(trace, usual, low, high)
         # The host is timed: it runs ahead while it fills a queue, which no step does for long.
-        low = max(low, min(_device_busy_ns(trace), usual))
+        low = max(low, min(device_busy_ns(trace), usual))
         return round(low), round(high)
     made = corrected_made(trace)
     return None if made is None else range_ns(made, AS_IT_IS)
@@ -102,15 +102,25 @@ def _taken_out_ns(trace: Trace, corrected: int | None) -> float:
     return float(max(typical - corrected, 0)) if typical and corrected else 0.0
 
 
+# Of the device's work for a step: clocks and power make recorded work by a few per cent longer, but
+# never twice as long. Less is no step, and only launches it.
+LAUNCHED_RATIO = 0.5
+
+
 @once_per_trace
 def corrected_step_ns(trace: Trace) -> int | None:
     """The step without the profiler's own work: measured in the same run, else estimated.
 
     The median of measured steps, or where they come in bursts (batches that workers finish
-    together) and were recorded with one, the mean, which is what a step costs. An estimate is no
-    shorter than the device's work, of which recording takes no part.
+    together) and were recorded with one, the mean, which is what a step costs. A host that launches
+    several steps before it waits for them times launches: their mean is a step, between the
+    device's work for one and a recorded one. An estimate is no shorter than the device's work, of
+    which recording takes no part.
     """
     if timed := timed_ns(trace):
+        busy_ns, typical_ns = device_busy_ns(trace), steps(trace).typical_ns
+        if typical_ns and np.median(timed) < LAUNCHED_RATIO * busy_ns <= np.mean(timed):
+            return int(np.clip(np.mean(timed), busy_ns, max(busy_ns, typical_ns)))
         return int(np.mean(timed) if comes_in_bursts(trace) else np.median(timed))
     return _estimated_step_ns(trace)
 
@@ -120,7 +130,7 @@ def _estimated_step_ns(trace: Trace) -> int | None:
     if base is None or clean is None or typical is None:
         return None
     estimate = int(typical * min(clean.mean_ns / base.settled_ns, 1.0))
-    least = max(_device_busy_ns(trace), round(at_power_limit_ns(trace)))
+    least = max(device_busy_ns(trace), round(at_power_limit_ns(trace)))
     return max(estimate, min(least, typical))
 
 
@@ -141,7 +151,7 @@ def _in_bursts(timed: Sequence[int]) -> bool:
     return bool(late > BURST_RATIO * np.median(timed))
 
 
-def _device_busy_ns(trace: Trace) -> int:
+def device_busy_ns(trace: Trace) -> int:
     """Time of the typical step in which the device works."""
     busy, typical = _busy_by_step_ns(trace), steps(trace).typical
     return int(busy[typical].mean()) if len(busy) else 0
@@ -212,61 +222,21 @@ def what_if(
     )
     uneven, saving = _uneven_ratio(trace), before - after
     made = made_of(after, graph, clean.graph, periods, uneven_ratio=uneven, saving_ns=saving)
-    least_ns = max(sure, warm, kept, _bare_launches_ns(graph))
-    ahead = min(_ahead_ns(before, clean.graph, made), after - least_ns)
-    if runs_ahead and ahead > 0 and all(isinstance(one, _HOLD_UP) for one in changes):
+    least_ns = max(sure, warm, kept, bare_launches_ns(graph))
+    ahead = min(ahead_of_device_ns(before, clean.graph, made), after - least_ns)
+    if runs_ahead and ahead > 0 and all(isinstance(one, HOLD_UP) for one in changes):
         shortest = made.shortest_ns * (after - ahead) / after
         after -= ahead
         saved = saving + ahead
         made = replace(made, step_ns=after, saving_ns=saved, ahead_ns=ahead, shortest_ns=shortest)
     cost = _recording_ns(trace) * min(made.host_ns / max(before - made.device_ns, 1.0), 1.0)
-    made = replace(made, recording_ns=cost, limited_ns=_limited_ns(graph, changes))
+    made = replace(made, recording_ns=cost, limited_ns=limited_ns(graph, changes))
     least, most = range_ns(made, AFTER_A_FIX)
     # Where the device does other work, clocks of the rest may be a little higher than recorded.
     clocks = 0.0 if leave_the_device(changes) else AS_IT_IS.device
     bound = min(ceil((1 - clocks) * sure), int(after))
     most = min(most, max(int(before), int(after)))
     return Prediction(int(after), (max(least, bound), most), int(before), int(raw_ns), bound, made)
-
-
-# What takes away what holds the device up; graphs, merged and fewer launches say what is left.
-_HOLD_UP = (DropDeviceOps, DropSyncs, RemoveHostTime, ScaleHostSpans)
-# Of the step, that the device waits for the host before a fix: less is what steps end with.
-HELD_UP_RATIO = 1 / 3
-# Of a step after a fix, that the device works: else the host sets its pace.
-PACED_BY_DEVICE_RATIO = 0.4
-# Of what replay then leaves the device waiting, that is left: 0.23 in the median of 11 fixes of
-# programs measured on H100s and H200s (0.03 to 0.46 in ten of them, 2.9 in one).
-LEFT_WAITING_RATIO = 1 / 3
-
-
-def _ahead_ns(before: float, graph: Graph, made: Made) -> float:
-    """Of the step after a fix, host time over which the host runs ahead of its device.
-
-    Replay keeps the waits and the order of what it recorded. A host that most of what held the
-    device up is taken from is ahead of it by then, so that the rest is hidden as well.
-    """
-    waited = max(before - float(graph.op_duration_ns.sum()) / graph.steps, 0.0)
-    held_up = waited >= HELD_UP_RATIO * before and 2 * made.host_ns < waited
-    if not held_up or made.device_ns < PACED_BY_DEVICE_RATIO * made.step_ns:
-        return 0.0
-    return (1 - LEFT_WAITING_RATIO) * made.host_ns
-
-
-def _bare_launches_ns(graph: Graph) -> float:
-    """What starting the device work of a step takes at least, on the thread of the steps."""
-    nodes = np.unique(graph.op_node)
-    nodes = nodes[graph.lane[nodes] == MAIN_LANE]
-    return float(np.minimum(graph.own_ns[nodes], LEAST_LAUNCH_NS).sum()) / graph.steps
-
-
-def _limited_ns(graph: Graph, changes: Sequence[Change]) -> float:
-    """Time of a step in operations that changes bring to the limit of the machine."""
-    rows = [c.device_ops for c in changes if isinstance(c, LimitDeviceOps)]
-    if not rows:
-        return 0.0
-    at = np.isin(graph.op_rows, np.concatenate(rows))
-    return float(graph.op_duration_ns[at].sum()) / graph.steps
 
 
 def after_saving(
