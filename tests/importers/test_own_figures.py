@@ -7,6 +7,7 @@ import pytest
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
 from pinchpoint.importers.files.units import unit_of, unit_of_key
+from pinchpoint.importers.own_figures import _one_after_the_other
 
 HYPERFINE = {
     "results": [
@@ -223,3 +224,14 @@ def test_rows_that_are_quantities_have_no_figures_over_rows(tmp_path):
     (table,) = tables(tmp_path, "own.csv", f"{head}{rows}Output (tok/s),9.5,8.5\n")
     assert table.columns == ("Metric", "run", "run (3)")
     assert table.rows[-1] == ("Output (tok/s)", "9.5", "8.5")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1, 2,\n3] " * 30_000 + "{", '{"a": [1,\n2]}\n' * 30_000],
+    ids=["lists", "records"],
+)
+def test_documents_one_after_the_other_are_each_looked_at_once(tmp_path, text):
+    path = tmp_path / "several.json"
+    path.write_text(text)
+    assert len(_one_after_the_other(path)) == 30_000  # anew from the first, it takes minutes

@@ -6,6 +6,8 @@ import pytest
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
+from pinchpoint.importers.files.kinds_of_text import kind_of_text
+from pinchpoint.importers.program_logs import claims
 from pinchpoint.importers.program_logs._quantities import quantities
 from pinchpoint.importers.program_logs._stamps import Stamps, said_by
 
@@ -277,3 +279,11 @@ def test_a_text_without_figures_is_called_what_it_is(tmp_path, text, what):
 @pytest.mark.parametrize("line", ["START 23:19:49", "Start time: 23:19:49", "eta: 0:12:34"])
 def test_a_time_of_day_is_no_duration(line):
     assert not said(line)
+
+
+def test_long_runs_of_digits_and_blanks_are_looked_at_once(tmp_path):
+    """Each took half a minute a line: from every digit, and every blank, to the end of them."""
+    assert not claims(tmp_path / "long.log", b"9" * 65_536)
+    assert claims(tmp_path / "keras.log", b"10/10 - 12s 120ms/step - loss: 0.5")
+    assert kind_of_text((b" " * 20_000 + b"x\n") * 4)[0] == "prose"
+    assert kind_of_text(b"    int a = 1;\n" * 4)[0] == "source code"

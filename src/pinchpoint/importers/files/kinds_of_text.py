@@ -64,7 +64,7 @@ _SHAPES: tuple[tuple[re.Pattern[bytes], float, str, str], ...] = (
            rb"|try:$|with .*:$|elif .*:$|except\b.*:$|@\w|\"\"\"|raise |self\.|print\(|#"
            rb"|\w+ = .+|\w[\w.]*\(.*\)?$|[)\]}]+,?$)"),
      0.6, "source code (Python)", _RUN_IT),
-    (regex(rb"\s*(?:#(?:include|define|if|endif|pragma)|//|/?\*|.*[;{}]\s*(?://.*)?$"
+    (regex(rb"\s*(?!\s)(?:#(?:include|define|if|endif|pragma)|//|/?\*|.*[;{}]\s*(?://.*)?$"
            rb"|template ?<|__global__)"),
      0.6, "source code", "compile it, and record a run: pinchpoint run ./PROGRAM"),
     (regex(rb"\s*[\[{]?\"[\w ./-]+\": |\s*[\]}],?\s*$"), 0.7,

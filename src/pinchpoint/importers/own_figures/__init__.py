@@ -25,6 +25,7 @@ from pinchpoint.importers.own_figures.rows import layout_of, read_rows
 from pinchpoint.importers.own_figures.scrapes import SIGN, scrape_tables
 from pinchpoint.importers.own_figures.shapes import LOCUST, LOCUST_TIMES, shape_of
 from pinchpoint.importers.telemetry._samples import lines
+from pinchpoint.regex import regex
 from pinchpoint.trace import Names, Source, SummaryTable, Trace
 
 FORMAT = "table of figures"
@@ -38,6 +39,7 @@ NOT_READ = "when anything ran; texts"
 
 _OTHERS = (b'"traceEvents"', b'"ph"', b"DCGM_FI_")  # of traces, of counters that have a reader
 _HEAD_BYTES = 1 << 16  # documents of tools begin with the machine, which may be long
+_SPACE = regex(r"\s*")
 _RECORD = "record one: pinchpoint run python train.py; pinchpoint formats lists what is read"
 
 
@@ -168,7 +170,8 @@ def _one_after_the_other(path: Path) -> list[Any]:
     decoder, at = json.JSONDecoder(parse_constant=lambda _: None), 0
     found: list[Any] = []
     while True:
-        at += len(text) - at - len(text[at:].lstrip()) if at < len(text) else 0
+        if blank := _SPACE.match(text, at):
+            at = blank.end()
         try:
             document, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):

@@ -44,7 +44,7 @@ _SIGNS = regex(
     rb"|\btokens per second\)|^ggml_\w+_init: |^load_backend: loaded "
     rb"|(?<!=)=+ Serving Benchmark Result =|^= PERFORMANCE OVERVIEW|=== Performance summary ==="
     rb"|\bThroughput: [\d.]+ requests/s, |\bAvg latency: [\d.]+ seconds|'train_runtime': "
-    rb"|^Output throughput: [\d.]+ token/s|\d+s [\d.]+ms/step\b|ms pre-?process, [\d.]+ms inference"
+    rb"|^Output throughput: [\d.]+ token/s|\ds [\d.]+ms/step\b|ms pre-?process, [\d.]+ms inference"
     rb"|_per_sec(?:ond)?['\"]?\s?[=:] ?\d|"
     + TABLE
     + rb"|TRITON KERNELS BANDWIDTH INFO|elapsed time per iteration \(ms\): "
