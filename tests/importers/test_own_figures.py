@@ -92,6 +92,14 @@ def test_lists_of_numbers_by_their_label(tmp_path, text, found):
     assert [row[:5] for row in table.rows] == found
 
 
+def test_a_row_that_is_too_long_for_a_line_is_no_list(tmp_path):
+    row = ",".join(["1", "3"] * 10)
+    text = f"/read,{row}\n/long,{','.join(['1.5'] * 20_000)}\n" + f"/write,{row}\n" * 30
+    table, left = tables(tmp_path, "times.csv", text)
+    assert {row[0] for row in table.rows} == {"/read", "/write"}
+    assert left.rows == (("lines that are no list", "2"),)  # it and its end
+
+
 def test_values_beside_the_name_of_their_metric_are_of_that_metric(tmp_path):
     rows = [
         {"metric": ("power_w", "clock_mhz")[n % 2], "value": 100 + n, "labels": {"gpu": "0"}}
