@@ -158,3 +158,11 @@ def test_sentences_with_commas_are_no_table(tmp_path):
     path.write_text("First, we go, and then\nwe come, back, again\nthat, is, all 3\n")
     with pytest.raises(UnreadableFile):
         load(path)
+
+
+def test_rows_that_are_quantities_have_no_figures_over_rows(tmp_path):
+    head = "Metric,run,run\n[[Result]],,\n"
+    rows = "".join(f"Latency p{n} (ms),{n}.5,{n}.7\n" for n in range(10))
+    (table,) = tables(tmp_path, "own.csv", f"{head}{rows}Output (tok/s),9.5,8.5\n")
+    assert table.columns == ("Metric", "run", "run (3)")
+    assert table.rows[-1] == ("Output (tok/s)", "9.5", "8.5")

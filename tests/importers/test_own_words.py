@@ -183,3 +183,8 @@ def test_a_text_without_figures_is_called_what_it_is(tmp_path, text, what):
     with pytest.raises(UnreadableFile, match=what) as raised:
         load(path)
     assert raised.value.hint
+
+
+@pytest.mark.parametrize("line", ["START 23:19:49", "Start time: 23:19:49", "eta: 0:12:34"])
+def test_a_time_of_day_is_no_duration(line):
+    assert not said(line)

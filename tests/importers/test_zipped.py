@@ -66,15 +66,20 @@ def test_several_are_named(tmp_path):
     assert "pinchpoint ranks" in error.hint
 
 
-@pytest.mark.parametrize(
-    "members", [{}, {"a.md": b"x"}, {"in.zip": b"PK\x03\x04"}, {"e.json": b""}]
-)
+@pytest.mark.parametrize("members", [{"a.md": b"x"}, {"in.zip": b"PK\x03\x04"}, {"e.json": b""}])
 def test_none_is_said(tmp_path, members, capsys):
     path = zipped(tmp_path, members | {"b.md": b"y"})
     assert "without a recording" in refused(path).message
     assert main(["diagnose", str(path)]) == 2
     assert capsys.readouterr().err.count("\n") == 2
     assert format_of(path) is None
+
+
+def test_the_only_text_of_an_archive_is_read_or_called_what_it_is(tmp_path):
+    assert "b.md: text without one figure" in refused(zipped(tmp_path, {"b.md": b"y"})).message
+    log = b"".join(b"step %d took 1.%d ms\n" % (n, n) for n in range(9))
+    (table, *_) = load(zipped(tmp_path, {"own.log": log})).summaries
+    assert table.rows[0][:3] == ("step # took", "ms", "9")
 
 
 def test_what_is_wrong_with_the_recording_is_said_of_the_zip(tmp_path):

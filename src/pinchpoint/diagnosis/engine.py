@@ -233,11 +233,11 @@ def after_fixes(
 ) -> Prediction | None:
     """The step with all of these fixed: in the middle, where a fix of them may win more."""
     changes = [change for one in findings for change in one.changes]
-    sure = what_if_mean(trace, changes, every_step=every_step)
+    sure = what_if_mean(trace, changes, every_step=every_step, runs_ahead=True)
     if not any(one.at_best for one in findings):
         return sure
     most = [change for one in findings for change in one.at_best or one.changes]
-    return between(sure, what_if_mean(trace, most, every_step=every_step))
+    return between(sure, what_if_mean(trace, most, every_step=every_step, runs_ahead=True))
 
 
 def _most_winning_children(ranked: list[Ranked]) -> dict[str, Ranked]:

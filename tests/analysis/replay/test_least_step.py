@@ -316,3 +316,34 @@ def test_a_step_of_nothing_at_the_end_does_not_swallow_the_device_work_before_it
     batches = ScaleHostSpans(rows(trace, "host_ops", "data.py(3): batch"), 0.0)
     found = what_if(trace, [batches], every_step=True)
     assert found.raw_ns >= found.bound_ns > 0.8 * 1_000_000
+
+
+def test_a_host_that_is_ahead_hides_most_of_what_replay_leaves_of_it():
+    """Of 3 ms in which the device waits, half a millisecond is left: a third of that shows."""
+    p = Program()
+    for _ in p.steps(STEPS):
+        p.kernel("work", 1_500)
+        p.sync()
+        p.host("train.py(7): log", 2_500)
+        p.host("train.py(8): next", 500)
+    trace = p.trace()
+    log = [ScaleHostSpans(rows(trace, "host_ops", "train.py(7): log"), 0.0)]
+    replayed, likely = what_if(trace, log), what_if(trace, log, runs_ahead=True)
+    assert replayed.step_ns == pytest.approx(2_000_000, rel=0.02)
+    left_ns = replayed.step_ns - 1_500_000
+    assert likely.step_ns == pytest.approx(1_500_000 + left_ns / 3, rel=0.01)
+    assert likely.raw_ns == replayed.raw_ns
+    assert likely.range_ns[0] <= replayed.range_ns[0]
+    assert likely.range_ns[1] >= replayed.step_ns
+
+
+def test_a_device_that_works_for_little_of_the_step_does_not_set_its_pace():
+    p = Program()
+    for _ in p.steps(STEPS):
+        p.kernel("work", 500)
+        p.sync()
+        p.host("train.py(7): log", 4_000)
+        p.host("train.py(8): next", 1_500)
+    trace = p.trace()
+    log = [ScaleHostSpans(rows(trace, "host_ops", "train.py(7): log"), 0.0)]
+    assert what_if(trace, log, runs_ahead=True) == what_if(trace, log)

@@ -3,6 +3,7 @@
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint.analysis.steps.candidates import candidates, repeated_work
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import HostKind
 
@@ -72,3 +73,16 @@ def test_several_in_turn_are_one_step():
 )
 def test_what_is_no_step_by_its_calls(calls):
     assert "compiled" not in steps(program(*calls)).basis
+
+
+@pytest.mark.parametrize(
+    ("file", "is_one"), [("jax/_src/array_creation.py", False), ("mine.py", True)]
+)
+def test_functions_of_jax_itself_are_no_steps(file, is_one):
+    b = TraceBuilder()
+    for number in range(6):
+        b.python(f"{file}(98): ones", number * 1_000, 900)
+        b.op("compute", number * 1_000 + 100, 700)
+    trace = b.trace()
+    found = candidates(trace, repeated_work(trace))
+    assert any(one.kind == "function" for one in found) is is_one

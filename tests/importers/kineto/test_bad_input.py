@@ -39,7 +39,7 @@ def refused(path):
         (b"[]", "not of traceEvents"),
         (b'[{"name": "marks", "value": 1}]', "not of traceEvents"),
         (b'[{"ph": "X", "name": "a"}]', "without a single one"),
-        (b"42", "text"),
+        (b"42", "numbers without names"),
         (b"<!DOCTYPE html><html></html>", "HTML"),
         (GOOD.encode("utf-16-le"), "UTF-16"),
     ],

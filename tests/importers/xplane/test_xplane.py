@@ -263,7 +263,8 @@ def test_where_jax_waits_for_arrays_is_a_call_that_waits(written):
 
 
 def test_calls_are_named_after_what_they_start(written):
-    """A launch and a copy of the thread that launches; a copy of one of XLA's own threads."""
+    """A launch and a copy of the thread that launches; a copy of one of XLA's own threads, and one
+    that is put into a graph."""
     names = ("input_fusion_9", "MemcpyD2D", "MemcpyD2H")
     host = message(
         (2, "/host:CPU"),
@@ -277,6 +278,7 @@ def test_calls_are_named_after_what_they_start(written):
                 (3, 0),
                 event(1, 1_000_000, 2_000_000, message((1, 2), (3, 7))),
                 event(2, 4_000_000, 1_000_000, message((1, 2), (3, 8))),
+                event(2, 6_000_000, 1_000_000, message((1, 2), (3, 10))),
             ),
         ),
         (
@@ -289,7 +291,17 @@ def test_calls_are_named_after_what_they_start(written):
             ),
         ),
     )
-    calls = written(message((1, host))).api_calls
+    ran = (
+        event(i, at * 1_000_000, 1_000, message((1, 2), (3, at)))
+        for i, at in ((1, 7), (2, 8), (3, 9))
+    )
+    device = message(
+        (2, "/device:GPU:0"),
+        *(meta(4, i, n) for i, n in enumerate(names, 1)),
+        meta(5, 2, "correlation_id"),
+        (3, message((1, 14), (2, "Stream #14(Compute)"), (3, 0), *ran)),
+    )
+    calls = written(message((1, host), (1, device))).api_calls
     assert calls["kind"].tolist() == [ApiKind.LAUNCH, ApiKind.COPY]
     assert calls["correlation"].tolist() == [7, 8]
 

@@ -295,7 +295,11 @@ def own_frame(frames: tuple[str, ...]) -> PythonFrame | None:
     own = [frame for frame in spelt if frame.owner is Owner.USER]
     libraries = [frame for frame in spelt if frame.owner is Owner.LIBRARY]
     found = own or libraries
-    return next((f for f in found if f.function not in NAMELESS), next(iter(found), None))
+    first = next(iter(found), None)
+    if first is None or first.function not in NAMELESS:
+        return first
+    # A comprehension is of the function that runs it; a lambda is called from anywhere.
+    return next((f for f in found if f.function not in NAMELESS and f.file == first.file), first)
 
 
 def _place_of_kind(samples: RunSamples, event: FarStep, kind: GapKind) -> RarePlace:

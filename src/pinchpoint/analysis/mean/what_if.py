@@ -77,7 +77,11 @@ def why_not_closer(trace: Trace) -> Doubtful | None:
 
 
 def what_if_mean(
-    trace: Trace, changes: Sequence[Change], *, every_step: bool = False
+    trace: Trace,
+    changes: Sequence[Change],
+    *,
+    every_step: bool = False,
+    runs_ahead: bool = False,
 ) -> Prediction | None:
     """As ``replay.what_if``, counted from the mean step where that is not the typical one."""
     if computes_on_cpu(trace):
@@ -91,7 +95,7 @@ def what_if_mean(
     base, again = step_base_ns(trace), _recurring(trace)
     timed = len(timed_steps_ns(trace)) > 0  # then replay goes by what is usual in the run
     replays_all = every_step and (timed or _are_replayed(trace, again))
-    replayed = what_if(trace, changes, every_step=replays_all)
+    replayed = what_if(trace, changes, every_step=replays_all, runs_ahead=runs_ahead)
     if replayed is None or base is None:
         return replayed
     if mean_without_profiler_ns(trace) is None or (replays_all and not timed):

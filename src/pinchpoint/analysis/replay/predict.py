@@ -13,7 +13,6 @@ from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.changes import (
     AddHostTime,
     Change,
-    LimitDeviceOps,
     MoveToOwnStream,
 )
 from pinchpoint.analysis.replay.graph import Graph
@@ -29,6 +28,12 @@ from pinchpoint.analysis.replay.least_step import (
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Made, made_of, range_ns
 from pinchpoint.analysis.replay.recording_cost import calibrated
+from pinchpoint.analysis.replay.running_ahead import (
+    HOLD_UP,
+    ahead_of_device_ns,
+    bare_launches_ns,
+    limited_ns,
+)
 from pinchpoint.analysis.replay.window import Clean, Replayable, clean_window, replayable
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.frozen import dataclass
@@ -171,7 +176,11 @@ def _busy_by_step_ns(trace: Trace) -> NDArray[np.int64]:
 
 
 def what_if(
-    trace: Trace, changes: Sequence[Change], *, every_step: bool = False
+    trace: Trace,
+    changes: Sequence[Change],
+    *,
+    every_step: bool = False,
+    runs_ahead: bool = False,
 ) -> Prediction | None:
     """The step after ``changes``, without recording cost; None where the trace cannot be replayed.
 
@@ -179,7 +188,8 @@ def what_if(
     changes, so that what replay does not model cancels out; but the device's work counts as it was
     recorded. ``every_step`` asks for the mean of all steps in place of the typical one, for causes
     that show in some steps only. It is no shorter than the work that the changes leave:
-    :mod:`~pinchpoint.analysis.replay.least_step`.
+    :mod:`~pinchpoint.analysis.replay.least_step`. ``runs_ahead`` asks what a fix is likely to win
+    where the host is ahead of its device then, beyond what replay shows.
     """
     base, clean = replayable(trace), clean_window(trace)
     if base is None or clean is None:
@@ -202,23 +212,21 @@ def what_if(
     )
     uneven, saving = _uneven_ratio(trace), before - after
     made = made_of(after, graph, clean.graph, periods, uneven_ratio=uneven, saving_ns=saving)
+    least_ns = max(sure, warm, kept, bare_launches_ns(graph))
+    ahead = min(ahead_of_device_ns(before, clean.graph, made), after - least_ns)
+    if runs_ahead and ahead > 0 and all(isinstance(one, HOLD_UP) for one in changes):
+        shortest = made.shortest_ns * (after - ahead) / after
+        after -= ahead
+        saved = saving + ahead
+        made = replace(made, step_ns=after, saving_ns=saved, ahead_ns=ahead, shortest_ns=shortest)
     cost = _recording_ns(trace) * min(made.host_ns / max(before - made.device_ns, 1.0), 1.0)
-    made = replace(made, recording_ns=cost, limited_ns=_limited_ns(graph, changes))
+    made = replace(made, recording_ns=cost, limited_ns=limited_ns(graph, changes))
     least, most = range_ns(made, AFTER_A_FIX)
     # Where the device does other work, clocks of the rest may be a little higher than recorded.
     clocks = 0.0 if leave_the_device(changes) else AS_IT_IS.device
     bound = min(ceil((1 - clocks) * sure), int(after))
     most = min(most, max(int(before), int(after)))
     return Prediction(int(after), (max(least, bound), most), int(before), int(raw_ns), bound, made)
-
-
-def _limited_ns(graph: Graph, changes: Sequence[Change]) -> float:
-    """Time of a step in operations that changes bring to the limit of the machine."""
-    rows = [c.device_ops for c in changes if isinstance(c, LimitDeviceOps)]
-    if not rows:
-        return 0.0
-    at = np.isin(graph.op_rows, np.concatenate(rows))
-    return float(graph.op_duration_ns[at].sum()) / graph.steps
 
 
 def after_saving(

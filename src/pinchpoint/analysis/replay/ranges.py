@@ -79,12 +79,13 @@ class Made:
     rare_ns: float = 0.0  # standard error of what exceptional steps add to the mean one
     uneven_ns: float = 0.0  # by how much the device's work differs from step to step
     limited_ns: float = 0.0  # part of what a fix made faster that runs at its limit then
+    ahead_ns: float = 0.0  # of host time that replay leaves, over which the host may run ahead
     shortest_ns: float = 0.0  # of the steps whose mean it is, in proportion
 
     @property
     def host_ns(self) -> float:
-        """What is no device work."""
-        return max(self.step_ns - self.device_ns, 0.0)
+        """What is no device work, as replayed."""
+        return max(self.step_ns + self.ahead_ns - self.device_ns, 0.0)
 
 
 def made_of(
@@ -140,7 +141,7 @@ def range_ns(made: Made, doubts: Doubts) -> tuple[int, int]:
         min(made.saving_ns, made.step_ns) * doubts.fix,
     )
     of_host = hypot(made.host_ns * doubts.host, made.recording_ns * doubts.recording)
-    off = hypot(of_device, of_host, made.limited_ns * doubts.limit)
+    off = hypot(of_device, of_host, made.limited_ns * doubts.limit, made.ahead_ns)
     shorter = hypot(of_device, made.saving_ns * doubts.beyond)
     below = made.step_ns - max(
         made.step_ns - hypot(shorter, of_host), made.device_ns - shorter, 0.0

@@ -204,9 +204,12 @@ def _of_xla(trace: Trace, host: Table) -> Mask:
     return ~kept[:-1]
 
 
+_FRAMEWORK = ("<built-in", "torch/", "jax/_src/")
+
+
 def _of_framework(names: tuple[str, ...]) -> NDArray[np.bool_]:
     """Functions that are never a step: built-in ones and those of the framework itself."""
-    return np.array([name.startswith(("<built-in", "torch/")) for name in names], np.bool_)
+    return np.array([name.startswith(_FRAMEWORK) for name in names], np.bool_)
 
 
 def _lengthy(rows: Table, work: LaunchedWork) -> Table:

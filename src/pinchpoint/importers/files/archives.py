@@ -281,8 +281,10 @@ def _recordings(members: list[Member], is_recording: IsRecording) -> list[Member
 
 def _chosen(path: Path, members: list[Member], is_recording: IsRecording) -> Member:
     found = _recordings(members, is_recording)
-    if not found and len(members) == 1 and is_archive(members[0].head().text):
-        return members[0]
+    if not found and len(members) == 1:
+        head = members[0].head().text
+        if is_archive(head) or (_known(members[0]) is None and head and b"\0" not in head):
+            return members[0]  # its reader says what it is
     if len(found) == 1:
         return found[0]
     if not found:

@@ -27,7 +27,7 @@ _MEASURED = regex(
 # What is set, not measured; and what no program measures.
 _SETTINGS = regex(r"(?:^|\.)(?:config\w*|args|arguments|hyper\w*|settings|options)\.", 2)
 _SET = regex(
-    r"timeout|max_|min_|limit|interval|budget|deadline|warm_?up|num_|created|modified|config|args"
+    r"timeout|(?:^|[_.])max|min_|limit|interval|budget|deadline|warm_?up|num_|created|modified|config|args"
     r"|dropout|threshold|rope|tokenizer|_at$|version",
     2,
 )

@@ -103,11 +103,18 @@ class Records:
     def tables(self, title: str) -> tuple[SummaryTable, ...]:
         """What the columns hold, where there are many rows; the rows, where there are few."""
         found: tuple[SummaryTable, ...] = ()
-        if self.count >= LEAST_SERIES and (rows := tuple(self._figures())):
+        if self.count >= LEAST_SERIES and not self._turned() and (rows := tuple(self._figures())):
             found += (SummaryTable(FIGURES, rows, f"{title}: {self.count:,} rows"),)
         if self.count <= MOST_ROWS and (table := self._as_it_stands(title)):
             found += (table,)
         return found
+
+    def _turned(self) -> bool:
+        """Whether rows are quantities, each with its unit, and columns are runs."""
+        return any(
+            len({unit_of_key(text).family for text in texts} - {""}) > 1
+            for texts in self._texts.values()
+        )
 
     def _figures(self) -> Iterator[tuple[str, ...]]:
         for name, values in self._numbers.items():

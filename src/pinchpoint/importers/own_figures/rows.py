@@ -15,6 +15,7 @@ _DELIMITERS = (",", "\t", ";", "|")
 _LOOKED_AT = 60  # lines by which a table is told
 _ALIKE = 0.9  # of them: with as many cells as the header has; a log may go on behind it
 _LEAST_TEXTS = 4  # columns of a table without a number: sentences have fewer commas, or differ
+_NEXT = 5  # rows below the names: the first may be a heading, or empty
 _MOST_CELLS = 2000  # of a row: more are data, not figures
 _LONGEST_NAME = 60  # characters of a column's name; longer is a sentence
 
@@ -49,8 +50,8 @@ def _layout(head: Sequence[str], delimiter: str) -> Layout | None:
         if sum(len(cells) == width for cells in below) < _ALIKE * len(below):
             continue
         names = [cell.strip().lstrip("# ") for cell in row]
-        following = next(cells for cells in below if len(cells) == width)
-        numbers, values = (sum(map(_is_number, cells)) for cells in (names, following))
+        alike = [cells for cells in below if len(cells) == width][:_NEXT]
+        numbers, values = (max(sum(map(_is_number, r)) for r in rs) for rs in ([names], alike))
         if 0 < values <= numbers:
             if len(below) < 2 or at:
                 return None
@@ -58,9 +59,17 @@ def _layout(head: Sequence[str], delimiter: str) -> Layout | None:
         texts = values == 0 and (width < _LEAST_TEXTS or any(len(c) != width for c in below))
         if texts or any(len(name) > _LONGEST_NAME for name in names):
             return None  # sentences with commas
-        named = tuple(name or f"column {n}" for n, name in enumerate(names, 1))
-        return Layout(first, delimiter, named, True)
+        return Layout(first, delimiter, _apart(names), True)
     return None
+
+
+def _apart(names: Sequence[str]) -> tuple[str, ...]:
+    """Each column under a name of its own."""
+    found: dict[str, None] = {}
+    for number, name in enumerate(names, 1):
+        name = name or f"column {number}"
+        found[f"{name} ({number})" if name in found else name] = None
+    return tuple(found)
 
 
 def _parsed(head: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:

@@ -19,16 +19,7 @@ from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.health import health_table
 from pinchpoint.importers.program_logs._figures import said_table
 from pinchpoint.importers.program_logs._notebook import answer, is_notebook, printed
-from pinchpoint.importers.program_logs.any_figures import AnyFigures
-from pinchpoint.importers.program_logs.collectives import Collectives
-from pinchpoint.importers.program_logs.engines import Engines
-from pinchpoint.importers.program_logs.failures import Failures
-from pinchpoint.importers.program_logs.intervals import Intervals
 from pinchpoint.importers.program_logs.operators import TABLE, Operators
-from pinchpoint.importers.program_logs.printed_results import PrintedResults
-from pinchpoint.importers.program_logs.progress_bars import ProgressBars
-from pinchpoint.importers.program_logs.steps import Steps
-from pinchpoint.importers.program_logs.text_tables import TextTables
 from pinchpoint.importers.telemetry._samples import lines
 from pinchpoint.regex import regex
 from pinchpoint.trace import Names, Source, SummaryTable, Trace
@@ -92,6 +83,17 @@ def claims(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """The figures; UnreadableFile, with how the program ended, where there are none."""
+    # needed for a log alone: readers of other formats are asked after this one
+    from pinchpoint.importers.program_logs.any_figures import AnyFigures
+    from pinchpoint.importers.program_logs.collectives import Collectives
+    from pinchpoint.importers.program_logs.engines import Engines
+    from pinchpoint.importers.program_logs.failures import Failures
+    from pinchpoint.importers.program_logs.intervals import Intervals
+    from pinchpoint.importers.program_logs.printed_results import PrintedResults
+    from pinchpoint.importers.program_logs.progress_bars import ProgressBars
+    from pinchpoint.importers.program_logs.steps import Steps
+    from pinchpoint.importers.program_logs.text_tables import TextTables
+
     named = (Engines(), Steps(), PrintedResults(), Operators(), Collectives(), Intervals())
     bars, of_text, any_figures, failures = ProgressBars(), TextTables(), AnyFigures(), Failures()
     readers: tuple[_Reader, ...] = (*named, bars, of_text, any_figures)

@@ -36,6 +36,9 @@ _LONG_TIME = regex(
     r"(?<![\w:.])(?:(?:(?P<h>\d{1,5})h ?)?(?P<m>\d{1,3})m ?(?P<s>\d{1,2}(?:\.\d+)?)s\b"
     r"|(?:(?P<d>\d{1,3}) days?, )?(?P<h2>\d{1,4}):(?P<m2>\d\d):(?P<s2>\d\d(?:\.\d+)?)(?![\w:]))"
 )
+_LASTS = regex(r"(?:time|elapsed|duration|took|runtime|wall|total)\W{0,4}(?:was|is|of)?\W{0,4}$", 2)
+_MOMENT = regex(r"start|end|begin|date|stamp|eta|remain", 2)
+_NEAR_NAME = 24  # characters before a time that say of what it is
 _BEHIND = " ,;|)]}\"'\t("  # what may stand behind a number without a unit
 _EDGES = " \t:=,;|<>*\"'`~-–—•·>/\\{}#"
 _LONGEST_SENTENCE = 240  # characters of a line; paragraphs are longer
@@ -104,6 +107,9 @@ def _planned(text: str, matches: list[re.Match[str]]) -> list[tuple[int, Quantit
 
 
 def _as_seconds(found: re.Match[str]) -> str:
+    before = found.string[max(found.start() - _NEAR_NAME, 0) : found.start()]
+    if found["m2"] and (_MOMENT.search(before) or not _LASTS.search(before)):
+        return found[0]  # a time of day
     hours = int(found["h"] or found["h2"] or 0) + 24 * int(found["d"] or 0)
     minutes, seconds = int(found["m"] or found["m2"]), float(found["s"] or found["s2"])
     return f"{hours * 3600 + minutes * 60 + seconds:.9g} s"

@@ -76,6 +76,8 @@ class TextTables:
             return False
         if not piped and any(cell.lower() in _NOTHING for cell in cells):
             return False
+        if any(_unit(cell) for cell in cells[1:]):
+            return False  # a value with its unit
         named = [cell for cell in cells if cell and parsed(cell) is None]
         if piped and any(_GAP.search(cell) for cell in cells):
             return False  # heads over several columns, as nvidia-smi draws them

@@ -42,11 +42,11 @@ def rows_of(event: Event) -> dict[str, Row]:
 
 def _by_what_it_starts(name: str) -> str:
     """The call of the driver that an event is which is named after the kernel or copy it starts."""
-    lower = name.lower()
-    return next(
-        (f"cu{kind}" for kind in ("Memcpy", "Memset") if lower.startswith(kind.lower())),
-        "cuLaunchKernel",
-    )
+    kind = next((k for k in ("Memcpy", "Memset") if name.lower().startswith(k.lower())), "Launch")
+    return f"cu{kind}"
+
+
+_NAMED_AFTER = ("cuMemcpy", "cuMemset", "cuLaunch")
 
 
 class HostRows:
@@ -86,7 +86,7 @@ def linked(
     """``host_ops`` with their parents, ``api_calls`` inside them, ``device_ops`` from those."""
     host_ops = _until_asked_to_stop(host_ops, names, asked_ns)
     if len(host_ops):
-        api_calls = api_calls.take(_of_executions(api_calls))
+        api_calls = api_calls.take(_of_executions(api_calls, device_ops, names))
         if len(device_ops):
             api_calls = with_waits(host_ops, api_calls, names)
         host_ops, api_calls = _nested(host_ops, api_calls)
@@ -172,15 +172,19 @@ def _until_asked_to_stop(host: Table, names: Names, told_ns: int | None) -> Tabl
     return table(host.name, {**host.columns, **shorter}, dict(host.missing)).take(kept)
 
 
-def _of_executions(calls: Table) -> Any:
-    """Calls but for copies by threads that launch nothing.
+def _of_executions(calls: Table, ops: Table, names: Names) -> Any:
+    """Calls but for some that are named after what they start.
 
-    XLA's own threads copy what the program reads or gives once it is there: they wait for the
-    device, or for the program, in nothing that is recorded.
+    Those that start nothing add to a graph that is being made. Copies by threads that launch
+    nothing are of XLA's own, which copy what the program reads or gives once it is there: they wait
+    for the device, or for the program, in nothing that is recorded.
     """
     starts = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
     copies = np.isin(calls["kind"], (ApiKind.COPY, ApiKind.MEMSET))
-    return ~copies | np.isin(calls["thread"], np.unique(calls["thread"][starts]))
+    named = np.isin(calls["name"], [i for i in range(len(names)) if names[i] in _NAMED_AFTER])
+    ran = np.isin(calls["correlation"], ops["correlation"][ops.known("correlation")])
+    elsewhere = copies & ~np.isin(calls["thread"], np.unique(calls["thread"][starts]))
+    return ~(named & (elsewhere | ~ran))
 
 
 def _with(rows: Table, column: str, target: Any) -> Table:

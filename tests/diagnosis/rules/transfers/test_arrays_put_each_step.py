@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from builders import TraceBuilder
-from looked_at_runs import samples_of, spent, thread
+from looked_at_runs import IMPORTING, samples_of, spent, thread
 from pinchpoint.diagnosis.rules.transfers.arrays_put_each_step import check
 from pinchpoint.trace import RunFacts
 
@@ -29,7 +29,7 @@ def _steps(put_ms, copy_ms, *, thread_of_put=0):
 def test_what_is_put_and_copied_in_each_step():
     (found,) = check(_steps(3, 4))
     assert found.cost_ns_per_step == 7 * MS
-    assert found.saving_ns_per_step == (1.5 * MS, 7 * MS)
+    assert found.saving_ns_per_step == (2.1 * MS, 7 * MS)
     assert found.summary == (
         "Arrays of NumPy that are given to update are put into arrays of JAX 1 × a step: 7.00 ms of"
         " it, with the copies that follow"
@@ -38,13 +38,14 @@ def test_what_is_put_and_copied_in_each_step():
 
 def test_no_gain_beyond_what_is_computed():
     (found,) = check(_steps(5, 6))
-    assert found.saving_ns_per_step == (2.5 * MS, 9 * MS)
+    assert found.saving_ns_per_step == (2.7 * MS, 9 * MS)
 
 
 def test_the_line_that_looks_saw():
     looks = thread(
         spent(("work.py(12): train",), 2.0, doing="update()"),
         spent(("work.py(9): train",), 9.0, doing="rng.normal()"),
+        spent(("jax/_src/api.py(3): device_put", *IMPORTING), 5.0),
     )
     run = RunFacts(samples=samples_of(looks))
     (found,) = check(replace(_steps(3, 4), run=run))

@@ -36,26 +36,25 @@ from pinchpoint.analysis.causal.limits import KERNEL_START_NS, MEMORY_REACHED, n
 from pinchpoint.analysis.causal.pieces import Cut, operators_of_device_ops
 from pinchpoint.analysis.causal.profile import Piece, off_path
 from pinchpoint.analysis.device.short_names import short_kernel_name
-from pinchpoint.analysis.host.ancestry import parents, within
+from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.memory.shortage import size
-from pinchpoint.analysis.replay import Change, DropDeviceOps, DropSyncs, LimitDeviceOps
+from pinchpoint.analysis.replay import Change, DropDeviceOps, LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
-from pinchpoint.analysis.time.host_waits import host_waits
 from pinchpoint.analysis.work.one_dimension import over_one_dimension
 from pinchpoint.analysis.work.pointwise_chains import (
     LaunchedCall,
     in_different_orders,
     launched_calls,
 )
-from pinchpoint.diagnosis.evidence.device_work import busiest_place, device_work, without_work
-from pinchpoint.diagnosis.evidence.host_spans import named
+from pinchpoint.diagnosis.evidence.calls_inside import without_calls_inside
+from pinchpoint.diagnosis.evidence.device_work import busiest_place, device_work
 from pinchpoint.diagnosis.evidence.operators import Known, known
 from pinchpoint.diagnosis.evidence.wide_formats import in_a_wide_format
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import COUNTERS, SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.trace import DeviceKind, HostKind, Trace
+from pinchpoint.trace import DeviceKind, Trace
 from pinchpoint.trace.arrays import Floats, Mask, Rows
 from pinchpoint.trace.durations import duration
 
@@ -168,7 +167,7 @@ def _told(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Found 
         return _finding(trace, piece, mine, entry)
     share = piece.device_ns / piece.base_ns
     if entry is not None and entry.inside and share >= LEAST_GAIN_WHERE_AVOIDABLE_RATIO:
-        gone = _whole_calls(trace, piece.name, entry)
+        gone = without_calls_inside(trace, piece.name, entry.makes_it)
         if gone is not None:
             one = _without_limit(trace, piece, mine, entry.why, entry.instead, gone)
             return structs.replace(one, confidence="medium")
@@ -321,27 +320,6 @@ def _without_limit(
         fix=instead,
         confidence="low",
     )
-
-
-def _whole_calls(trace: Trace, name: str, entry: Known) -> tuple[Change, ...] | None:
-    """Without the calls of an operator inside those that make it do the same anew: with all that
-    they start and wait for. None where most of its time is spent in other calls."""
-    ops, host = trace.device_ops, trace.host_ops
-    assert ops is not None
-    assert host is not None
-    parent, operator = parents(host), host["kind"] == HostKind.OPERATOR
-    mine = operator & named(trace, name.__eq__)
-    around = within(parent, operator & named(trace, entry.makes_it))
-    launcher = ops.filled("host_op", len(host)).astype(np.intp)
-    counted, inside = device_ops_in_steps(trace), within(parent, mine)
-    rows = np.flatnonzero(counted & inside[launcher])
-    again = rows[around[launcher[rows]]]
-    took = ops["duration_ns"]
-    if 2 * int(took[again].sum()) <= int(took[rows].sum()):
-        return None
-    waits = host_waits(trace)
-    waiting = waits.api_calls[inside[waits.host_op] & around[waits.host_op]]
-    return (*without_work(trace, again), DropSyncs(waiting))
 
 
 def _finding(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Found:

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
 from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.host.timeline import NO_ROW, HostPieces, host_rows
 from pinchpoint.analysis.mean.what_if import step_base_ns, what_if_mean
@@ -118,6 +119,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _may_be_told(trace: Trace, waits: _Waits, base_ns: int) -> bool:
     """Not waits for batches that are ready, nor for work that the device has to do anyway."""
+    if waits.kind is GapKind.WAIT and _while_xla_computes(trace, waits):
+        return False
     if waits.kind is GapKind.DATA:
         loader = loads(trace)
         return loader is None or loader.starving
@@ -125,6 +128,15 @@ def _may_be_told(trace: Trace, waits: _Waits, base_ns: int) -> bool:
     return waits.kind is not GapKind.SYNC or (
         after is not None and after.saving_ns >= LEAST_GAIN_RATIO * base_ns
     )
+
+
+def _while_xla_computes(trace: Trace, waits: _Waits) -> bool:
+    """Whether a program that XLA compiled for the CPU runs for most of the wait: it is the work."""
+    ops = trace.compiled_ops
+    if ops is None or not compiled_for_cpu(trace):
+        return False
+    busy, idle = flatten(ops["start_ns"], ops.end_ns), flatten(waits.start_ns, waits.end_ns)
+    return 2 * intersect(busy, idle).total > idle.total
 
 
 def _has_stacks(trace: Trace) -> bool:

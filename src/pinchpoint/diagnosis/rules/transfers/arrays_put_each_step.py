@@ -26,6 +26,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
 from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.ways import imports
 from pinchpoint.analysis.mean.whole_run import main_spent
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
@@ -44,10 +45,10 @@ RULE = Rule(
 )
 
 LEAST_RATIO = 0.1  # of the step: putting a batch of usual size takes less
-# Of what the thread of the steps does for it; a batch that is new each time has to be put at any
-# rate, and what its type costs does not show.
-SURE_SHARE = 0.5
-_CALL = regex(r"PjitFunction\((\w+)\)")
+# A judgement: a batch that is new each time has to be put at any rate, and what its type costs does
+# not show.
+SURE_SHARE = 0.3
+_CALL = regex(r"PjitFunction\((\w+)\)")  # a lambda has no name to look for
 _PUTS = regex(
     r"(^|/)jax/_src/(api\.py\(\d+\): device_put|numpy/array_constructors\.py"
     r"|interpreters/pxla\.py\(\d+\): (shard_args|batched_device_put)"
@@ -95,7 +96,7 @@ def check(trace: Trace) -> Iterator[Found]:
             ),
         ),
         cost_ns_per_step=round(min(both_ns, step_ns)),
-        saving_ns_per_step=(round(min(SURE_SHARE * put_ns, most_ns)), round(most_ns)),
+        saving_ns_per_step=(round(SURE_SHARE * most_ns), round(most_ns)),
         location=at,
         fix="Put what stays the same once before the loop, in the type that is computed with",
         hint="table = jnp.asarray(table, jnp.float32)  # before the loop",
@@ -126,7 +127,8 @@ def _place(trace: Trace, function: str | None) -> Location | None:
     """The line of the program with most looks at that call, or at what puts arrays."""
     samples = trace.run.samples if trace.run else None
     seen: Counter[tuple[str, int, str]] = Counter()
-    for one in main_spent(samples) if samples else ():
+    spent = main_spent(samples) if samples else ()
+    for one in (one for one in spent if not imports(one.frames)):
         call = function is not None and one.doing.removesuffix("()").rpartition(".")[2] == function
         own = own_frame(one.frames) if call or any(map(_PUTS.search, one.frames)) else None
         if own is not None:

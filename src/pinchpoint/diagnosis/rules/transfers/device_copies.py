@@ -209,6 +209,9 @@ def _within(trace: Trace, ops: Table) -> Mask:
     large = np.where(known, bytes_ >= LARGE_COPY_BYTES, ops["duration_ns"] >= LONG_COPY_NS)
     found: Mask = inside & large
     in_steps = device_ops_in_steps(trace) & inside
-    spent = per_step(trace, int(ops["duration_ns"][in_steps].sum()))
+    spent, of_large = (
+        per_step(trace, int(ops["duration_ns"][in_steps & some].sum())) for some in (inside, found)
+    )
     much = (steps(trace).typical_ns or 0) * MUCH_RATIO
-    return inside if 0 < much <= spent else found
+    are_many = of_large < spent / 2  # else the large ones tell all
+    return inside if are_many and 0 < much <= spent else found
