@@ -170,14 +170,17 @@ def _short_rounds(trace: Trace, work: LaunchedWork) -> str:
     for candidate in candidates(trace, work):
         if candidate.kind != "sequence" or len(candidate.start_ns) < FEWEST_PIECES:
             continue
-        pieces = len(candidate.start_ns)
+        pieces = len(candidate.start_ns) - 1  # behind the last boundary one may be cut
         which = np.searchsorted(candidate.start_ns, work.at_ns, "right") - 1
-        inside = which >= 0
-        each = round(np.count_nonzero(inside) / pieces)
-        if each >= FEWEST_A_PIECE or inside.mean() < LEAST_COVERAGE:
+        inside = (which >= 0) & (which < pieces)
+        launched = np.bincount(which[inside], minlength=pieces)
+        each = int(np.median(launched))
+        covered = (np.count_nonzero(inside) + each) / len(work.at_ns)
+        alike = np.count_nonzero(launched == each) / pieces
+        if each >= FEWEST_A_PIECE or min(alike, covered) < NEARLY_ALL:
             continue
-        if _similarity(which[inside], work.key[inside], pieces, work.kinds).of_all >= LEAST_SCORE:
-            rounds = f"rounds of {_many(each, work)} repeat {pieces:,} times"
+        if _similarity(which[inside], work.key[inside], pieces, work.kinds).of_usual >= LEAST_SCORE:
+            rounds = f"rounds of {_many(each, work)} repeat {pieces + 1:,} times"
             return f"{rounds}, too little to be taken for steps"
     return ""
 
