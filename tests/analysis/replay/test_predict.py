@@ -168,6 +168,28 @@ def test_who_waits_learns_of_a_graph_when_all_of_it_ended():
     assert step_ns(trace, DropDeviceOps(copies)) == pytest.approx(75, abs=1)  # what the host takes
 
 
+def test_a_part_of_a_graph_makes_place_for_the_next_launch():
+    """The host is a graph ahead; each launch ends 2 µs after two parts of five have ended."""
+    b, part = TraceBuilder(), 200 * US
+    for i in range(STEPS + 1):
+        at, runs = i * 1000 * US, 200 * US + (i + 1) * 1000 * US
+        b.step(i, at, 1000 * US)
+        call = b.api("cudaGraphLaunch", at + US, 601 * US, kind=ApiKind.GRAPH_LAUNCH)
+        for place in range(5):
+            b.add(
+                "device_ops", name="copy" if place < 3 else "work", kind=DeviceKind.KERNEL,
+                device=0, stream=7, start_ns=runs + place * part, duration_ns=part,
+                correlation=call["correlation"],
+            )  # fmt: skip
+    trace = b.trace()
+    copies = np.flatnonzero(trace.device_ops["name"] == trace.names.index("copy"))
+    graph = replayable(trace).graph
+    waits = graph.waits_for[graph.waits_for >= 0]
+    assert set(waits % 5) == {1}
+    assert (graph.tail_ns[graph.waits_for >= 0] == 2 * US).all()
+    assert step_ns(trace, DropDeviceOps(copies)) < 500  # what is left takes the device 400
+
+
 def test_a_graph_ends_no_waits_for_a_place_on_the_device():
     b = TraceBuilder()
     for i in range(STEPS):
@@ -395,6 +417,20 @@ def test_long_steps_that_were_not_recorded_are_no_part_of_the_recorded_ones():
     timed = ((100 * US,) * 9 + (9_000 * US,)) * 4  # 990 on average, and 200 were recorded
     trace = replace(turns(), run=RunFacts(unprofiled_step_ns=timed))
     assert corrected_step_ns(trace) == 100 * US
+
+
+@pytest.mark.parametrize(
+    ("timed_us", "step_us"),
+    [
+        ((5, 5, 5, 387) * 8, 101),  # three launches, then a wait for all four
+        ((5, 5, 5, 505) * 8, 110),  # no longer than recorded
+        ((5, 5, 5, 85) * 8, 25),  # less than the device works: the mean, as of other bursts
+    ],
+)
+def test_launches_without_a_wait_are_no_steps(timed_us, step_us):
+    trace = turns(host_us=100, sync=False)  # 110 µs, of which the device works 100
+    run = RunFacts(unprofiled_step_ns=tuple(us * US for us in timed_us))
+    assert corrected_step_ns(replace(trace, run=run)) == pytest.approx(step_us * US, abs=US)
 
 
 def test_no_step_takes_less_than_the_devices_work_in_it():

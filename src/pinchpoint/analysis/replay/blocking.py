@@ -189,7 +189,7 @@ class Blocking:
     def _graph_ends(self) -> Ints:
         """When the graph that each operation is part of had ended; 0 of others.
 
-        Nobody outside learns that a part of a graph ended before all of it.
+        Who asks does not learn that a part of a graph ended before all of it.
         """
         ends = np.zeros(len(self.op_end), np.int64)
         for node in np.flatnonzero(self.nodes.kind == ApiKind.GRAPH_LAUNCH).tolist():
@@ -228,15 +228,19 @@ class Blocking:
         return waits
 
     def _dependency(self, node: int) -> int:
-        """The operation whose end released the call: the last to end before the call did."""
+        """The operation whose end released the call: the last to end before the call did.
+
+        A launch is released by the part of a graph that made place for it.
+        """
         if self.nodes.kind[node] == ApiKind.COPY:
             return self._copied_last(node)
         limit = int(self.nodes.end_ns[node]) + SLACK_NS
         at = int(np.searchsorted(self.ends, limit, "right")) - 1
         issued = int(self.first_op[node + 1])
+        asks = self.nodes.kind[node] in _SYNCS
         while at >= 0 and (
             self.by_end[at] >= issued  # few: most of what ended was issued before
-            or self.last_of_graph[self.by_end[at]] > limit
+            or (asks and self.last_of_graph[self.by_end[at]] > limit)
         ):
             at -= 1
         return int(self.by_end[at]) if at >= 0 else NO_DEPENDENCY

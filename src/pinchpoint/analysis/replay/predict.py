@@ -62,7 +62,7 @@ def corrected_range_ns(trace: Trace) -> tuple[int, int] | None:
         usual = corrected_step_ns(trace) or 0
         low, high = with_doubt_of_launches(trace, usual, low, high)
         # The host is timed: it runs ahead while it fills a queue, which no step does for long.
-        low = max(low, min(_device_busy_ns(trace), usual))
+        low = max(low, min(device_busy_ns(trace), usual))
         return round(low), round(high)
     made = corrected_made(trace)
     return None if made is None else range_ns(made, AS_IT_IS)
@@ -102,15 +102,25 @@ def _taken_out_ns(trace: Trace, corrected: int | None) -> float:
     return float(max(typical - corrected, 0)) if typical and corrected else 0.0
 
 
+# Of the device's work for a step: clocks and power make recorded work by a few per cent longer, but
+# never twice as long. Less is no step, and only launches it.
+LAUNCHED_RATIO = 0.5
+
+
 @once_per_trace
 def corrected_step_ns(trace: Trace) -> int | None:
     """The step without the profiler's own work: measured in the same run, else estimated.
 
     The median of measured steps, or where they come in bursts (batches that workers finish
-    together) and were recorded with one, the mean, which is what a step costs. An estimate is no
-    shorter than the device's work, of which recording takes no part.
+    together) and were recorded with one, the mean, which is what a step costs. A host that launches
+    several steps before it waits for them times launches: their mean is a step, between the
+    device's work for one and a recorded one. An estimate is no shorter than the device's work, of
+    which recording takes no part.
     """
     if timed := timed_ns(trace):
+        busy_ns, typical_ns = device_busy_ns(trace), steps(trace).typical_ns
+        if typical_ns and np.median(timed) < LAUNCHED_RATIO * busy_ns <= np.mean(timed):
+            return int(np.clip(np.mean(timed), busy_ns, max(busy_ns, typical_ns)))
         return int(np.mean(timed) if comes_in_bursts(trace) else np.median(timed))
     return _estimated_step_ns(trace)
 
@@ -120,7 +130,7 @@ def _estimated_step_ns(trace: Trace) -> int | None:
     if base is None or clean is None or typical is None:
         return None
     estimate = int(typical * min(clean.mean_ns / base.settled_ns, 1.0))
-    least = max(_device_busy_ns(trace), round(at_power_limit_ns(trace)))
+    least = max(device_busy_ns(trace), round(at_power_limit_ns(trace)))
     return max(estimate, min(least, typical))
 
 
@@ -141,7 +151,7 @@ def _in_bursts(timed: Sequence[int]) -> bool:
     return bool(late > BURST_RATIO * np.median(timed))
 
 
-def _device_busy_ns(trace: Trace) -> int:
+def device_busy_ns(trace: Trace) -> int:
     """Time of the typical step in which the device works."""
     busy, typical = _busy_by_step_ns(trace), steps(trace).typical
     return int(busy[typical].mean()) if len(busy) else 0
