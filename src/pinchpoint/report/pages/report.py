@@ -146,7 +146,8 @@ def _sums(report: Report) -> Iterator[Block]:
             order = _named_first(table)
             rows = [tuple(str(row[at]) for at in order) for row in table.rows]
             names = [row[0] for row in rows[:_MOST_SUMS]]
-            apart = told_apart(names, ROOM)
+            # a table of one column is text, such as what went wrong: none of it is cut
+            apart = told_apart(names, ROOM) if len(order) > 1 else names
             yield Table(
                 heads=tuple(table.columns[at].label for at in order),
                 rows=tuple((n, *row[1:]) for n, row in zip(apart, rows, strict=False))
