@@ -54,6 +54,9 @@ def test_units_are_those_that_texts_spell():
         "step_time_ms": "ms", "Latency (us)": "µs", "tokens_per_second": "tokens/s", "req_s":
         "requests/s", "load_s": "s", "gpu util %": "%", "power_w": "W", "elapsedNs": "ns",
         "samples_per_sec_per_gpu": "samples/s/gpu", "throughput_mb_s": "MB/s",
+        "dram__bytes_read.sum.per_second": "bytes/s", "dram_bytes_read_per_second": "bytes/s",
+        "per_second": "1/s", "clock_khz": "kHz",
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed": "%",
     }  # fmt: skip
     assert {key: unit_of_key(key).name for key in said} == said
 
@@ -61,6 +64,60 @@ def test_units_are_those_that_texts_spell():
 @pytest.mark.parametrize("key", ["loss", "2GB", "GPUs", "lr_min", "ms", "time_min", "[%ld]", "raw"])
 def test_no_unit_is_read_out_of_a_name_that_says_none(key):
     assert unit_of_key(key).name == ""
+
+
+def test_a_key_with_points_has_the_unit_of_all_of_it(tmp_path):
+    document = {"results": {"dram__bytes_read.sum.per_second": 7e10, "step_time_ms": 5}}
+    (table,) = tables(tmp_path, "metrics.json", document)
+    said = dict(table.rows)
+    assert said["results.dram__bytes_read.sum.per_second"] == "7e+10 bytes/s"
+    assert said["results.step_time_ms"] == "5 ms"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("1.5,2.5,3.5,2.5\n", [("no name", "not said", "4", "2.5", "2.5")]),
+        ("step_time_ms\n1.5,2.5,3.5,2.5\n", [("step_time_ms", "ms", "4", "2.5", "2.5")]),
+        ("step_time_ms\n1.5\n2.5\n3.5\n2.5\n", [("step_time_ms", "ms", "4", "2.5", "2.5")]),
+        (
+            "".join(f"/{name},{','.join([a] * 10 + [b] * 10)}\n" for name, a, b in
+                    (("read", "1", "3"), ("idle", "0", "0"), ("wait_ms", "20", "40"))),
+            [("/read", "not said", "20", "2", "2"), ("/wait_ms", "ms", "20", "30", "30")],
+        ),
+    ],
+)  # fmt: skip
+def test_lists_of_numbers_by_their_label(tmp_path, text, found):
+    table, *_ = tables(tmp_path, "times.csv", text)
+    assert [row[:5] for row in table.rows] == found
+
+
+def test_values_beside_the_name_of_their_metric_are_of_that_metric(tmp_path):
+    rows = [
+        {"metric": ("power_w", "clock_mhz")[n % 2], "value": 100 + n, "labels": {"gpu": "0"}}
+        for n in range(24)
+    ]
+    figures = tables(tmp_path, "metrics.json", rows)[0]
+    assert [row[:4] for row in figures.rows] == [
+        ("power_w", "W", "12", "111"), ("clock_mhz", "MHz", "12", "112"),
+    ]  # fmt: skip
+
+
+def test_numbers_that_tell_rows_apart_are_not_averaged(tmp_path):
+    text = "run_id,rank,done,loss,step_ms\n" + "".join(
+        f"{20260700 + n},{n},{n % 2},{n}.5,{2 * n}.5\n" for n in range(12)
+    )
+    figures = tables(tmp_path, "runs.csv", text)[0]
+    assert [row[0] for row in figures.rows] == ["step_ms", "loss"]
+
+
+def test_rows_of_several_things_come_before_figures_of_all(tmp_path):
+    text = "gpu,power_w\n" + "".join(
+        f"{('slow', 'fast')[n % 2]},{100 * (1 + n % 2)}\n" for n in range(12)
+    )
+    first, pooled = tables(tmp_path, "power.csv", text)
+    assert first.rows[0] == ("slow", "100")
+    assert pooled.rows[0][:5] == ("power_w", "W", "12", "150", "150")
 
 
 def test_the_manual_of_a_known_tool_says_the_unit(tmp_path):

@@ -1,5 +1,7 @@
 """Logs of programs that nobody has seen: series, steps, bars, tables, and what went wrong."""
 
+import json
+
 import pytest
 
 from pinchpoint.errors import UnreadableFile
@@ -34,6 +36,8 @@ def said(text):
         ),
         ("iter 10: loss 2.5, time 12.3ms, mfu 2.4%",
          {"iter": (10, ""), "loss": (2.5, ""), "time": (12.3, "ms"), "mfu": (2.4, "%")}),
+        (">>> a = CRASH tflops= step=s hbm=2GB mfu=% start=9.5s",
+         {"hbm": (2, "GB"), "start": (9.5, "s")}),
         ("{'loss': 2.5, 'grad_norm': 1.25}", {"loss": (2.5, ""), "grad_norm": (1.25, "")}),
         ("Throughput: 1,234.5 images/sec", {"Throughput": (1234.5, "images/s")}),
         ("Step time (ms): 23.4 | Tokens/sec: 12000",
@@ -94,6 +98,54 @@ def test_stamps_of_whole_seconds_give_no_typical_step_of_less(tmp_path):
     assert steps["time of one by the stamps, mean"] == ("100 ms",)
     assert steps["median"][0].startswith("not known")
     assert "p95" not in steps
+
+
+def test_short_stretches_between_whole_seconds_give_no_mean(tmp_path):
+    # 20 stretches of 12 steps, each within a second, but for one that crosses into the next
+    lines = "".join(
+        f"2026-01-02 10:00:{2 * again + (n == 12 and again == 4):02d} Iter: {n}/12 loss {n}.5\n"
+        for again in range(20)
+        for n in range(1, 13)
+    )
+    steps = rows(tables(tmp_path, lines), "what lines say of steps")
+    # 220 steps in 1 s of stamps, which are right to 1 s for each of the 20 stretches
+    assert steps["time of one by the stamps, mean"] == (
+        "not known: stamps of 1 s; at most 95.45 ms",
+    )
+
+
+def test_the_time_between_cells_of_a_notebook_is_of_no_step(tmp_path):
+    def cell(minute):
+        at = f"2026-01-02 10:{minute}"
+        lines = [f"{at}:{2 * n:02d},000 Iteration {n} loss 1.{n}\n" for n in range(9)]
+        return {"cell_type": "code", "source": [], "outputs": [{"text": lines}]}
+
+    path = tmp_path / "own.ipynb"
+    path.write_text(json.dumps({"cells": [cell("00"), cell("30")], "nbformat": 4}))
+    steps = rows(load(path).summaries, "what lines say of steps")
+    assert steps["time of one by the stamps, mean"] == ("2 s",)
+    assert "their excess" not in steps
+    (whole,) = (value for what, value in steps.items() if what.startswith("first to last"))
+    assert whole == ("32 s",)  # twice 16 s, without the half hour
+
+
+def test_records_in_lines_of_a_log_are_figures(tmp_path):
+    lines = "".join(
+        f"{{'loss': {3 - n}.5, 'grad_norm': 0.{n}, 'epoch': 0.0{n}}}\n" for n in range(3)
+    )
+    end = "{'train_runtime': 9.5, 'train_samples_per_second': 2.0, 'train_loss': 1.25}\n"
+    found = tables(tmp_path, lines + end)
+    assert rows(found, "value without a unit")["loss"] == ("3", "2.5", "3.5", "1.5", "1.5", "3.5")
+    assert rows(found, "at the end of a run")["train loss"] == ("1.25",)
+
+
+def test_tables_under_headings_are_kept_apart(tmp_path):
+    table = "| model | test | t/s |\n| --- | --- | --- |\n| a | pp512 | {} |\n\nbuild: 1\n"
+    text = "".join(f"### GPU {n} ONLY ###\n{table.format(100 + n)}" for n in range(2))
+    found = tables(tmp_path, text)
+    assert [(each.title, each.rows[0][2]) for each in found] == [
+        ("GPU 0 ONLY", "100"), ("GPU 1 ONLY", "101"),
+    ]  # fmt: skip
 
 
 def test_a_log_that_counts_without_times_says_so(tmp_path):
@@ -164,6 +216,43 @@ def test_what_went_wrong_is_said_with_its_rank_and_place(tmp_path):
     assert "free then: 1.25 GiB" in told
     hung = "\n".join(row[0] for row in tables(tmp_path, HUNG)[-1].rows)
     assert "collective that did not end: ALLREDUCE, after 600 s (limit 600 s)" in hung
+
+
+RAISED = """Traceback (most recent call last):
+  File "/app/core.py", line 5, in start
+ValueError: too little memory is free
+"""
+HANDLED = """
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/app/main.py", line 9, in main
+RuntimeError: it did not start
+"""
+IGNORED = """Exception ignored in: <function Executor.__del__ at 0x7f>
+Traceback (most recent call last):
+  File "/app/end.py", line 7, in __del__
+AttributeError: no attribute 'shutdown'
+"""
+ELSEWHERE = """Traceback (most recent call last):
+  File "/app/main.py", line 9, in main
+RuntimeError: Engine failed. See root cause above.
+"""
+
+
+@pytest.mark.parametrize("ended", [HANDLED, IGNORED, IGNORED + ELSEWHERE, HANDLED + ELSEWHERE])
+def test_the_cause_of_an_error_is_at_the_root_of_its_chain(tmp_path, ended):
+    path = tmp_path / "own.log"
+    path.write_text(RAISED + ended, "utf-8")
+    with pytest.raises(UnreadableFile, match="error: ValueError: too little memory is free"):
+        load(path)
+
+
+def test_an_error_that_was_overcome_is_not_the_cause_of_a_later_one(tmp_path):
+    path = tmp_path / "own.log"
+    path.write_text(RAISED + "going on\n" + RAISED.replace("ValueError", "KeyError"), "utf-8")
+    with pytest.raises(UnreadableFile, match="error: KeyError: too little"):
+        load(path)
 
 
 @pytest.mark.parametrize(

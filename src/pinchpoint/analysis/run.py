@@ -140,6 +140,16 @@ def sampled_sentences(trace: Trace) -> tuple[str, ...]:
     return (*found, *(() if host is None else host_sentences(_stretch(None, host))))
 
 
+# What only a log has that says why clocks are where they are.
+_REASONS = ("event_reasons", "power_capped_ratio", "thermal_slowdown_ratio")
+
+
+def tells_of_clocks(trace: Trace) -> bool:
+    """Whether each sampled device says if anything held it down."""
+    devices = device_looks(trace).values()
+    return bool(devices) and all(any(len(d.of(name)) for name in _REASONS) for d in devices)
+
+
 def _rows(device: int | None, looks: Looks) -> Iterator[SampledRow]:
     from pinchpoint.monitor.sample import KNOWN_METRICS
 

@@ -13,7 +13,13 @@ from pinchpoint.analysis.ranks.accounting import between_ranks_ratio, one_of_man
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, Binding, Bound, bound
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
-from pinchpoint.analysis.run import device_looks, sampled_sentences
+from pinchpoint.analysis.run import (
+    SampledRow,
+    device_looks,
+    sampled_metrics,
+    sampled_sentences,
+    tells_of_clocks,
+)
 from pinchpoint.analysis.steps.in_steps import phases
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
@@ -26,6 +32,7 @@ from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
 MOST_PHASES = 4  # in a sentence
+MOST_SAMPLED, MOST_SAMPLED_DEVICES = 7, 2  # figures, devices in a sentence: a page has a table
 MOST_OF_RUN_RATIO = 0.5  # before its steps, or at one place: that is what its time is spent on
 LEAST_PLACE_RATIO = 0.2  # stacks lengthen what calls much; a place below is not the main one
 
@@ -98,12 +105,52 @@ def _sampled(trace: Trace) -> str:
         return ""
     said = sampled_sentences(trace)
     if said:
-        return " ".join(f"{text[:1].upper()}{text[1:]}." for text in said)
-    if device_looks(trace):
-        if not _tells_of_kernels(trace):
-            return "Nothing held the devices down; whether they worked was not sampled."
-        return "The devices worked, and nothing held them down."
-    return _of_memory(trace)
+        sentences = " ".join(f"{text[:1].upper()}{text[1:]}." for text in said)
+        return f"{sentences} {_what_was_sampled(trace)}".strip()
+    if not device_looks(trace):
+        return _of_memory(trace)
+    worked = "The devices worked" if _tells_of_kernels(trace) else ""
+    if tells_of_clocks(trace):
+        held = "nothing held them down"
+        first = (
+            f"{worked}, and {held}."
+            if worked
+            else ("Nothing held the devices down; whether they worked was not sampled.")
+        )
+    else:
+        held = "whether anything held them down was not sampled (no reasons of the clocks)."
+        first = (
+            f"{worked}; {held}"
+            if worked
+            else (
+                "Neither whether the devices worked nor whether anything held them down was"
+                " sampled."
+            )
+        )
+    return f"{first} {_what_was_sampled(trace)}".strip()
+
+
+def _what_was_sampled(trace: Trace) -> str:
+    """Figures of the devices; all of them are in the table of telemetry."""
+    rows = [row for row in sampled_metrics(trace) if row.device is not None]
+    devices = {row.device for row in rows}
+    if not rows or len(devices) > MOST_SAMPLED_DEVICES:
+        return ""
+    said = []
+    for device in sorted(number for number in devices if number is not None):
+        of = [_spread(row) for row in rows if row.device == device][:MOST_SAMPLED]
+        said.append((f"device {device}: " if len(devices) > 1 else "") + ", ".join(of))
+    return f"Sampled, median (least to most): {'; '.join(said)}."
+
+
+def _spread(row: SampledRow) -> str:
+    scale, unit = {
+        "ratio": (100.0, "%"), "bytes": (2.0**-30, "GiB"), "bytes/s": (1e-9, "GB/s"),
+    }.get(row.unit, (1.0, row.unit))  # fmt: skip
+    middle, least, most = (f"{scale * v:.4g}" for v in (row.median, row.least, row.most))
+    if row.least == row.most:
+        return f"{row.label} {middle} {unit}".strip()
+    return f"{row.label} {middle} {unit}".strip() + f" ({least} to {most})"
 
 
 def _tells_of_kernels(trace: Trace) -> bool:

@@ -129,6 +129,7 @@ class Table:
     below: tuple[tuple[Fact, ...], ...] = ()  # what is said below each row
     spaced: bool = False  # room below each row
     whole: bool = False
+    says_cut: bool = False  # names the columns that found no room
     dense: bool = False  # one space between columns
     least: int = 20  # characters of the first column that are kept whatever the others need
 

@@ -328,6 +328,8 @@ def _table(block: Table, width: int) -> Iterator[_Line]:
     left_out = block.left_out + len(block.rows) - len(shown)
     if left_out:
         yield _Line(f"and {left_out:,} more {block.more}", "2", indent)
+    if block.says_cut and (cut := block.heads[len(columns) :]):
+        yield _Line(f"no room for: {', '.join(cut)} (--json)", "2", indent)
     if block.note:
         yield _Line(block.note, "2", indent)
 

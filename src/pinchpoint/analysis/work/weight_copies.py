@@ -109,6 +109,21 @@ def cast_again(trace: Trace) -> Mask:
     return result
 
 
+@once_per_trace
+def cast_in_steps_without_gradients(trace: Trace) -> Mask:
+    """Of each of the ``weight_copies`` whether it is a cast, in a recording that computes no
+    gradient, of a size of weight that two steps cast: nothing changes weights in between."""
+    found, host = weight_copies(trace), trace.host_ops
+    casts = found.casts & found.surely
+    if host is None or not casts.any() or backward_nodes(trace).any():
+        return np.zeros(len(found.rows), np.bool_)
+    step = judged_steps(trace).step_of(host["start_ns"][found.call])
+    pairs = np.unique(np.stack((found.elements[casts], step[casts])), axis=1)
+    sizes, steps = np.unique(pairs[0], return_counts=True)
+    result: Mask = casts & np.isin(found.elements, sizes[steps > 1])
+    return result
+
+
 def _ordinal(keys: Ints) -> Ints:
     """How many earlier columns are equal; ``keys`` has one row a key."""
     _, group = np.unique(keys, axis=1, return_inverse=True)

@@ -113,8 +113,7 @@ def vain(trace: Trace, work: VainWork, *, beside_modules: bool) -> Vain | None:
     host, ops = trace.host_ops, trace.device_ops
     assert host is not None
     chosen = np.zeros(len(host), np.bool_)
-    for one in work.operations:
-        chosen[_rows_of(trace, one)] = True
+    chosen[rows_of_note(trace, work)] = True
     if beside_modules:
         chosen &= ~_in_modules_called_again(trace)
     if work.kind != "ranks":  # an operator may be shared out in part
@@ -145,6 +144,13 @@ def vain(trace: Trace, work: VainWork, *, beside_modules: bool) -> Vain | None:
         trace.names[int(by_name.argmax())],
         Location(*work.places[0]) if work.places else busiest_place(trace, operators, took)[0],
     )
+
+
+def rows_of_note(trace: Trace, work: VainWork) -> Rows:
+    """The operators of one note in the judged steps, those within other work included."""
+    if trace.host_ops is None or not trace.host_ops.known("shapes").any():
+        return np.zeros(0, np.intp)
+    return np.concatenate([_rows_of(trace, one) for one in work.operations])
 
 
 def _took(trace: Trace, inside: Mask, operators: Rows) -> Ints:

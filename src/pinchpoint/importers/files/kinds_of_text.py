@@ -75,7 +75,8 @@ _SHAPES: tuple[tuple[re.Pattern[bytes], float, str, str], ...] = (
      "run the program with it: pinchpoint run COMMAND"),
     (_NUMBERS, 0.9,
      "numbers without names, so what is what is unknown",
-     "put a header with names and units (step_time_ms) as its first line"),
+     "put a line above them that names each column, with its unit and between commas"
+     " (step_time_ms,loss); columns between commas, too"),
     (regex(rb"\s*(?:File \"|Traceback|\^|at [\w.$]+\(|#\d+ +0x)"), 0.3, "a stack trace", _RUN),
     (regex(rb".{0,40}\d\d:\d\d:\d\d|\s*\[?(?:INFO|DEBUG|WARN\w*|ERROR)\b"), 0.5,
      "a log that gives no figure of what ran", _RUN),

@@ -42,6 +42,7 @@ _OTHERS = (
     Unit("%", "share", 1.0), Unit("W", "power", 1.0), Unit("mW", "power", 1e-3),
     Unit("kW", "power", 1e3), Unit("J", "energy", 1.0), Unit("mJ", "energy", 1e-3),
     Unit("kJ", "energy", 1e3), Unit("Wh", "energy", 3600.0), Unit("kWh", "energy", 3.6e6),
+    Unit("kHz", "clock", 1e3),
     Unit("MHz", "clock", 1e6), Unit("GHz", "clock", 1e9), Unit("Hz", "clock", 1.0),
     Unit("°C", "temperature"),
     Unit("MFLOPs", "flops", 1e6), Unit("GFLOPs", "flops", 1e9), Unit("TFLOPs", "flops", 1e12),
@@ -53,7 +54,7 @@ _OTHERS = (
 )  # fmt: skip
 _SPELT = {
     "percent": "%", "pct": "%", "watt": "W", "watts": "W", "mw": "mW", "kw": "kW", "joule": "J",
-    "joules": "J", "mj": "mJ", "kwh": "kWh", "mhz": "MHz", "ghz": "GHz", "hz": "Hz",
+    "joules": "J", "mj": "mJ", "kwh": "kWh", "khz": "kHz", "mhz": "MHz", "ghz": "GHz", "hz": "Hz",
     "celsius": "°C", "℃": "°C",
     # how many, or how many a second: it is used for both
     "mflops": "MFLOPs", "gflops": "GFLOPs", "tflops": "TFLOPs", "pflops": "PFLOPs",
@@ -101,6 +102,11 @@ _IN_BRACKETS = regex(r"[(\[{]\s*(?:in )?([^()\[\]{}]{1,24}?)\s*[)\]}]")
 # Letters that are no unit unless a word of the key says what is measured.
 _ALONE = {
     "w": ("power", "W"), "c": ("temp", "°C"), "b": ("bytes", "bytes"), "j": ("energy", "J"),
+}  # fmt: skip
+# Between what is counted and "per": bytes_read.sum.per_second, tokens generated per second.
+_DONE = {
+    "sum", "avg", "mean", "min", "max", "median", "total", "count", "read", "written", "write",
+    "sent", "received", "copied", "moved", "generated", "processed", "seen", "trained",
 }  # fmt: skip
 _NO_SUFFIX = {"min", "h", "second", "hour", "minute", "byte", "t"}  # min: the least of something
 
@@ -151,8 +157,10 @@ def unit_of_key(key: str) -> Unit:
     if "/" in key and (unit := _rate(key.rpartition(" ")[2])) is not UNKNOWN:
         return unit
     words = [word.lower() for word in _WORDS.findall(key)]
-    if "per" in words[1:-1]:
-        return _per(words, words.index("per", 1))
+    if "per" in words[:-1]:
+        return _per(words, words.index("per"))
+    if any(words[at + 1 : at + 2] == ["of"] for at, word in enumerate(words) if word == "pct"):
+        return _KNOWN["%"]  # pct_of_peak_sustained_elapsed
     return _last(words) if words else UNKNOWN
 
 
@@ -160,10 +168,14 @@ def _per(words: list[str], at: int) -> Unit:
     """``tokens per sec``, ``samples per second per gpu``, ``time per iteration ms``."""
     more = words[at + 2 : at + 4]
     each = f"/{more[1]}" if more[:1] == ["per"] and len(more) > 1 else ""
-    if (unit := _rate(f"{words[at - 1]}/{words[at + 1]}{each}")) is not UNKNOWN:
+    of = at - 1
+    while of > 0 and words[of] in _DONE:
+        of -= 1
+    if of >= 0 and (unit := _rate(f"{words[of]}/{words[at + 1]}{each}")) is not UNKNOWN:
         return unit
     if words[at + 1] in _SECONDS:
-        return Unit(f"{words[at - 1]}/s", f"{words[at - 1]}/s")
+        counted = words[of] if of >= 0 and words[of] not in _DONE else "1"  # of what nobody says
+        return Unit(f"{counted}/s", f"{counted}/s")
     return _KNOWN.get(words[-1], UNKNOWN) if at + 2 < len(words) else UNKNOWN
 
 

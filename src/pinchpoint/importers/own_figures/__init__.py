@@ -7,6 +7,7 @@ says when an operation ran, so no question about a timeline can be asked of it.
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.files.units import Unit, unit_of
 from pinchpoint.importers.health import health_table
 from pinchpoint.importers.own_figures.documents import Found, keys_of
+from pinchpoint.importers.own_figures.lists import are_lists, lists_table
 from pinchpoint.importers.own_figures.records import Records, flat
 from pinchpoint.importers.own_figures.rows import layout_of, read_rows
 from pinchpoint.importers.own_figures.scrapes import SIGN, scrape_tables
@@ -77,9 +79,13 @@ def read(path: Path) -> Trace:
 def _of_json(path: Path, head: bytes) -> tuple[SummaryTable, ...]:
     shape = shape_of(head)
     units = shape.units if shape else {}
-    document, broken = _document(path)
     found = Found(units)
-    if isinstance(document, _Lines):
+    raw = _raw_records(path, head)
+    document, broken = ([], 0) if raw is not None else _document(path)
+    if raw is not None:
+        document = list(islice(_decoded(raw), 1))
+        found.rows(_decoded(raw))
+    elif isinstance(document, _Lines):
         records = Records(units)
         for row in document:
             records.add(dict(flat(row)))
@@ -96,6 +102,28 @@ def _of_json(path: Path, head: bytes) -> tuple[SummaryTable, ...]:
         )
     note = (SummaryTable(("left out", ""), (("lines that are no JSON", f"{broken:,}"),)),)
     return tables + (note if broken else ())
+
+
+def _raw_records(path: Path, head: bytes) -> list[msgspec.Raw] | None:
+    """Records of a document that is a list of them and nothing else, still as text: as values of
+    Python they would take several times its size."""
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        return None
+    with unpacked(path) as plain:
+        text = plain.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    try:
+        found = msgspec.json.decode(text, type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if found and all(bytes(memoryview(one)[:1]) == b"{" for one in found) else None
+
+
+def _decoded(raw: list[msgspec.Raw]) -> Iterator[dict[str, Any]]:
+    for one in raw:
+        try:
+            yield msgspec.json.decode(one, type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue  # a text that is none: what stands beside it is read
 
 
 class _Lines(list[dict[str, Any]]):
@@ -160,6 +188,12 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any] | None]:
 
 
 def _of_rows(path: Path, head: bytes) -> tuple[SummaryTable, ...]:
+    if are_lists(path):
+        if tables := lists_table(path):
+            return tables
+        raise UnreadableFile(
+            f"{path}: lists of numbers, in each of which all are the same", hint=_RECORD
+        )
     layout = layout_of(path)
     if layout is None:
         raise UnreadableFile(
@@ -190,8 +224,8 @@ def _units_of_rows(names: tuple[str, ...], head: bytes) -> dict[str, Unit]:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a text is rows below names, so that it is read here."""
-    return layout_of(path) is not None
+    """Whether a text is rows below names or lists of numbers, so that it is read here."""
+    return are_lists(path) or layout_of(path) is not None
 
 
 __all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "is_table", "read"]

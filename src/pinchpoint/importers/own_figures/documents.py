@@ -1,12 +1,12 @@
 """Figures in a JSON document of any shape: lists of records, records by name, lists of numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from pinchpoint.importers.files.units import UNKNOWN, Unit, unit_of, unit_of_key
-from pinchpoint.importers.own_figures.records import FIGURES, Records, number_of, records_of
+from pinchpoint.importers.own_figures.records import FIGURES, Records, flat, number_of, records_of
 from pinchpoint.importers.program_logs._figures import shown
 from pinchpoint.regex import regex
 from pinchpoint.trace import SummaryTable
@@ -55,10 +55,31 @@ class Found:
         elif isinstance(value, dict):
             self._record(value, path, depth)
 
+    def rows(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Records of which the document is a list, one at a time: memory is that of one."""
+        first: dict[str, Any] | None = None
+        records = Records(self._units)
+        for row in rows:
+            first = row if first is None else first
+            records.add(dict(flat(self._by_metric(row))))
+        if records.has_numbers():
+            self.take(records, "records")
+        if first is not None:
+            self._inner(first, "", 0)
+
+    def _by_metric(self, row: dict[str, Any]) -> dict[str, Any]:
+        """``{"metric": "gpu_power_w", "value": 300}``: a value under the name of what it is."""
+        name = row.get("metric")
+        if not isinstance(name, str) or not name or number_of(row.get("value")) is None:
+            return row
+        self.measured = True
+        rest = {key: value for key, value in row.items() if key not in ("metric", "value")}
+        return {**rest, name: row["value"]}
+
     def _list(self, values: list[Any], path: str, depth: int) -> None:
         rows = [value for value in values if isinstance(value, dict)]
         if rows and 2 * len(rows) >= len(values):
-            self._rows(rows, path)
+            self._rows([self._by_metric(row) for row in rows], path)
             for row in rows[:1]:
                 self._inner(row, path, depth)
             return
@@ -106,16 +127,17 @@ class Found:
             elif isinstance(value, list):
                 self.look(value, _below(path, key), depth + 1)
             else:
-                self._value(_below(path, key), value, unit)
+                self._value(_below(path, key), str(key), value, unit)
 
-    def _value(self, name: str, value: Any, of_record: Unit) -> None:
+    def _value(self, name: str, key: str, value: Any, of_record: Unit) -> None:
         number = number_of(value)
         if isinstance(value, str) and _DEVICE.search(name) and 0 < len(value) <= _LONGEST_DEVICE:
             self._said.append((name, value))
             return
         if number is None or len(self._said) >= _MOST_SAID or _SETTINGS.search(name):
             return
-        unit = self._unit(name) if of_record is UNKNOWN else of_record
+        # a key may have points: dram__bytes_read.sum.per_second
+        unit = self._unit(key) if of_record is UNKNOWN else of_record
         self.measured |= _is_measured(name, self._units) or of_record is not UNKNOWN
         text = value.strip() if isinstance(value, str) else _shown(number)
         own = isinstance(value, str) and not value.strip()[-1:].isdigit()
@@ -132,8 +154,7 @@ class Found:
         self._lists.append((path, unit.name or "not said", f"{len(held):,}", *cells))
 
     def _unit(self, name: str) -> Unit:
-        last = name.rpartition(".")[2]
-        return self._units.get(last) or unit_of_key(last)
+        return self._units.get(name.rpartition(".")[2]) or unit_of_key(name)
 
     def all(self) -> tuple[SummaryTable, ...]:
         """The tables, lists of numbers, and single values."""

@@ -21,6 +21,13 @@ _SHARE = regex(r"^(?!.*cumul).*(?:percent|%|pct|share)", 2)  # of one row, not u
 _TOTAL = regex(r"(?:^|[_ ])total", 2)
 _WHOLE_PERCENT, _WHOLE_OFF_PERCENT = 100.0, 1.0  # shares of a whole, printed with a digit or two
 _OF_WHAT = regex(r"kernel|operator|model|device|gpu", 2)  # what figures are of
+_WORD = regex(r"[^\W\d_]{2,}")  # what a stamp has not
+# run_id, workloadIndex, rank, "Seed": the last word of the name.
+_ID = regex(
+    r"(?:^|[\W_])(?:ids?|idx|index|rank|seed|uuid|pid|tid|port|number|nr|version)$"
+    r"|[a-z](?:Id|ID|Idx|Index|Rank|Seed)$|^(?:ID|Idx|Index|Rank|Seed)$|^(?:ID|INDEX|RANK|SEED)$"
+    r"|^Unnamed: \d+$"
+)
 FIGURES = ("column", "unit", "rows", "median", "mean", "p95", "min", "max")
 
 Scalar = float | str
@@ -113,7 +120,9 @@ class Records:
         if series and (rows := tuple(self._figures())):
             found += (SummaryTable(FIGURES, rows, f"{title}: {self.count:,} rows"),)
         if self.count <= MOST_ROWS and (table := self._as_it_stands(title)):
-            found += (table,)
+            # rows that texts tell apart are of several things: their own figures come first
+            several = any(len(set(filter(_WORD.search, t))) > 1 for t in self._texts.values())
+            found = (table, *found) if several else (*found, table)
         return found
 
     def _share(self) -> str | None:
@@ -152,10 +161,13 @@ class Records:
         )
 
     def _figures(self) -> Iterator[tuple[str, ...]]:
-        for name, values in self._numbers.items():
-            held = np.asarray(values)
+        by_unit = sorted(self._numbers, key=lambda name: self.unit(name).family == "")
+        for name in by_unit:
+            held = np.asarray(self._numbers[name])
             if len(held) < 2 or held.min() == held.max() or name in self._mixed:
                 continue
+            if self._tells_apart(name) or set(np.unique(held).tolist()) == {0.0, 1.0}:
+                continue  # 0 and 1: yes and no
             figures = (
                 np.median(held),
                 held.mean(),
@@ -165,6 +177,10 @@ class Records:
             )
             unit = self.unit(name).name or "not said"
             yield (name, unit, f"{len(held):,}", *(shown(float(f)) for f in figures))
+
+    def _tells_apart(self, name: str) -> bool:
+        """A number that says which row it is, and measures nothing."""
+        return not self.unit(name).family and _ID.search(name) is not None
 
     def _as_it_stands(self, title: str) -> SummaryTable | None:
         names = list(self._names)

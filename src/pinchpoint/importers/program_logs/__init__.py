@@ -98,21 +98,24 @@ def read(path: Path) -> Trace:
     bars, of_text, any_figures, failures = ProgressBars(), TextTables(), AnyFigures(), Failures()
     readers: tuple[_Reader, ...] = (*named, bars, of_text, any_figures)
     notebook = is_notebook(_head(path))
-    for line in printed(path) if notebook else lines(path):
-        text = line[:_LONGEST_LINE]
-        if "\x1b" in text:
-            text = _COLOURS.sub("", text)
-        text = failures.line(text)
-        for reader in readers:
-            if not text:
-                break
-            text = reader.line(text)
+    parts = printed(path) if notebook else (lines(path),)
+    for part in parts:
+        for line in part:
+            text = line[:_LONGEST_LINE]
+            if "\x1b" in text:
+                text = _COLOURS.sub("", text)
+            text = failures.line(text)
+            for reader in readers:
+                if not text:
+                    break
+                text = reader.line(text)
+        any_figures.part_ended()
     known = tuple(table for reader in named for table in reader.tables())
     of_bars = bars.tables()
     often = bool(known or of_bars or of_text.measured() or any_figures.repeats())
     told = often or (any_figures.counts_steps() and said_by_a_line(_head(path)) is None)
     if not told and not (any_figures.measured() and kind_of_text(_head(path)) is None):
-        raise _nothing_in(path, notebook, failures.last())
+        raise _nothing_in(path, notebook, failures.cause())
     tables = known + of_bars + of_text.tables() + any_figures.tables()
     if not known and (name := _whose(path)):
         tables += said_table(
@@ -135,7 +138,7 @@ def _nothing_in(path: Path, notebook: bool, error: str) -> UnreadableFile:
     if _whose(path) or error:
         return UnreadableFile(
             f"{path}: {_what(path)}, without one figure of what ran"
-            + (f"; its last error: {error}" if error else ""),
+            + (f"; its error: {error}" if error else ""),
             hint=_SERVE if _whose(path) else _after(error),
         )
     what, hint = kind_of_text(_head(path)) or ("text without one figure of what ran", _RECORD)

@@ -26,9 +26,14 @@ def is_notebook(head: bytes) -> bool:
     return _SIGN.match(head) is not None and any(word in head for word in _WORDS)
 
 
-def printed(path: Path) -> list[str]:
-    """Lines that its cells printed; UnreadableFile for one that is cut off."""
-    return list(_lines(_document(path), "outputs"))[:_MOST_LINES]
+def printed(path: Path) -> list[list[str]]:
+    """Lines that each of its cells printed; UnreadableFile for one that is cut off."""
+    found: list[list[str]] = []
+    left = _MOST_LINES
+    for cell in _dicts(_document(path).get("cells")):
+        found.append(list(_of_cell(cell, "outputs"))[:left])
+        left -= len(found[-1])
+    return [cell for cell in found if cell]
 
 
 def answer(path: Path) -> Answer:
@@ -60,13 +65,17 @@ def _document(path: Path) -> dict[str, Any]:
 
 def _lines(document: dict[str, Any], part: str) -> Iterator[str]:
     for cell in _dicts(document.get("cells")):
-        if part == "source":
-            yield from _text(cell.get("source")).splitlines()
-            continue
-        for output in _dicts(cell.get(part)):
-            data = output.get("data")
-            shown = data.get("text/plain") if isinstance(data, dict) else output.get("text")
-            yield from _text(shown).splitlines()
+        yield from _of_cell(cell, part)
+
+
+def _of_cell(cell: dict[str, Any], part: str) -> Iterator[str]:
+    if part == "source":
+        yield from _text(cell.get("source")).splitlines()
+        return
+    for output in _dicts(cell.get(part)):
+        data = output.get("data")
+        shown = data.get("text/plain") if isinstance(data, dict) else output.get("text")
+        yield from _text(shown).splitlines()
 
 
 def _dicts(values: Any) -> list[dict[str, Any]]:

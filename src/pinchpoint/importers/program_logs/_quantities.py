@@ -30,6 +30,8 @@ _NUMBER = regex(
 _MANY = {"k": 1e3, "K": 1e3, "M": 1e6}
 _SEPARATOR = regex(r"[\"']?\s*(?:=>|[:=])\s*[\"'\[(~≈$]?\s*$")
 _STOP = regex(r"[,;|\t{}\"'<>]|\s{2,}|\s-+\s|\.\s|[)\]][\s,:]|[!?]\s|→|\.{3}|\]\[")
+# Another field before it, that is empty or holds a word: tflops= step=s hbm=247GB, status = OK t=1s
+_FIELD = regex(r"(?<=\w)(?: ?= ?[^\W\d]\w{0,15}|=%?)\s+(?=\S)")
 _FREE_NUMBER = regex(r"(?<![\w.])[-+]?\d[\d.,]*(?![\w])")
 # 1h 2m 3.4s, 0m3.4s, 1:02:03(.4) behind a key: seconds
 _LONG_TIME = regex(
@@ -214,6 +216,8 @@ def _ends(text: str, end: int) -> bool:
 def _tail(before: str) -> str:
     """The name behind the last thing that ends one; a unit in brackets belongs to it."""
     stripped = before.rstrip(" \t\"'")
+    if fields := list(_FIELD.finditer(stripped)):
+        stripped = stripped[fields[-1].end() :]
     stops = [found.end() for found in _STOP.finditer(stripped) if found.end() < len(stripped)]
     key = stripped[stops[-1] :] if stops else stripped
     if key.startswith("(") and stops:  # of what stands before it

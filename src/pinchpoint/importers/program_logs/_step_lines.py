@@ -41,6 +41,7 @@ class _Count:
     def __init__(self) -> None:
         self.values, self.at = array("d"), array("q")
         self.seconds = array("d")
+        self.ends = set[int]()  # how many values there were where a part of the log ended
         self.of: float | None = None
         self.form: int | None = None
 
@@ -68,6 +69,12 @@ class StepLines:
             self._count(one, stamp)
         if not counters and (words := _BEGINNING.search(text[:80])):
             self._other_line(words[0])
+
+    def part_ended(self) -> None:
+        """The next line is of another run, such as that of a notebook's next cell."""
+        for count in self._counts.values():
+            if count.values:
+                count.ends.add(len(count.values))
 
     def _count(self, one: Quantity, stamp: Stamp | None) -> None:
         if one.key not in self._counts and len(self._counts) >= _MOST_COUNTERS:
@@ -119,7 +126,8 @@ class StepLines:
         seconds = np.asarray(count.seconds)
         if np.isnan(seconds).any():
             return
-        yield from self._times(held, seconds, np.asarray(count.at))
+        within = ~np.isin(np.arange(1, len(held)), list(count.ends))
+        yield from self._times(held, seconds, np.asarray(count.at), within)
         if count.form is not None:
             first, last = self._span[count.form]
             before, after = float(seconds[0]) - first, last - float(seconds[-1])
@@ -127,27 +135,43 @@ class StepLines:
                 yield "log before, after them", f"{_time(before)}, {_time(after)}"
 
     def _times(
-        self, held: NDArray[np.float64], seconds: NDArray[np.float64], at: NDArray[np.int64]
-    ) -> Iterator[tuple[str, str]]:
+        self, held: NDArray[np.float64], seconds: NDArray[np.float64], at: NDArray[np.int64],
+        within: NDArray[np.bool_],
+    ) -> Iterator[tuple[str, str]]:  # fmt: skip
         apart, taken = np.diff(held), np.diff(seconds)
-        known = (apart > 0) & (taken >= 0)
+        known = (apart > 0) & (taken >= 0) & within
         if known.sum() < _LEAST_LINES - 1 or taken[known].sum() <= 0:
             return
-        whole = float(seconds[-1] - seconds[0])
-        yield (
-            "time of one by the stamps, mean",
-            _time(float(taken[known].sum() / apart[known].sum())),
-        )
+        whole = float(taken[within].sum())
+        yield "time of one by the stamps, mean", self._mean(apart, taken, known)
         line = float(np.median(taken[known]))
         if line < _FINE * self._resolution:
             yield "median", f"not known: stamps of {_time(self._resolution)}, lines {_time(line)}"
         else:
-            yield from self._exceptional(apart, taken, known, at, whole)
-        yield "first to last of these lines", _time(whole)
+            taken = np.where(within, taken, 0)
+            of = int(within.sum())
+            yield from self._exceptional(apart, taken, known, at, whole, of)
+        parts = int((~within).sum()) + 1
+        of_each = f", {parts} runs" if parts > 1 else ""
+        yield f"first to last of these lines{of_each}", _time(whole)
+
+    def _mean(
+        self, apart: NDArray[np.float64], taken: NDArray[np.float64], known: NDArray[np.bool_]
+    ) -> str:
+        """Each stretch between two beginnings is known to one resolution of the stamps."""
+        count, whole = float(apart[known].sum()), float(taken[known].sum())
+        stretches = int(known[0]) + int((known[1:] & ~known[:-1]).sum())
+        unsure = stretches * self._resolution
+        if whole >= _FINE * unsure:
+            return _time(whole / count)
+        return (
+            f"not known: stamps of {_time(self._resolution)}; at most"
+            f" {_time((whole + unsure) / count)}"
+        )
 
     def _exceptional(
         self, apart: NDArray[np.float64], taken: NDArray[np.float64], known: NDArray[np.bool_],
-        at: NDArray[np.int64], whole: float,
+        at: NDArray[np.int64], whole: float, of: int,
     ) -> Iterator[tuple[str, str]]:  # fmt: skip
         per = taken[known] / apart[known]
         typical = float(np.median(per))
@@ -157,7 +181,7 @@ class StepLines:
         longer = (taken > _LONGER * typical * forward) & (taken > _LONGER * typical)
         excess = float((taken - typical * forward)[longer].sum())
         if longer.any() and whole > 0:
-            yield "longer than twice the median", f"{int(longer.sum()):,} of {len(taken):,} times"
+            yield "longer than twice the median", f"{int(longer.sum()):,} of {of:,} times"
             yield "their excess", f"{_time(excess)}, {100 * excess / whole:.1f} % of all"
             for text, number in self._between(at, np.flatnonzero(longer)):
                 yield "printed within those", f"{text} ({number} ×)"

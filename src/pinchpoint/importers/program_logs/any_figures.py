@@ -57,6 +57,7 @@ _WHOLE_STEP = regex(
 _FETCHED = regex(
     r"\s*(?:Downloading|Downloaded|Using cached|Collecting|Fetching|Get:\d|━|.{0,40}━━)"
 )
+_RECORD_LINE = regex(r"\s*\{'\w[^{}]{0,2000}\}\s*$")  # {'loss': 2.5, 'epoch': 0.1}
 _RECORD = "record it: pinchpoint run"
 _LONGEST_S = 3e8  # ten years: what is longer is a time since 1970
 _CUMULATIVE = 8  # values that only rise: by chance one log of 8! = 40,000 would have them
@@ -82,7 +83,7 @@ class AnyFigures:
         self._stamps = Stamps()
         self._plans: Plans = {}
         self._steps = StepLines()
-        self._values = 0
+        self._values = self._records = 0
         self._loader: dict[tuple[str, str, str], list[float]] = {}
 
     def line(self, text: str) -> str:
@@ -94,6 +95,8 @@ class AnyFigures:
         found = quantities(said, self._plans)
         if _FETCHED.match(said):
             found = []
+        elif len(found) > 1 and _RECORD_LINE.match(said):
+            self._records += 1
         elif not any(one.unit.family or is_counter(one) or speaks(one) for one in found):
             found = []  # names and settings; May 21, in prose
         for one in found:
@@ -102,6 +105,10 @@ class AnyFigures:
             self._share(found)
         self._steps.line(stamp, said, found)
         return ""
+
+    def part_ended(self) -> None:
+        """What follows was printed by another cell: no time between the two is of a step."""
+        self._steps.part_ended()
 
     def _add(self, one: Quantity) -> None:
         name = (one.key, one.unit.family)
@@ -174,7 +181,8 @@ class AnyFigures:
         if steps and not timed and not any("time" in what for what, _ in steps):
             steps.append(("how long one took", f"not said; {_RECORD}"))
         found += said_table("what lines say of steps", steps)
-        if without and (with_unit or self._steps.found() or any(map(_tells, without))):
+        records = self._records >= LEAST
+        if without and (with_unit or records or self._steps.found() or any(map(_tells, without))):
             rows = [_ends(s) for s in without]
             columns = ("value without a unit", "lines", "median", "first", "last", "min", "max")
             found += (

@@ -41,6 +41,14 @@ _TIMEOUT = regex(
 _OOM = regex(r"Tried to allocate (?P<asked>[\d.]+ \w+)")
 _TOTAL = regex(r"total capacity of (?P<all>[\d.]+ \w+)")
 _FREE = regex(r"of which (?P<free>[\d.]+ \w+) is free|\b(?P<old>[\d.]+ \w+) free;")
+# Between the parts of a chain of exceptions: what follows comes of what stands above.
+_CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
+_IGNORED = "Exception ignored in"  # of a destructor, on the way out
+_ABOVE = regex(  # the error itself says that the cause is another one, which was said before
+    r"\b(?:root cause|error|exception|stack ?trace|traceback|logs?|messages?|output|details)"
+    r"(?: \w+)? above\b|\bsee above\b|\babove (?:for|error|exception|traceback|stack ?trace)\b",
+    2,
+)
 # They say that another process failed, or that somebody stopped it: not why.
 _FOLLOWS = ("ChildFailedError", "SystemExit", "KeyboardInterrupt", "CalledProcessError")
 
@@ -53,12 +61,18 @@ class Failures:
         self._frame, self._when, self._in_traceback = "", "", False
         self._tracebacks = 0
         self._errors: list[tuple[str, str, str, str]] = []  # what, place, rank, when
+        self._chained, self._ignored = False, False
+        self._roots: list[int] = []  # of each of the errors, the one that its chain begins with
         self._types: Counter[str] = Counter()
         self._fatal: dict[str, tuple[str, str]] = {}
         self._more: dict[str, str] = {}
 
     def line(self, text: str) -> str:
         """Looks at one line of the log."""
+        if "bove exception" in text and any(words in text for words in _CHAIN):
+            self._chained = True
+        elif _IGNORED in text:
+            self._ignored = True
         if "Traceback (most recent call last)" in text:
             self._tracebacks += 1
             self._in_traceback, self._frame = True, ""
@@ -80,12 +94,18 @@ class Failures:
         found = _EXCEPTION.match(bare) or _INLINE.search(bare)
         if found is None or found["type"].endswith("Warning"):
             return
+        if self._ignored:
+            self._ignored, self._in_traceback = False, False
+            return
         kind = found["type"].rpartition(".")[2]
         said = f"{found['type']}: {found['text']}" if found["text"] else found["type"]
         place = self._frame if self._in_traceback else ""
         self._types[kind] += 1
         if len(self._errors) < 1000:
+            above = self._chained and bool(self._roots)
+            self._roots.append(self._roots[-1] if above else len(self._errors))
             self._errors.append((said[:_SHORT], place, *self._where(text)))
+        self._chained = False
         self._in_traceback = False
         self._details(text)
 
@@ -109,23 +129,37 @@ class Failures:
             if free := _FREE.search(text):
                 self._more["free then"] = free["free"] or free["old"]
 
-    def last(self) -> str:
-        """The error that ended the program, as far as the log says."""
+    def cause(self) -> str:
+        """The error that ended the program, as far as the log says: the root of its chain."""
         if self._fatal:
             return next(iter(self._fatal))
-        own = [one for one in self._errors if not any(f in one[0] for f in _FOLLOWS)]
-        return (own or self._errors)[-1][0] if self._errors else ""
+        own = self._own()
+        return self._errors[self._root(own[-1])][0] if own else ""
+
+    def _own(self) -> list[int]:
+        """Errors but those that only say that another process failed, if there are others."""
+        every = range(len(self._errors))
+        own = [at for at in every if not any(f in self._errors[at][0] for f in _FOLLOWS)]
+        return own or list(every)
+
+    def _root(self, at: int) -> int:
+        """Where the chain of an error begins, and the error above that it speaks of."""
+        root = self._roots[at]
+        if root > 0 and _ABOVE.search(self._errors[root][0]):
+            return self._root(root - 1)
+        return root
 
     def tables(self) -> tuple[SummaryTable, ...]:
         """What went wrong; none where no line says so."""
         rows: list[tuple[str, str]] = []
-        own = [
-            one for one in self._errors if not any(f in one[0] for f in _FOLLOWS)
-        ] or self._errors
+        places = self._own()
+        own = [self._errors[at] for at in places]
         if own:
             rows += _rows("first error", *own[0])
             if own[-1][0] != own[0][0]:
                 rows += _rows("last error", *own[-1])
+                if (root := self._errors[self._root(places[-1])]) not in (own[0], own[-1]):
+                    rows += _rows("its cause", *root)
             if len(self._errors) > 1:
                 most = self._types.most_common(4)
                 rows.append(("errors", ", ".join(f"{name} ({n} ×)" for name, n in most)))

@@ -35,11 +35,17 @@ _ENDINGS = (
      r" (?:total )?tokens/s(?:, (?P<output_tokens_s>[\d.]+) output tokens/s)?")),
     ("Avg latency: ", regex(r"\bAvg latency: (?P<mean_latency_s>[\d.]+) seconds")),
     ("Output throughput: ", regex(r"^Output throughput: (?P<output_tokens_s>[\d.]+) token/s")),
+    ("'train_loss'", regex(r"'train_loss': '?(?P<train_loss>[\d.]+(?:e[-+]?\d+)?)'?")),
     ("'train_runtime'", regex(r"'train_runtime': '?(?P<train_runtime_s>[\d.]+)'?"
      r"(?:, 'train_samples_per_second': '?(?P<train_samples_s>[\d.]+)'?)?"
      r"(?:, 'train_steps_per_second': '?(?P<train_steps_s>[\d.]+)'?)?")),
 )  # fmt: skip
 _BANDWIDTH = regex(r"([\d.]+)ms\s+([\d.]+) GB\s+([\d.]+)GB/s\s+([\d.]+)%\s+(\S{1,200})\s*$")
+# ### GPU 0 ONLY ###, == batch 8 ==, ## Results: of what the tables below it are
+_HEADING = regex(
+    r"\s*(?:#{1,6} (?P<a>\S.{0,60}?)(?: #{1,6})?|={2,} ?(?P<b>[^=\s].{0,60}?) ?={2,}"
+    r"|-{2,} ?(?P<c>[^-\s].{0,60}?) ?-{2,})\s*$"
+)
 _MOST_ROWS = 1000  # of one table; llama-bench over all that it can vary has hundreds
 _MOST_DEVICES = 64  # more no machine has
 _MOST_TABLES = 200  # sweeps print one a run
@@ -51,6 +57,7 @@ class PrintedResults:
     def __init__(self) -> None:
         self._found: list[SummaryTable] = []
         self._title, self._pairs = "", list[tuple[str, str]]()
+        self._heading = ""
         self._in_trtexec = False
         self._trtexec: list[tuple[str, ...]] = []
         self._trt_said: list[tuple[str, str]] = []
@@ -66,6 +73,8 @@ class PrintedResults:
             return "" if self._pipe(text) else text
         if self._columns:
             self._close_pipe(text)
+        if text.lstrip()[:1] in ("#", "=", "-") and (found := _HEADING.match(text)):
+            self._heading = (found["a"] or found["b"] or found["c"]).strip()
         if self._single(text):
             return ""
         if (self._title or text.startswith("=")) and self._block(text):
@@ -155,7 +164,9 @@ class PrintedResults:
                 tuple(cells[at] for at in order) for cells in (self._columns, *self._rows)
             )
             on = " and ".join(self._devices.values()) if _FIRST[-1] in columns else ""
-            self._found.append(SummaryTable(columns, tuple(rows), f"on {on}" if on else ""))
+            title = [self._heading] if self._heading else []
+            title += [f"on {on}"] if on else []
+            self._found.append(SummaryTable(columns, tuple(rows), ", ".join(title)))
             self._devices = {}
         self._columns, self._rows = (), []
 
@@ -182,6 +193,8 @@ class PrintedResults:
 
 def _said(name: str) -> str:
     """``output_tokens_s``: output tokens/s; times keep their unit in brackets."""
+    if name == "train_loss":
+        return "train loss"
     words, _, unit = name.rpartition("_")
     shown = words.replace("_", " ")
     timed = unit == "ms" or words.endswith(("latency", "runtime"))

@@ -154,6 +154,7 @@ def _sums(report: Report) -> Iterator[Block]:
                 numeric=(False, *(True,) * (len(table.columns) - 1)),
                 most=_MOST_SUMS,
                 more="rows (--json)",
+                says_cut=True,
                 least=room_of(names),
             )
             yield Gap()

@@ -100,3 +100,32 @@ def test_a_resize_that_is_taken_apart_leaves_one_lookup_and_one_addition(outcome
 
 def test_a_resize_by_its_own_kernel_says_nothing(outcome):
     assert outcome("deterministic-algorithms", resizing(decomposed=False)).answer == "clear"
+
+
+def filling(outer, inner="aten::fill_"):
+    """Each step: a normalisation that makes room for its result, filled by ``outer`` or not."""
+    p = Program()
+    for _ in p.steps(6):
+        with p.row("aten::native_layer_norm", shapes=[MAPS], dtypes=["float"]):
+            with p.row(outer, shapes=[[]], dtypes=[""]), p.row(inner, shapes=[MAPS]):
+                p.kernel("vectorized_elementwise_kernel<FillFunctor>", 40)
+            p.kernel("layer_norm", 100)
+    return p.trace()
+
+
+@pytest.mark.parametrize("outer", ["aten::empty", "aten::empty_strided", "aten::resize_"])
+def test_fills_of_fresh_buffers_go_alone(outcome, outer):
+    (finding,) = outcome("deterministic-algorithms", filling(outer)).findings
+    assert finding.cost_ns_per_step == 40 * US
+    assert len(finding.changes[0].device_ops) == 5  # judged steps
+    assert "fill_uninitialized_memory" in finding.hint
+
+
+@pytest.mark.parametrize("outer", ["aten::zero_", "aten::full", "aten::zeros", "aten::ones_like"])
+def test_fills_that_a_program_asked_for_are_none(outcome, outer):
+    assert outcome("deterministic-algorithms", filling(outer)).answer == "clear"
+
+
+def test_other_work_of_what_makes_room_is_no_fill(outcome):
+    trace = filling("aten::resize_", inner="aten::copy_")
+    assert outcome("deterministic-algorithms", trace).answer == "clear"

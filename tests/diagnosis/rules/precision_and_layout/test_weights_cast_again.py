@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
-from pinchpoint.trace import HostKind
+from pinchpoint.trace import HostKind, RunFacts
+from pinchpoint.trace.run_values import RunValues, VainOperations, VainWork
 from program import Program
 
 DATA, WEIGHT = [512, 1024], [1024, 1024]
@@ -9,7 +12,8 @@ JUDGED = 5  # of 6 steps
 
 
 def refining(*, rounds=ROUNDS, casts=1, modules=1, data=DATA, backward_between=False, named=True):
-    """Each step runs the same modules ``rounds`` times; each call casts the weight anew."""
+    """Each step of a training runs the same modules ``rounds`` times; each call casts the weight
+    anew."""
     p = Program()
     for _ in p.steps(6):
         for _ in range(rounds):
@@ -23,6 +27,8 @@ def refining(*, rounds=ROUNDS, casts=1, modules=1, data=DATA, backward_between=F
             if backward_between:
                 with p.row("autograd::engine::evaluate_function: ToCopyBackward0"):
                     _cast(p, WEIGHT, "float", "c10::BFloat16")
+        with p.row("autograd::engine::evaluate_function: MmBackward0"):
+            p.kernel("gemm", 20)
     return p.trace()
 
 
@@ -81,3 +87,77 @@ def test_first_casts_are_no_finding(outcome, trace):
 
 def test_cannot_judge_without_modules(outcome):
     assert outcome("weights-cast-again", refining(named=False)).answer == "not checked"
+
+
+def serving(*, steps=6, casts=True, gradient=False, data=DATA, target="c10::BFloat16", notes=None):
+    """Each step calls one layer of weights in float32, and computes no gradient."""
+    p = Program()
+    for _ in p.steps(steps):
+        with p.row("aten::linear", shapes=[data, WEIGHT, []], dtypes=["float", "float", ""]):
+            if casts:
+                with p.row("aten::_to_copy", shapes=[WEIGHT], dtypes=["float"]):
+                    _cast(p, WEIGHT, target, "float")
+            with p.row("aten::mm", shapes=[data, WEIGHT], dtypes=[target] * 2):
+                p.kernel("gemm", 20)
+        if gradient:
+            with p.row("autograd::engine::evaluate_function: MmBackward0"):
+                p.kernel("gemm", 20)
+    trace = p.trace()
+    if notes is None:
+        return trace
+    computed = ("aten::_to_copy", "aten::mm")
+    values = RunValues(30, 1, True, (), (), 0, work=notes, operators=computed)
+    return replace(trace, run=RunFacts(values=values))
+
+
+def note(ratio=1.0, shape=tuple(WEIGHT)):
+    operations = (VainOperations("aten::_to_copy", (shape,), 1, ((0, 0),)),)
+    return VainWork("step", (("serve.py", 5, "run"),), operations, False, 1, 1, 1 << 21, ratio)
+
+
+@pytest.mark.parametrize(
+    ("trace", "confidence"),
+    [
+        (serving(), "medium"),
+        (serving(notes=(note(),)), "high"),
+        (serving(notes=(note(),), gradient=True), "high"),
+    ],
+    ids=["no gradients", "values seen", "frozen weights of a training"],
+)
+def test_weights_that_stay_are_cast_once(outcome, ranked, trace, confidence):
+    (finding,) = outcome("weights-cast-again", trace).findings
+    assert (finding.cost_ns_per_step, finding.confidence) == (30_000, confidence)
+    device, host = finding.changes
+    assert len(device.device_ops) == len(host.host_ops) == JUDGED
+    assert "torch.bfloat16" in finding.hint
+    assert ranked(trace) == ["weights-cast-again"]  # once: repeated-work takes no parts
+
+
+def test_names_the_type_of_the_products(outcome):
+    (finding,) = outcome("weights-cast-again", serving(target="c10::Half")).findings
+    assert "torch.float16" in finding.hint
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        serving(gradient=True),
+        serving(casts=False),
+        serving(steps=2),
+        serving(data=WEIGHT),
+        serving(notes=()),
+        serving(notes=(note(0.5),)),
+        serving(notes=(note(shape=(512, 1024)),)),
+    ],
+    ids=[
+        "gradients change weights",
+        "no casts",
+        "one step that is judged",
+        "maybe data",
+        "values differ",
+        "values differ now and then",
+        "other work",
+    ],
+)
+def test_weights_that_may_change_are_none(outcome, trace):
+    assert not outcome("weights-cast-again", trace).findings

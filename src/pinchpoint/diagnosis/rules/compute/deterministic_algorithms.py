@@ -8,20 +8,24 @@ atomic additions. A program that calls `index_put_` itself is another matter
 (index-backward-duplicates). And, where Python frames were recorded, calls of
 `torch.nn.functional.interpolate` that run PyTorch's decomposition in Python, which without the mode
 are one kernel: of each, one of its lookups, and in the backward pass one of its additions (by
-atomics), move what that kernel does. Not checked without operators; without shapes or on an unknown
-device the gain is not predicted.
+atomics), move what that kernel does. And `fill_` right inside of what makes room for a tensor
+(`empty`, `empty_like`, `empty_strided`, `resize_`): only this mode fills what nobody wrote. Not
+checked without operators; without shapes or on an unknown device the gain of other additions is
+not predicted.
 
 ## Why it matters
 Each call sorts its indices and reads them back in order, and where many are equal they are added
 serially. A resize by a decomposition takes dozens of kernels, and four such additions backward. The
-mode also fills fresh buffers, and picks slower kernels elsewhere.
+mode also fills each fresh buffer (with NaN), the results of casts, copies, normalisations and
+dropout among them, which are then written whole; and it picks slower kernels elsewhere.
 
 ## How to fix it
 `torch.use_deterministic_algorithms(False)` for training; keep the mode for tests that compare
-results bit by bit. Seeds do not need it.
+results bit by bit. Seeds do not need it. Fills go alone, and determinism stays, with
+`torch.utils.deterministic.fill_uninitialized_memory = False`.
 
 ## When to ignore it
-Where results must be equal to the last bit.
+Where results must be equal to the last bit; fills, where the program reads what it did not write.
 """
 
 from collections.abc import Iterator
@@ -41,6 +45,7 @@ from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Floats, Mask, Rows
 from pinchpoint.trace.durations import duration
@@ -59,10 +64,11 @@ _ATOMIC_OTHERWISE = (
 
 
 def check(trace: Trace) -> Iterator[Found]:
-    """Sorted additions inside operators that add by atomics otherwise, and decomposed resizes."""
+    """Fills, decomposed resizes, sorted additions of operators that add by atomics otherwise."""
     host, ops = trace.host_ops, trace.device_ops
     if host is None or ops is None:
         return
+    yield from _fills(trace)
     yield from _resizes(trace)
     work = device_work(trace, _inside(trace), "sorted additions by index")
     if work is None:
@@ -78,6 +84,38 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Switch deterministic algorithms off where results need not be equal bit by bit",
         hint="torch.use_deterministic_algorithms(False)",
+    )
+
+
+# Operators that make room and write nothing; in this mode each calls ``fill_`` on what it made.
+_MAKES_ROOM = regex(r"^aten::(new_empty\w*|empty(_like|_strided|_permuted)?|resize_)$")
+
+
+def _fills(trace: Trace) -> Iterator[Found]:
+    """What is filled by the operator that made room for it."""
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    assert ops is not None
+    makes = named(trace, lambda name: _MAKES_ROOM.match(name) is not None)
+    within = np.append(makes, False)[np.append(parents(host), len(host))]
+    filled = named(trace, lambda name: name == "aten::fill_") & within[:-1]
+    launched = np.append(filled, False)[ops.filled("host_op", len(host))]
+    work = device_work(trace, launched, "fills of fresh buffers")
+    if work is None:
+        return
+    spans = np.flatnonzero(filled)
+    spans = spans[rows_in_steps(trace, host)[spans]]
+    yield Found(
+        summary=(
+            "Deterministic algorithms are on and fill each fresh buffer before it is written:"
+            f" {work.count:.0f} fills and {duration(work.ns_per_step)} of each recorded step"
+        ),
+        evidence=(*work.evidence, Evidence("operator that fills", "aten::fill_", "")),
+        cost_ns_per_step=work.ns_per_step,
+        changes=(DropDeviceOps(work.rows), ScaleHostSpans(spans, 0.0)),
+        location=work.place,
+        fix="Switch the filling of fresh buffers off: algorithms stay deterministic without it",
+        hint="torch.utils.deterministic.fill_uninitialized_memory = False",
     )
 
 
