@@ -6,7 +6,7 @@ from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.regex import regex
 from pinchpoint.report.plain import middle_cut, plain
 
-_SIGNATURE = regex(r"::|^void |^_Z|\w<.*>\s*\(|^\w+\(.*\)")  # how C++ spells a kernel
+_SIGNATURE = regex(r"^void |^_Z|::.*[<(]|\w<.*>\s*\(|^\w+\(.*\)")  # how C++ spells a kernel
 ROOM = 40  # columns: of 80, beside a share, a total and a count
 _USUAL_ROOM = 20  # as any table keeps for its first column
 _WORDS = regex(
@@ -20,7 +20,8 @@ _KEPT = 3  # characters before a difference, to see where it is
 
 def room_of(names: Sequence[str]) -> int:
     """Columns that a table keeps for these names, whatever its figures need."""
-    return ROOM if any(map(_SIGNATURE.search, names)) else _USUAL_ROOM
+    wide = any(_SIGNATURE.search(name) or len(name) > ROOM for name in names)
+    return ROOM if wide else _USUAL_ROOM
 
 
 def told_apart(names: Sequence[str], room: int) -> list[str]:
