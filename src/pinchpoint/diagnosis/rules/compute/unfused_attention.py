@@ -14,8 +14,8 @@ memory grows with the length only.
 
 ## How to fix it
 `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)`; in libraries of models,
-`attn_implementation="sdpa"` or `"flash_attention_2"`. Give `is_causal` rather than a mask; what is added to the scores by head or
-request goes in as `attn_mask`.
+`attn_implementation="sdpa"` or `"flash_attention_2"`. Give `is_causal` rather than a mask;
+what is added to the scores by head or request goes in as `attn_mask`.
 
 ## When to ignore it
 Short sequences, and attention that needs the scores themselves.
