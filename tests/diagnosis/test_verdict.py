@@ -216,3 +216,14 @@ def test_far_steps_that_hold_most_of_the_mean_step_come_first():
     )
     assert second.startswith("The device bounds the typical step")
     assert "But that is the typical step" in verdict(sampled(samples(SAVING, far_ms=60)))
+
+
+def test_of_kernels_of_no_known_kind_the_heaviest_is_named():
+    b = TraceBuilder()
+    for i in range(4):
+        b.step(i, i * 100_000, 90_000)
+        b.launch(i * 100_000, 5_000, "Fan1(float*, int)", i * 100_000 + 6_000, 18_000)
+        b.launch(i * 100_000 + 6_000, 5_000, "Fan2(float*, int)", i * 100_000 + 24_000, 72_000)
+    assert "mostly on other kernels (100 %). Of the time of these, Fan2 takes 80 %." in verdict(
+        b.trace()
+    )

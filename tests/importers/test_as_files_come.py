@@ -1,5 +1,6 @@
 """Recordings as people have them: packed, in archives, behind URLs; and what is no recording."""
 
+import base64
 import bz2
 import gzip
 import io
@@ -68,6 +69,7 @@ PACKED = {
     # as > of Windows PowerShell writes it, in either order of bytes
     "t.json": lambda raw: raw.decode().encode("utf-16"),
     "big-endian": lambda raw: b"\xfe\xff" + raw.decode().encode("utf-16-be"),
+    "page.html": lambda raw: _viewer(raw),
     "artifact.zip": lambda raw: _zip({"job.tar": tar({"t.json": raw})}),
 }
 
@@ -78,6 +80,17 @@ def _zip(members):
         for name, raw in members.items():
             archive.writestr(name, raw)
     return buffer.getvalue()
+
+
+def _viewer(raw):
+    """As torch.cuda._memory_viz writes its page."""
+    return (
+        b'\n<!DOCTYPE html>\n<html>\n<head>\n</head>\n<body>\n<script type="module">\n'
+        b'import {add_local_files} from "https://cdn.jsdelivr.net/gh/x/viz/MemoryViz.js"\n'
+        b'const local_files = [{"name": "snapshot.pickle", "base64": "'
+        + base64.b64encode(raw)
+        + b"\"}]\nadd_local_files(local_files, 'Active Memory Timeline')\n</script>\n</body>\n"
+    )
 
 
 @pytest.mark.parametrize("name", PACKED)
@@ -103,7 +116,9 @@ def test_without_a_package_zstandard_says_what_to_do(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "pack", [lzma.compress, partial(bz2.compress, compresslevel=1)], ids=["xz", "bzip2"]
+    "pack",
+    [lzma.compress, partial(bz2.compress, compresslevel=1), _viewer],
+    ids=["xz", "bzip2", "page"],
 )
 def test_of_half_a_download_the_beginning_is_read(tmp_path, pack):
     many = document(*(op(f"aten::op{i}", i * 10, 5) for i in range(20_000))).encode()
@@ -223,6 +238,11 @@ STRANGERS = {
         b'[{"id":1,"timestamps":[{"name":"REQUEST_START","ns":5294383808197}]}]',
         "a Triton server",
         "pinchpoint bench serve",
+    ),
+    "spans": (
+        b'{"resourceSpans": [{"resource": {}, "scopeSpans": [{"spans": []}]}]}',
+        "spans of OpenTelemetry (OTLP)",
+        "pinchpoint run",
     ),
     "asynchronous": (
         b'[{"cat": "r", "name": "1", "id": "1", "ph": "b", "ts": 2.5, "pid": 0},'

@@ -122,4 +122,4 @@ def test_a_screen_shows_what_a_sum_is_of(tmp_path, capsys):
     path.write_text(SUMMARY)
     assert main(["diagnose", str(path)]) == 0
     shown = [line for line in capsys.readouterr().out.splitlines() if "75.0" in line]
-    assert shown[0].startswith("void gemm")
+    assert shown[0].startswith("gemm ")

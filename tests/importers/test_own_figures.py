@@ -93,6 +93,14 @@ def test_lists_of_numbers_by_their_label(tmp_path, text, found):
     assert [row[:5] for row in table.rows] == found
 
 
+def test_a_row_that_is_too_long_for_a_line_is_no_list(tmp_path):
+    row = ",".join(["1", "3"] * 10)
+    text = f"/read,{row}\n/long,{','.join(['1.5'] * 20_000)}\n" + f"/write,{row}\n" * 30
+    table, left = tables(tmp_path, "times.csv", text)
+    assert {row[0] for row in table.rows} == {"/read", "/write"}
+    assert left.rows == (("lines that are no list", "2"),)  # it and its end
+
+
 def test_values_beside_the_name_of_their_metric_are_of_that_metric(tmp_path):
     rows = [
         {"metric": ("power_w", "clock_mhz")[n % 2], "value": 100 + n, "labels": {"gpu": "0"}}
@@ -235,3 +243,53 @@ def test_documents_one_after_the_other_are_each_looked_at_once(tmp_path, text):
     path = tmp_path / "several.json"
     path.write_text(text)
     assert len(_one_after_the_other(path)) == 30_000  # anew from the first, it takes minutes
+
+
+def test_rows_that_part_a_whole_begin_with_their_share_and_have_no_medians(tmp_path):
+    rows = [f"kernel_{n},{n + 1},{10.0 - n},{share},{share * 3}" for n, share in
+            enumerate((50, 20, 10, 5, 4, 3, 3, 2, 2, 1))]  # fmt: skip
+    path = tmp_path / "kernels.csv"
+    path.write_text("\n".join(["name,Count,Mean (us),Percentage (%),Total Time (ms)", *rows]))
+    (table,) = load(path).summaries
+    assert table.columns == ("name", "Percentage (%)", "Total Time (ms)", "Count", "Mean (us)")
+    assert table.rows[0] == ("kernel_0", "50", "150", "1", "10.0")
+
+
+def test_shares_that_are_no_parts_of_one_whole_stay_where_they_are(tmp_path):
+    rows = [f"gpu {n},{n},{60 + n}" for n in range(4)]
+    path = tmp_path / "use.csv"
+    path.write_text("\n".join(["name,latency_ms,use_percent", *rows]))
+    assert load(path).summaries[0].columns == ("name", "latency_ms", "use_percent")
+
+
+def test_a_dispatch_says_how_long_it_took_and_of_which_kernel(tmp_path):
+    path = tmp_path / "pmc_perf.csv"
+    path.write_text(
+        "Dispatch_ID,Kernel_Name,Grid_Size,SQ_WAVES,Start_Timestamp,End_Timestamp\n"
+        + "".join(f'{n},"vecCopy(double*, int)",64,{n},{1000 * n},{1000 * n + d}\n'
+                  for n, d in enumerate((300, 200, 100)))
+    )  # fmt: skip
+    table, said = load(path).summaries
+    assert table.columns[:2] == ("Dispatch_ID", "Duration (ns)")
+    assert [row[1] for row in table.rows] == ["300", "200", "100"]
+    assert said.rows == (("Kernel_Name", "vecCopy(double*, int)"),)
+
+
+def test_lists_within_named_records_and_the_device_are_shown(tmp_path):
+    kernels = [
+        {"kernel_name": f"k{n}", "calls": n + 1, "pct_of_total": 40.0 - 10 * n, "total_us": 8 - n}
+        for n in range(3)
+    ]
+    one = {"batch_size": 1, "total_ms": 2.5, "top_kernels": kernels}
+    path = tmp_path / "analysis.json"
+    path.write_text(
+        json.dumps(
+            {"gpu_info": {"gpu_name": "A100"}, "results": {"a": one, "b": one | {"total_ms": 3.5}}}
+        )
+    )
+    tables = load(path).summaries
+    assert [t.title for t in tables[:3]] == ["results", "results.a.top_kernels",
+                                             "results.b.top_kernels"]  # fmt: skip
+    assert tables[1].columns == ("kernel_name", "pct_of_total", "total_us", "calls")
+    assert tables[1].rows[0] == ("k0", "40", "8", "1")
+    assert ("gpu_info.gpu_name", "A100") in tables[-1].rows

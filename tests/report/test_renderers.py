@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from pinchpoint.report import ci, decode, encode, markdown, terminal
+from pinchpoint.report.blocks import Page, Table
 from pinchpoint.report.documents.clock import as_recorded
 from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
@@ -97,6 +98,15 @@ def test_every_line_fits_the_terminal():
         for width in (60, 80, 120):
             text = terminal.render(report_page(report()), Look(width=width))
             assert max(map(len, text.splitlines())) <= max(width, 80)
+
+
+def test_columns_without_room_are_named():
+    heads = ("model", *(f"figure {n}" for n in range(12)))
+    table = Table(heads=heads, rows=(("a", *["1.25"] * 12),), says_cut=True)
+    text = " ".join(terminal.render(Page((table,))).split())
+    shown = [head for head in heads if head in text.partition("no room for")[0]]
+    assert text.endswith(f"no room for: {', '.join(heads[len(shown) :])} (--json)")
+    assert 1 < len(shown) < len(heads)
 
 
 def test_ascii_terminals_get_ascii():

@@ -4,6 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pinchpoint.analysis.device.categories import Category, category_of_device_ops
+from pinchpoint.analysis.device.kernel_names import LABELS
+from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import Owner
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.ranks.accounting import between_ranks_ratio, one_of_many
@@ -49,6 +52,8 @@ def verdict(trace: Trace) -> str:
         said = _held_up(facts, parts, *held(facts))
     else:
         said = _SENTENCES[facts.by](facts, parts)
+    if f"mostly on {LABELS[Category.OTHER]} (" in said:
+        said += _heaviest_other(trace)
     said = _with_the_mean(trace, said) + _before_the_steps(trace)
     return said + _quicker_than_most(trace, parts) + _between_ranks(trace, parts)
 
@@ -257,6 +262,20 @@ def _device(facts: Bound, parts: Breakdown) -> str:
         f"The device works {work} of this step, mostly on {mostly}. For {waits} it waits and the"
         f" host does not explain it, mostly: {_top(parts, 'idle')}."
     )
+
+
+def _heaviest_other(trace: Trace) -> str:
+    """The name of the kernel that takes most of the time of kernels of no known kind."""
+    ops = trace.device_ops
+    if ops is None:
+        return ""
+    rows = category_of_device_ops(trace) == Category.OTHER
+    spent = np.bincount(ops["name"][rows], weights=ops["duration_ns"][rows])
+    if not spent.sum():
+        return ""
+    most = int(spent.argmax())
+    name = short_kernel_name(trace.names[most])
+    return f" Of the time of these, {name} takes {_percent(spent[most] / spent.sum())}."
 
 
 def _held_up(facts: Bound, parts: Breakdown, waiting_ratio: float, what: str) -> str:

@@ -295,3 +295,11 @@ def test_a_loader_alone_shows_steps_though_the_first_is_cold():
         tried = [f"algorithm {k}" for k in range(30)] if i == 0 else []
         at = run(b, [*tried, *LAYER * 2], at + 30)
     assert "enumerate(DataLoader)" in steps(b.trace()).basis
+
+
+def test_a_loop_of_two_kernels_is_said_to_repeat_and_is_no_step():
+    b = TraceBuilder()
+    run(b, ["fan1", "fan2"] * 50, 0)
+    found = steps(b.trace())
+    assert found.how == "none"
+    assert "rounds of 2 launches repeat 50 times, too little" in found.basis

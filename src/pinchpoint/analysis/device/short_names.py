@@ -3,8 +3,12 @@
 import re
 
 _RETURN_TYPE = re.compile(r"^(?:void|std::enable_if<.*?>::type) ")
+# How compilers and demanglers spell a namespace without a name.
+_NO_NAME = re.compile(
+    r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|`anonymous namespace')::"
+)
 _FUNCTOR = re.compile(
-    r"(\w*(?:functor|ops?|kernel_impl|kernel_cuda|kernel|kernelimpl|scalar)(?:_\w+)?)\b(?=[<(,])",
+    r"(\w*(?:functor\w*?|ops?|kernel_impl|kernel_cuda|kernel|kernelimpl|scalar)(?:_\w+)?)\b(?=[<(,])",
     re.I,
 )
 _SHELLS = ("Kernel", "Kernel2", "kentry", "device_kernel")
@@ -28,7 +32,7 @@ def short_kernel_name(name: str) -> str:
     """
     if name.startswith("_Z"):
         return _clipped(_mangled(name))
-    bare = _RETURN_TYPE.sub("", name.replace("(anonymous namespace)::", ""))
+    bare = _RETURN_TYPE.sub("", _NO_NAME.sub("", name))
     head = _without_arguments(bare)
     plain = head.split("<", 1)[0].rsplit("::", 1)[-1].strip() or head
     inside = bare[bare.find("<") + 1 :] if "<" in bare else ""

@@ -28,7 +28,6 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
-from pinchpoint.trace.durations import counted
 from pinchpoint.trace.names import rows_named
 
 # ------------------------------------------------------------------------------------------------
@@ -138,8 +137,7 @@ def infer_steps(trace: Trace) -> Inference:
     if len(work.at_ns) < FEWEST_LAUNCHES:
         if not len(work.at_ns):
             return Inference(None, f"no markers, and no {work.unit}")
-        one = re.sub(r"(?<=ch)es$|s$", "", work.unit)  # launches, operators
-        few = counted(len(work.at_ns), one)
+        few = _many(len(work.at_ns), work)
         return Inference(None, f"no markers, and only {few}: no repetition")
     best: tuple[float, Candidate] | None = None
     fewest = MOST_PIECES
@@ -155,10 +153,36 @@ def infer_steps(trace: Trace) -> Inference:
             best = score, candidate
     best = _of_whole_steps(trace, work, best) or best
     if best is None:
-        return Inference(None, f"no markers, and nothing repeats regularly in {work.unit}")
+        regular = _short_rounds(trace, work) or f"nothing repeats regularly in {work.unit}"
+        return Inference(None, f"no markers, and {regular}")
     score, found = best
     evidence = _evidence(trace, found, longer=2 * fewest <= len(found.start_ns))
     return Inference(_spans(found, work, evidence, score), "")
+
+
+def _many(count: int, work: LaunchedWork) -> str:
+    """``1 launch``, ``3 operators``."""
+    return f"{count:,} {re.sub(r'(?<=ch)es$|s$', '', work.unit) if count == 1 else work.unit}"
+
+
+def _short_rounds(trace: Trace, work: LaunchedWork) -> str:
+    """What repeats regularly and is too little for a step: a loop of one kernel or a few."""
+    for candidate in candidates(trace, work):
+        if candidate.kind != "sequence" or len(candidate.start_ns) < FEWEST_PIECES:
+            continue
+        pieces = len(candidate.start_ns) - 1  # behind the last boundary one may be cut
+        which = np.searchsorted(candidate.start_ns, work.at_ns, "right") - 1
+        inside = (which >= 0) & (which < pieces)
+        launched = np.bincount(which[inside], minlength=pieces)
+        each = int(np.median(launched))
+        covered = (np.count_nonzero(inside) + each) / len(work.at_ns)
+        alike = np.count_nonzero(launched == each) / pieces
+        if each >= FEWEST_A_PIECE or min(alike, covered) < NEARLY_ALL:
+            continue
+        if _similarity(which[inside], work.key[inside], pieces, work.kinds).of_usual >= LEAST_SCORE:
+            rounds = f"rounds of {_many(each, work)} repeat {pieces + 1:,} times"
+            return f"{rounds}, too little to be taken for steps"
+    return ""
 
 
 def _evidence(trace: Trace, found: Candidate, *, longer: bool) -> str:

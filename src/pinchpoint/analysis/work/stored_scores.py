@@ -36,6 +36,7 @@ class StoredScores:
     shape: Shape  # of that tensor
     wide: bool  # scores come from products in 32-bit formats
     masked: bool
+    biased: bool  # numbers of their own for each head or request are added to the scores
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def stored_scores(trace: Trace) -> StoredScores | None:
         (largest.batch, largest.queries, largest.keys),
         first.call.element_bytes(_PRODUCTS[first.call.name][0]) >= 4,
         masked,
+        any(_adds_bias(s, of) for s in scores for of in distinct),
     )
 
 
@@ -144,6 +146,19 @@ def _masks(scores: _Scores, of: LaunchedCall) -> bool:
     one = scores.queries * scores.keys
     shapes = (of.call.shape(i) for i in range(len(of.call.shapes)))
     return any(s and elements(s) == one and s[-2:] == (scores.queries, scores.keys) for s in shapes)
+
+
+def _adds_bias(scores: _Scores, of: LaunchedCall) -> bool:
+    """Whether more than one matrix is added to scores: positions by head, masks by request. Which
+    of them a kernel may leave out is not in their shape."""
+    if of.call.name not in ("aten::add", "aten::add_") or not _touches(scores, of):
+        return False
+    one = scores.queries * scores.keys
+    shapes = (of.call.shape(i) for i in range(len(of.call.shapes)))
+    return any(
+        s and s[-2:] == (scores.queries, scores.keys) and one < elements(s) < scores.count
+        for s in shapes
+    )
 
 
 def _flops(trace: Trace, scores: _Scores, width: int, inside: Mask, *, masked: bool) -> float:

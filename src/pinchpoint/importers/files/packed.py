@@ -1,13 +1,16 @@
-"""Files that are packed as one stream: gzip, Zstandard, xz, bzip2; and text as UTF-16.
+"""Files that are packed as one stream: gzip, Zstandard, xz, bzip2; text as UTF-16; pages of
+MemoryViz, which have the snapshot within.
 
 What a file is packed with is told by its first bytes, since names lie. A packed file can claim
 anything: only what its bytes really unpack to counts, and it is bounded.
 """
 
+import binascii
 import bz2
 import codecs
 import io
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +23,7 @@ from isal.igzip_lib import IsalError as _IsalError
 
 from pinchpoint.errors import HostileFile, MissingExtra, UnreadableFile
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.replacing import scratch_folder
 
 IsalError = cast(type[Exception], _IsalError)  # the package's stubs take it for an instance
@@ -41,6 +45,7 @@ class Packing:
     magic: bytes
     command: str
     opened: Callable[[IO[bytes]], IO[bytes]]
+    sign: "re.Pattern[bytes] | None" = None  # instead of a magic, where first bytes do not tell
 
 
 def _zstd(file: IO[bytes]) -> IO[bytes]:
@@ -71,31 +76,58 @@ def _bzip2(file: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], bz2.BZ2File(file))
 
 
-class _AsUtf8(io.RawIOBase):
-    """Text of UTF-16 as UTF-8: what ``>`` of Windows PowerShell makes of a program's output."""
+class _Pieces(io.RawIOBase):
+    """Pieces of bytes, one after the other."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._ready = file, b""
-        self._decode = codecs.getincrementaldecoder("utf-16")("replace").decode
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._ready = pieces, b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            raw = self._file.read(_CHUNK_BYTES)
-            self._ready = self._decode(raw, not raw).encode()
-            if not raw:
-                break
+        while not self._ready and (piece := next(self._pieces, None)) is not None:
+            self._ready = piece
         part, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
         buffer[: len(part)] = part
         return len(part)
 
 
 def _utf_16(file: IO[bytes]) -> IO[bytes]:
-    return cast(IO[bytes], io.BufferedReader(_AsUtf8(file)))
+    """Text of UTF-16 as UTF-8: what ``>`` of Windows PowerShell makes of a program's output."""
+
+    def pieces() -> Iterator[bytes]:
+        decode = codecs.getincrementaldecoder("utf-16")("replace").decode
+        while raw := file.read(_CHUNK_BYTES):
+            yield decode(raw).encode()
+        yield decode(b"", True).encode()
+
+    return cast(IO[bytes], io.BufferedReader(_Pieces(pieces())))
 
 
+# The page that torch.cuda._memory_viz writes: the viewer of the web, and the snapshot within.
+_PAGE = regex(rb'\s*<!doctype html>[\s\S]*?MemoryViz\.js[\s\S]*?"base64": ?"', re.IGNORECASE)
+
+
+def _of_page(file: IO[bytes]) -> IO[bytes]:
+    """What a page of MemoryViz shows, which stands in it as base64."""
+
+    def pieces() -> Iterator[bytes]:
+        head = file.read(_PAGE_HEAD_BYTES)
+        found = _PAGE.match(head)
+        left, ended = head[found.end() :] if found else b"", False
+        while not ended and left:
+            left, ended = left.partition(b'"')[0], b'"' in left
+            whole = len(left) // 4 * 4  # characters that are three bytes
+            yield binascii.a2b_base64(left[:whole])
+            left = left[whole:] + (b"" if ended else file.read(_CHUNK_BYTES))
+            if len(left) < 4:  # cut off
+                return
+
+    return cast(IO[bytes], io.BufferedReader(_Pieces(pieces())))
+
+
+_PAGE_HEAD_BYTES = 4096  # as all first bytes; the snapshot begins behind some 250
 _ZSTD_READERS: tuple[tuple[str, Callable[[Any, IO[bytes]], IO[bytes]]], ...] = (
     ("compression.zstd", lambda module, file: cast(IO[bytes], module.open(file))),  # Python 3.14
     ("zstandard", _by_zstandard),
@@ -109,12 +141,17 @@ PACKINGS = (
     # The marks that text of UTF-16 begins with; no format of this library begins so.
     Packing("UTF-16", codecs.BOM_UTF16_LE, "iconv -f UTF-16 -t UTF-8", _utf_16),
     Packing("UTF-16", codecs.BOM_UTF16_BE, "iconv -f UTF-16 -t UTF-8", _utf_16),
+    Packing("MemoryViz page", b"<", 'base64 -d what stands behind "base64": in', _of_page, _PAGE),
 )
 
 
 def packing_of(head: bytes) -> Packing | None:
     """How a file is packed, by its first bytes."""
-    return next((p for p in PACKINGS if head.startswith(p.magic)), None)
+    return next((p for p in PACKINGS if _is_packed(head, p)), None)
+
+
+def _is_packed(head: bytes, packing: Packing) -> bool:
+    return bool(packing.sign.match(head)) if packing.sign else head.startswith(packing.magic)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,8 @@ _ENGINE = regex(rb'\{\s*"Layers"\s*:\s*\[\s*["{]')  # trtexec --exportLayerInfo
 _NCCL_EVENTS = regex(
     rb'"cat": ?"(GROUP_API|COLL_API|P2P_API|GROUP|COLL|PROXY)", ?"ph": ?"[be]", ?"id"'
 )
+# ExportTraceServiceRequest, by both spellings of its schema.
+_SPANS = regex(rb'\{\s*"(resourceSpans|resource_spans)"\s*:')
 _WORKLOAD = regex(rb'\{\s*"workload_graph"\s*:')
 _TITLE = regex(rb"<title[^>]*>\s*([^<]{1,60}?)\s*</title", re.IGNORECASE)
 # What torch_npu writes beside its traces: how it was set up, and sums of communication.
@@ -256,6 +258,11 @@ def _of_a_server(path: Path, head: bytes) -> Answer | None:
         return (
             "timestamps of requests of a Triton server, and nothing of what it ran",
             "record the server under this load: pinchpoint run; or measure: pinchpoint bench serve",
+        )
+    if _SPANS.match(head):
+        return (
+            "spans of OpenTelemetry (OTLP), which know requests and functions and no device",
+            RECORD,
         )
     return None
 

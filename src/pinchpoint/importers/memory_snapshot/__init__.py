@@ -28,7 +28,7 @@ from pinchpoint.trace import (
 from pinchpoint.trace.arrays import distinct
 
 FORMAT = "PyTorch memory snapshot"
-FILES = (".pickle .pickle.gz", "torch.cuda.memory._dump_snapshot")
+FILES = (".pickle .pickle.gz .html", "torch.cuda.memory._dump_snapshot, _memory_viz")
 READS: tuple[str, ...] = ("memory",)
 NOT_READ = ""
 MAX_BYTES = 16 << 30  # after gunzip; ten million events take 1 to 4 GB

@@ -212,7 +212,11 @@ def _of_rows(path: Path, head: bytes) -> tuple[SummaryTable, ...]:
             " Pinchpoint reads",
             hint=_RECORD,
         )
-    said = [*times, *([("lines that are no row", f"{others:,}")] if others else [])]
+    said = [
+        *records.in_all(),
+        *times,
+        *([("lines that are no row", f"{others:,}")] if others else []),
+    ]
     return tables + ((SummaryTable(("of the table", "value"), tuple(said)),) if said else ())
 
 

@@ -17,6 +17,9 @@ _MOST_SAID = 80  # single values; more nobody reads on one page
 _LEAST_LIST = 3  # numbers of a list that are figures: a shape, a pair of bounds has two
 _ALIKE = 0.6  # of the keys: records by name share them, and each may lack some
 _MOST_NAMED = 2000  # records by name that are rows: more than any sweep
+_MOST_INNER = 6  # records by name whose lists are shown: configurations that one page compares
+_DEVICE = regex(r"(?:^|[._])(?:gpu|device|accelerator)_?(?:name|model)$", 2)
+_LONGEST_DEVICE = 80  # characters: a line
 # Names of what is measured, where no unit is said: what a benchmark or a training writes.
 _MEASURED = regex(
     r"(?:^|[_. /-])(?:time|latency|throughput|duration|elapsed|speed|fps|tps|qps|runtime|seconds"
@@ -87,11 +90,11 @@ class Found:
             for value in values[:_MOST_TABLES]:
                 self.look(value, path, depth + 1)
 
-    def _inner(self, row: dict[str, Any], path: str, depth: int) -> None:
-        """Lists within the records of a list: of the first one, which shows what they are."""
+    def _inner(self, row: dict[str, Any], path: str, depth: int, at: str = "[0]") -> None:
+        """Lists within a record; of those of a list the first, which shows what they are."""
         for key, value in row.items():
             if isinstance(value, list) and value and isinstance(value[0], dict):
-                self.look(value, _below(path, f"[0].{key}"), depth + 1)
+                self.look(value, f"{path}{at}.{key}", depth + 1)
 
     def _rows(self, rows: list[dict[str, Any]], path: str) -> None:
         records = records_of(rows, self._units)
@@ -113,6 +116,8 @@ class Found:
             records = records_of(rows, self._units)
             if records.has_numbers():
                 self.take(records, path or "by name")
+                for key, value in list(inner.items())[:_MOST_INNER]:
+                    self._inner(value, path, depth, f".{key}" if path else key)
                 inner = {}
         unit = unit_of(str(record.get("unit", record.get("units", ""))))
         for key, value in record.items():
@@ -126,6 +131,9 @@ class Found:
 
     def _value(self, name: str, key: str, value: Any, of_record: Unit) -> None:
         number = number_of(value)
+        if isinstance(value, str) and _DEVICE.search(name) and 0 < len(value) <= _LONGEST_DEVICE:
+            self._said.append((name, value))
+            return
         if number is None or len(self._said) >= _MOST_SAID or _SETTINGS.search(name):
             return
         # a key may have points: dram__bytes_read.sum.per_second

@@ -14,7 +14,7 @@ import numpy as np
 from pinchpoint.importers.files.units import unit_of_key
 from pinchpoint.importers.own_figures.records import FIGURES, number_of
 from pinchpoint.importers.program_logs._figures import MOST_VALUES, shown
-from pinchpoint.importers.telemetry._samples import lines
+from pinchpoint.importers.telemetry._samples import LONGEST_LINE, lines
 from pinchpoint.regex import regex
 from pinchpoint.trace import SummaryTable
 
@@ -54,6 +54,8 @@ def _form(path: Path) -> str | None:
 
 def _row(line: str) -> tuple[str, list[float]] | None:
     """The label of a line, empty where it has none, and its numbers; None for anything else."""
+    if len(line) >= LONGEST_LINE:
+        return None  # cut within a number
     cells = [cell.strip() for cell in _DELIMITERS.split(line.strip().rstrip(",;"))]
     label = "" if number_of(cells[0]) is not None else cells.pop(0)
     numbers = [number_of(cell) for cell in cells]
@@ -92,14 +94,16 @@ def lists_table(path: Path) -> tuple[SummaryTable, ...]:
 
 def _lists(path: Path, form: str) -> Iterator[tuple[str, "array[float]"]]:
     """Each list of the file by its name; an empty one for a line that is none."""
-    name, column = "", array("d")
+    name, column, labelled = "", array("d"), False
     for line in lines(path):
         if not line.strip():
             continue
         row = _row(line)
         if form == "rows":
             label, numbers = row or ("", [])
-            yield label, array("d", numbers)
+            labelled |= bool(label)
+            # the end of a line that was too long has no label
+            yield label, array("d", numbers if label or not labelled else [])
         elif row is None:
             name = name or line.strip()
         elif len(column) < MOST_VALUES:

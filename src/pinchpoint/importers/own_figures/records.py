@@ -17,6 +17,10 @@ _MOST_COLUMNS = 14  # of a table: what a page has room for
 _MOST_NAMES = 400  # columns that are kept; records of a benchmark have some dozens
 _LONGEST = 80  # characters of a cell: the width of a page
 _FULL = 0.8  # of the rows: a column that fewer have is of records of another kind
+_SHARE = regex(r"^(?!.*cumul).*(?:percent|%|pct|share)", 2)  # of one row, not up to it
+_TOTAL = regex(r"(?:^|[_ ])total", 2)
+_WHOLE_PERCENT, _WHOLE_OFF_PERCENT = 100.0, 1.0  # shares of a whole, printed with a digit or two
+_OF_WHAT = regex(r"kernel|operator|model|device|gpu", 2)  # what figures are of
 _WORD = regex(r"[^\W\d_]{2,}")  # what a stamp has not
 # run_id, workloadIndex, rank, "Seed": the last word of the name.
 _ID = regex(
@@ -111,13 +115,43 @@ class Records:
     def tables(self, title: str) -> tuple[SummaryTable, ...]:
         """What the columns hold, where there are many rows; the rows, where there are few."""
         found: tuple[SummaryTable, ...] = ()
-        if self.count >= LEAST_SERIES and not self._turned() and (rows := tuple(self._figures())):
+        parted = self._share() is not None and self.count <= MOST_ROWS
+        series = self.count >= LEAST_SERIES and not parted and not self._turned()
+        if series and (rows := tuple(self._figures())):
             found += (SummaryTable(FIGURES, rows, f"{title}: {self.count:,} rows"),)
         if self.count <= MOST_ROWS and (table := self._as_it_stands(title)):
             # rows that texts tell apart are of several things: their own figures come first
             several = any(len(set(filter(_WORD.search, t))) > 1 for t in self._texts.values())
             found = (table, *found) if several else (*found, table)
         return found
+
+    def _share(self) -> str | None:
+        """The column that parts a whole among named rows, all or the heaviest: rows say it all."""
+        named = any(len(texts) == self.count for texts in self._texts.values())
+        for name, values in self._numbers.items():
+            if named and self.count > 1 and len(values) == self.count and _SHARE.search(name):
+                missing = _WHOLE_PERCENT - sum(values)
+                heaviest = sorted(values, reverse=True) == list(values)
+                heaviest &= 0 < missing <= _WHOLE_PERCENT / 2  # most of it, largest first
+                if min(values) >= 0 and (heaviest or abs(missing) <= _WHOLE_OFF_PERCENT):
+                    return name
+        return None
+
+    def _shares_first(self, columns: list[str]) -> list[str]:
+        """What rows are called, their share and what it is of: a screen cuts on the right."""
+        share = self._share()
+        if share is None:
+            return columns
+        totals = [n for n in columns if n in self._numbers and _TOTAL.search(n)]
+        first = [*[n for n in columns if n in self._texts][:1], share, *totals]
+        return [*(n for n in dict.fromkeys(first) if n in columns),
+                *(n for n in columns if n not in first)]  # fmt: skip
+
+    def in_all(self) -> Iterator[tuple[str, str]]:
+        """Texts that all rows share, which a table of what differs leaves out: the kernel, say."""
+        for name, texts in self._texts.items():
+            if self.count > 1 and len(texts) == 1 and _OF_WHAT.search(name):
+                yield name, next(iter(texts))
 
     def _turned(self) -> bool:
         """Whether rows are quantities, each with its unit, and columns are runs."""
@@ -169,6 +203,7 @@ class Records:
             columns = [name for name in columns if name in kept]
         if not any(name in self._numbers for name in columns):
             return None
+        columns = self._shares_first(columns)
         cells = tuple(tuple(row.get(name, "") for name in columns) for row in self._rows)
         left = len([n for n in names if n not in same]) - len(columns)
         more = f", {left} more columns" if left else ""

@@ -100,9 +100,26 @@ def read_rows(path: Path, layout: Layout, records: Records) -> tuple[int, list[t
         if len(cells) != len(layout.names):
             others += bool(cells)
             continue
-        records.add(dict(zip(layout.names, cells, strict=True)))
+        records.add(_with_duration(dict(zip(layout.names, cells, strict=True))))
         times.add(cells)
     return others, times.said()
+
+
+# pmc_perf.csv of rocprofiler-compute, counters of rocprofv3: nanoseconds of the device's clock.
+_DISPATCH, _STAMPS = ("Dispatch_ID", "Dispatch_Id"), ("Start_Timestamp", "End_Timestamp")
+DURATION = "Duration (ns)"
+
+
+def _with_duration(row: dict[str, str]) -> dict[str, str]:
+    """The row of a dispatch with how long it took instead of from when to when."""
+    if not any(name in row for name in _DISPATCH) or not all(name in row for name in _STAMPS):
+        return row
+    start, end = (row[name].strip() for name in _STAMPS)
+    if not (start.isdigit() and end.isdigit() and int(end) >= int(start)):
+        return row
+    first = next(iter(row))
+    rest = {k: v for k, v in row.items() if k not in (first, *_STAMPS)}
+    return {first: row[first], DURATION: str(int(end) - int(start)), **rest}
 
 
 def _rows(path: Path, layout: Layout) -> Iterator[list[str]]:

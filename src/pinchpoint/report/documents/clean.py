@@ -11,7 +11,10 @@ Document = TypeVar("Document", bound=msgspec.Struct)
 
 _SENTENCE_LIMIT = 600  # characters; sentences carry names, and names can have megabytes
 _NAME_LIMIT = 160  # a kernel name longer than this says no more to a reader
+# A template's own function stands behind its shell: within 300 characters in tables of nsys stats.
+_ROW_LIMIT = 400
 _CODE = {"lines", "edited"}  # of the program, one text a line
+_LIMITS = {"rows": _ROW_LIMIT, "name": _NAME_LIMIT}
 _LINES_KEPT = {"hint"}  # a line or two of code, written by a rule
 
 
@@ -29,7 +32,7 @@ def _cleaned(value: Any, field: str) -> Any:
     if isinstance(value, str):
         if field in _LINES_KEPT:
             return "\n".join(plain(line, _SENTENCE_LIMIT) for line in value.splitlines())
-        return plain(value, _NAME_LIMIT if field in ("rows", "name") else _SENTENCE_LIMIT)
+        return plain(value, _LIMITS.get(field, _SENTENCE_LIMIT))
     if isinstance(value, dict):
         return {_key(key): _cleaned(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -133,6 +133,12 @@ def _summary(
 ) -> Table:
     """A table of nsys stats, its name column first."""
     order = sorted(range(len(columns)), key=lambda i: columns[i] not in ("Name", "Operation"))
+    from pinchpoint.report.tables.names import ROOM, room_of, told_apart  # of few recordings
+
     body = tuple(tuple(row[i] for i in order) for row in rows)
+    names = [row[0] for row in body[:_ROWS]]
+    apart = told_apart(names, ROOM)
+    body = tuple((n, *row[1:]) for n, row in zip(apart, body, strict=False)) + body[_ROWS:]
     heads = tuple(columns[i] for i in order)
-    return Table(heads, body, most=most, more="rows (--verbose, --json)", least=_LEAST_NAME)
+    more = "rows (--verbose, --json)"
+    return Table(heads, body, most=most, more=more, least=max(room_of(names), _LEAST_NAME))

@@ -136,19 +136,27 @@ def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
 
 
 def _sums(report: Report) -> Iterator[Block]:
+    from pinchpoint.report.tables.names import ROOM, room_of, told_apart  # of few recordings
+
     sums = [table for name, table in report.tables.items() if name.startswith("sums-")]
     for title, tables in groupby(sums, lambda table: table.title):
         if any(table.title != title for table in sums):
             yield Text(f"{title[:1].upper()}{title[1:]}", "strong")
         for table in tables:
             order = _named_first(table)
+            rows = [tuple(str(row[at]) for at in order) for row in table.rows]
+            names = [row[0] for row in rows[:_MOST_SUMS]]
+            # a table of one column is text, such as what went wrong: none of it is cut
+            apart = told_apart(names, ROOM) if len(order) > 1 else names
             yield Table(
                 heads=tuple(table.columns[at].label for at in order),
-                rows=tuple(tuple(str(row[at]) for at in order) for row in table.rows),
+                rows=tuple((n, *row[1:]) for n, row in zip(apart, rows, strict=False))
+                + tuple(rows[_MOST_SUMS:]),
                 numeric=(False, *(True,) * (len(table.columns) - 1)),
                 most=_MOST_SUMS,
                 more="rows (--json)",
                 says_cut=True,
+                least=room_of(names),
             )
             yield Gap()
 

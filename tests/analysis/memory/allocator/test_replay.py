@@ -63,6 +63,21 @@ def test_blocks_are_compiled_and_plain_alike(expandable):
     assert max(plain) > LARGE_REMAINDER_BYTES
 
 
+def test_blocks_at_more_addresses_than_the_first_table_holds_are_compiled_and_plain_alike():
+    """Segments at the high addresses of a driver: what is counted are spots, not addresses."""
+    compiled = pytest.importorskip("pinchpoint.analysis.memory.allocator._blocks")
+    limits, segments = (MIN_BLOCK_BYTES, LARGE_REMAINDER_BYTES, MOST_SEARCHED), 5_000
+    both = (Blocks(Rules()), compiled.Blocks(Rules(), limits))
+    starts = 0x70E7_8E00_0000 + np.arange(segments, dtype=np.uint64) * np.uint64(4 * MIB)
+    for blocks in both:
+        for number, start in enumerate(starts.tolist()):
+            blocks.join(start, start + 2 * MIB, 2 * number)
+    born, least = np.ones(segments, np.uint8), np.full(segments, 512)
+    plain, native = (blocks.run(born, starts, least).tolist() for blocks in both)
+    assert native == plain == [512] * segments
+    assert both[0].unplaced == both[1].unplaced == 0
+
+
 @pytest.mark.parametrize("name", ["healthy_train", "oom", "expandable_train", "cudagraph_pool"])
 def test_a_recording_that_begins_late_gives_the_same_from_there_on(name):
     trace = recordings.recording(name)

@@ -42,6 +42,24 @@ def test_without_a_mask_all_pairs_count(outcome):
     assert finding.changes[1].factor == pytest.approx(whole / (989.4e12 * 0.27) * 1e6 / 800)
 
 
+@pytest.mark.parametrize(
+    ("added", "goes_in"),
+    [
+        ([HEADS // 2, 256, 256], "attn_mask=bias"),
+        ([2, 1, 256, 256], "attn_mask=bias"),
+        ([256, 256], "is_causal=True"),
+        ([2, HEADS // 2, 256, 256], "is_causal=True"),
+    ],
+    ids=["by head", "by request", "one for all", "two scores"],
+)
+def test_a_bias_goes_into_the_kernel(outcome, added, goes_in):
+    scores = [2, HEADS // 2, 256, 256]
+    add = Work(ADD, 1_600, "aten::add", [scores, added], [BF16] * 2)
+    first, *others = attention(256, masked=False)
+    (finding,) = outcome("unfused-attention", device_bound([first, add, *others])).findings
+    assert goes_in in finding.hint
+
+
 def test_short_sequences_gain_nothing(outcome):
     assert outcome("unfused-attention", device_bound(attention(64))).answer == "clear"
 

@@ -65,7 +65,8 @@ cdef class Blocks:
         if 2 * (self.filled + 8) < self.size:
             return 0
         for i in range(size):
-            used += old[i].free_end or old[i].free_start or old[i].used_end
+            if old[i].free_end or old[i].free_start or old[i].used_end:
+                used += 1  # ``or`` of addresses is an address, not a truth
         while self.size < 4 * (used + 8):
             self.size *= 2
         self.spots = <Spot*>calloc(self.size, sizeof(Spot))

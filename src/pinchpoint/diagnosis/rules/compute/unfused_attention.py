@@ -14,7 +14,8 @@ memory grows with the length only.
 
 ## How to fix it
 `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)`; in libraries of models,
-`attn_implementation="sdpa"` or `"flash_attention_2"`. Give `is_causal` rather than a mask.
+`attn_implementation="sdpa"` or `"flash_attention_2"`. Give `is_causal` rather than a mask;
+what is added to the scores by head or request goes in as `attn_mask`.
 
 ## When to ignore it
 Short sequences, and attention that needs the scores themselves.
@@ -69,8 +70,11 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=work.ns_per_step,
         changes=(DropDeviceOps(scores.others), _fused(trace, scores)),
         location=work.place,
-        fix="Use fused attention, with is_causal in place of a mask",
-        hint="y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        fix="Use fused attention, which adds the bias itself"
+        if scores.biased
+        else "Use fused attention, with is_causal in place of a mask",
+        hint="y = F.scaled_dot_product_attention(q, k, v, "
+        + ("attn_mask=bias.to(q.dtype))" if scores.biased else "is_causal=True)"),
     )
 
 

@@ -37,7 +37,8 @@ RULE = Rule(needs=("host_ops",), record=RUN_FOLDER)
 FULL_RATIO = 0.9  # of all cores' time, taken by anybody: looks of a second see short pauses, too
 LEAST_RATIO = 0.06  # of the time on cores of process and workers: half of it is 3 % of a step
 # Of the workers' share: cores that they leave go to other programs, too; and operators that no
-# longer wait for the last of their threads win more than its time (measured: 1.0 to 1.9).
+# longer wait for the last of their threads win more than its time (1.0 to 1.9 of it in one program
+# on two cores that others used as well; no other was measured).
 SURE_SHARE, BEST_SHARE = 0.5, 2.0
 
 
