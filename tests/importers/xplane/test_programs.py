@@ -2,6 +2,7 @@
 
 import pytest
 
+from pinchpoint.importers.xplane.chosen import _Flow
 from pinchpoint.importers.xplane.fields import told_by
 from pinchpoint.importers.xplane.hlo import Program
 from pinchpoint.importers.xplane.programs import with_programs
@@ -134,3 +135,19 @@ def test_a_copied_argument_and_whether_it_was_given_to_be_changed(given):
     module = ((1, "jit_f"), (6, 1), (3, entry), *(((8, aliases),) if given else ()))
     program = Program(told_by(message(*module)))
     assert program.copied_argument(program.by_name["asked"]) == ("cache", given)
+
+
+def test_values_that_are_made_of_themselves_end_in_a_damaged_file():
+    entry = message(
+        (1, "main"), (5, 1), (6, 2),
+        instruction("turned", "bitcast", shape(8), 1, (1,)),
+        instruction("asked", "copy", shape(8), 2, (1,)),
+        instruction("fused", "fusion", shape(8), 3, (3,), (38, varint(2))),
+        instruction("reads", "negate", shape(8), 4, (3,)),
+    )  # fmt: skip
+    inside = message(
+        (1, "inside"), (5, 2), (6, 5), instruction("given", "parameter", shape(8), 5, (), (9, 0))
+    )
+    program = Program(told_by(message((1, "jit_f"), (6, 1), (3, entry), (3, inside))))
+    assert program.copied_argument(program.by_name["asked"]) is None
+    assert _Flow(program)._made(3) == []

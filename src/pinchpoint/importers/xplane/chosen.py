@@ -101,11 +101,15 @@ class _Flow:
             self.readers[source].append((reader, at))
             self.sources[reader].append((source, at))
 
-    def _made(self, number: int, part: int | None = None) -> list[int]:
+    def _made(
+        self, number: int, part: int | None = None, seen: set[tuple[int, int | None]] | None = None
+    ) -> list[int]:
         """The instructions that make a value: of a fusion, its root; of its parameter, what it is
-        given."""
+        given. Nothing for a value that is made of itself, in a file that is damaged."""
+        seen = set() if seen is None else seen
         one = self.program.by_id.get(number)
-        while one is not None:
+        while one is not None and (number, part) not in seen:
+            seen.add((number, part))
             around = self.fused.get(self.inside[one.id])
             if one.opcode == "parameter" and around is not None:
                 number = around.operands[one.parameter]
@@ -115,7 +119,7 @@ class _Flow:
                 number, part = one.operands[0], one.tuple_index
             elif one.opcode == "tuple" and around is not None:
                 if part is None or part >= len(one.operands):
-                    return [made for i in one.operands for made in self._made(i)]
+                    return [made for i in one.operands for made in self._made(i, None, seen)]
                 number, part = one.operands[part], None
             else:
                 return [one.id]

@@ -217,7 +217,9 @@ class Program:
         """The argument of the whole program that a copy was made of, as the program calls it, and
         whether it was given to be changed."""
         source = self._operand(one, 0) if one.opcode == "copy" else None
-        while source is not None and source.opcode == "bitcast":
+        for _ in range(_DEEPEST):  # of itself, in a file that is damaged
+            if source is None or source.opcode != "bitcast":
+                break
             source = self._operand(source, 0)
         if source is None or source.opcode != "parameter" or source.id in self._caller:
             return None

@@ -184,10 +184,12 @@ class _Walk:
                     yield one
 
     def _below(self, one: Instruction) -> Instruction:
+        seen: set[int] = set()  # of itself, in a file that is damaged
         while one.opcode in ("bitcast", "get-tuple-element") and one.operands:
             below = self.program.by_id.get(one.operands[0])
-            if below is None:
+            if below is None or below.id in seen:
                 break
+            seen.add(below.id)
             one = below
         return one
 
