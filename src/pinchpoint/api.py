@@ -135,6 +135,7 @@ def report(recording: Recording, output: str | Path = "report.html") -> Path:
 
     Raises UsageError where that would replace a recording.
     """
+    from pinchpoint.importers.last_resort import is_recording
     from pinchpoint.jobs.full_page import full_page, job_in
     from pinchpoint.replacing import check_free, replacing
 
@@ -143,16 +144,10 @@ def report(recording: Recording, output: str | Path = "report.html") -> Path:
     file = inputs[0] if inputs else Path(str(trace.source.path))
     page = full_page(file, trace, diagnose(trace), job_in(file))
     content = page.encode("utf-8", "replace")
-    check_free(path, content, inputs=inputs, is_recording=_is_recording)
+    check_free(path, content, inputs=inputs, is_recording=is_recording)
     with replacing(path) as beside:
         beside.write_bytes(content)
     return path
-
-
-def _is_recording(path: Path) -> bool:
-    from pinchpoint.importers.open import format_of
-
-    return format_of(path) is not None
 
 
 def _draw_documents() -> None:

@@ -50,4 +50,4 @@ def test_one_launch_is_named_in_the_singular(tmp_path):
 def test_a_log_without_activity_tells_nothing_of_work(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("timestamp,index,memory.used [MiB]\n2026/11/27 21:38:00.000, 0, 1\n")
-    assert "was not sampled" in verdict(smi.read(path))
+    assert "Neither whether the devices worked nor" in verdict(smi.read(path))

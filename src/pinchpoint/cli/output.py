@@ -71,15 +71,9 @@ def may_write(
     path: Path, beginning: bytes, *, inputs: Sequence[Path] = (), force: bool = False
 ) -> None:
     """Raise UsageError if an output that begins so would destroy what is there."""
-    from pinchpoint.importers.open import format_of
+    from pinchpoint.importers.last_resort import is_recording
 
-    check_free(
-        path,
-        beginning,
-        inputs=inputs,
-        is_recording=lambda there: format_of(there) is not None,
-        force=force,
-    )
+    check_free(path, beginning, inputs=inputs, is_recording=is_recording, force=force)
 
 
 def must_be_writable(path: Path, beginning: bytes = b"", *, force: bool = True) -> None:

@@ -23,4 +23,12 @@ def any_readers(path: Path, head: bytes) -> tuple[ModuleType, ...]:
     return (own_figures,) if own_figures.is_table(path) else (program_logs,)
 
 
-__all__ = ["any_readers"]
+def is_recording(path: Path) -> bool:
+    """Whether a file is claimed as more than a table of somebody's figures, as many outputs are."""
+    from pinchpoint.importers import own_figures
+    from pinchpoint.importers.open import format_of
+
+    return format_of(path) not in (None, own_figures.FORMAT)
+
+
+__all__ = ["any_readers", "is_recording"]

@@ -266,9 +266,8 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert first["rate_per_s"] == 200
     assert first["durations_ms"].keys() == {"ttft", "tpot", "itl", "e2e"}
     assert first["durations_ms"]["e2e"].keys() == {"p50", "p95", "p99"}
-    assert sweep["knee_per_s"] == max(
-        (one["rate_per_s"] for one in sweep["rates"] if one["below_knee"]), default=None
-    )
+    asked, knee = [r["rate_per_s"] for r in sweep["rates"] if r["below_knee"]], sweep["knee_per_s"]
+    assert 0 < knee <= max(asked) if asked else knee is None  # at which requests really came
     assert sweep["unknown"].keys() == {"commit", "image_digest"}
     assert all("sk-private" not in p.read_text() for p in tmp_path.rglob("*.json"))
 

@@ -153,7 +153,7 @@ def test_nothing_usable_is_one_line_on_standard_error(words, tmp_path, capsys):
     assert told.out == ""
     error, hint = told.err.strip().splitlines()
     assert error.startswith("error: none of 2 recordings can be used: ")
-    assert "rank0.json: text, not a recording" in error
+    assert "rank0.json: text without one figure" in error
     assert error.endswith("; and 1 more")
     assert hint.startswith(" next: pinchpoint diagnose FILE")
 

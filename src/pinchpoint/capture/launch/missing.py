@@ -33,7 +33,8 @@ def problems_of(
             "nsys wrote no report: the program ended before its steady steps, or nsys refused "
             "(its own messages are above)"
         )
-    found += _failed(processes, ended)
+    if settings.tool == "torch":  # other tools write their reports of a program that failed, too
+        found += _failed(processes, ended)
     recordings = [r for p in processes for r in p.files]
     expected = settings.tool == "torch" and not settings.only_when_slower
     if expected and not recordings and not found:
