@@ -30,7 +30,7 @@ from pinchpoint.capture.flow.parts import chains_of_parts, read_parts
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
 from pinchpoint.capture.flow.watch import Watch
-from pinchpoint.capture.samples.stacks import stack_of
+from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
 
 # Nobody reads what a measurement computes: of a step that is nearly all in vain, nothing is said. A
 # metric over all that was seen so far may well take most of a step.
@@ -127,7 +127,7 @@ def _others_run() -> bool:
     if futures is not None and len(getattr(futures, "_threads_queues", ())):
         return True
     own = threading.get_ident()
-    for thread in tuple(sys._current_frames()):
+    for thread in tuple(frames_of_threads()):
         for code, _ in stack_of(thread) if thread != own else ():
             file = code.co_filename
             if not ("/lib/python" in file or "pinchpoint" in file or file.startswith("<")):

@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import Protocol
 
 from pinchpoint.capture.process.step_clock import StepClock, median
-from pinchpoint.capture.samples.stacks import stack_of
+from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
 from pinchpoint.capture.settings import Settings
 from pinchpoint.frozen import dataclass
 
@@ -180,7 +180,7 @@ def compiles() -> bool:
     """Whether any thread compiles for torch.compile, triton or jax right now."""
     return any(
         _is_compiling(code.co_filename, code.co_name)
-        for thread in tuple(sys._current_frames())
+        for thread in tuple(frames_of_threads())
         for code, _ in stack_of(thread)
     )
 

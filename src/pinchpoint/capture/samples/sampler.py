@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 from pinchpoint.capture.samples.host_facts import Counters, HostFacts, opened
 from pinchpoint.capture.samples.pace import EVERY_S, OVERDUE_S, Pace
-from pinchpoint.capture.samples.stacks import OTHER, StackTable, stack_of
+from pinchpoint.capture.samples.stacks import OTHER, StackTable, frames_of_threads, stack_of
 
 REGULAR_RATIO = 0.75  # of the period; what comes sooner is no sample of the whole run
 GAP_PERIODS = 3  # a look that comes later than this: the lock was held, or no core was free
@@ -194,7 +193,7 @@ class Sampler:
         self.recent_looks += 1
         recent, weight = self.recent, since_ns // 1000
         seen: list[tuple[Thread, int, int]] = []
-        for ident in tuple(sys._current_frames()):
+        for ident in tuple(frames_of_threads()):
             thread = self.threads.get(ident)
             if thread is None:
                 thread = self.threads[ident] = Thread(ident)

@@ -17,6 +17,23 @@ OTHER = -1  # the number of all that came later
 
 
 Place = tuple[CodeType, int]  # of a frame, and at which instruction it is
+_CALL = methodcaller("__call__")
+
+
+def frames_of_threads() -> dict[int, Any]:
+    """``sys._current_frames()``, during which no garbage is collected.
+
+    Until CPython 3.11.9 that call holds a lock while it makes objects. Where that collects garbage,
+    callbacks and finalizers in Python may let another thread run, and one that asks for the same
+    waits for that lock with the interpreter's own in its hand: for ever (seen in a launcher of two
+    ranks under 3.11.7). All in one call of C, so that nobody collects again in between.
+    """
+    said: Any = map(_CALL, (gc.isenabled, gc.disable, sys._current_frames))
+    frames: dict[int, Any]
+    collects, _, frames = said
+    if collects:
+        gc.enable()
+    return frames
 
 
 def stack_of(thread: int) -> list[Place]:
@@ -28,11 +45,11 @@ def stack_of(thread: int) -> list[Place]:
     many small operators, at load 11 on 2 CPUs).
     """
     found: list[Place] = []
-    top = map(methodcaller("get", thread), islice(iter(sys._current_frames, None), 1))
+    without_collecting: Any = map(_CALL, (gc.disable, sys._current_frames))
+    top = map(methodcaller("get", thread), islice(without_collecting, 1, 2))
     frames: Any = accumulate(chain(top, repeat("f_back", _DEEPEST)), getattr)
     places = map(attrgetter("f_code", "f_lasti"), frames)
     collects = gc.isenabled()
-    gc.disable()
     try:
         found.extend(places)
     except AttributeError:  # of None, which is below the outermost frame

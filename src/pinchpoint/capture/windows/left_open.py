@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pinchpoint.capture.samples.stacks import Place, stack_of
+from pinchpoint.capture.samples.stacks import Place, frames_of_threads, stack_of
 
 MOVES_ON_WITHIN_S = 2.0  # as long as a window of time takes by default
 PARKED_RATIO = 0.01  # of the time on a core: one that wakes ten times a second needs less
@@ -51,7 +51,7 @@ def places() -> Places:
     Who waits in a function of the standard library, for a lock or a socket, is in none; nor are the
     threads that look at the program.
     """
-    frames: Any = sys._current_frames()
+    frames: Any = frames_of_threads()
     frames.pop(threading.get_ident(), None)
     library = str(Path(threading.__file__).parent)
     own = str(Path(__file__).parents[2])
@@ -89,7 +89,7 @@ def in_compiled_code() -> set[int]:
     Their ranges are objects of C++ which nobody can find and let go, and may be open for a minute:
     where a compiled function is first called, kernels are built and its backward pass is compiled.
     """
-    others = set(sys._current_frames()) - {threading.get_ident()}
+    others = set(frames_of_threads()) - {threading.get_ident()}
     return {thread for thread in others if _any_of(stack_of(thread), _COMPILED)}
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from types import CodeType
 from typing import Any
 
-from pinchpoint.capture.samples.stacks import stack_of
+from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
 
 IN_MAIN_WITHIN_S = 5.0  # a thread that waits somewhere for longer is left alone
 RETURNS_WITHIN_S = 0.01  # what is called there, once it is done
@@ -213,7 +213,7 @@ def _elsewhere_in_modules() -> set[int | None]:
     own = threading.get_ident()
     return {
         thread
-        for thread in tuple(sys._current_frames())
+        for thread in tuple(frames_of_threads())
         if thread != own and any(code in codes for code, _ in stack_of(thread))
     }
 
