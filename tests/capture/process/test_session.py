@@ -49,6 +49,12 @@ class CountingWindow:
         return Recording(TraceFile("t.json.gz", 1, 0, 9), None, 0, 1, steps)
 
 
+@pytest.fixture(autouse=True)
+def _no_optimizer(monkeypatch):
+    """Whatever other tests have made in this process."""
+    monkeypatch.delitem(sys.modules, "torch.optim.optimizer", raising=False)
+
+
 @pytest.fixture
 def clock():
     return Clock()
