@@ -108,7 +108,7 @@ def in_main_thread(act: Callable[[], None], within_s: float = IN_MAIN_WITHIN_S) 
 
 # A recording of all threads begins and ends while no operator of the main thread does: what one
 # that begins writes down while the profiler gathers corrupts that (``munmap_chunk(): invalid
-# pointer`` in three of six runs of a sorting loop on an H200 under torch 2.11, in one of eight in
+# pointer`` in two of five runs of a sorting loop on an H200 under torch 2.11, in one of eight in
 # which it ended so). A thread that stays in one call for longer than backward passes take is as
 # likely to wait in it.
 HELD_WITHIN_S = 1.0
