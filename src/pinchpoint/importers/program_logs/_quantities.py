@@ -19,6 +19,15 @@ class Quantity(NamedTuple):
     keyed: bool = True  # behind = or :, not in a sentence
 
 
+class Place(NamedTuple):
+    """A quantity of a line, and where its number stands."""
+
+    begin: int
+    end: int
+    many: float
+    one: Quantity
+
+
 # A number that is no part of a name, a version, a time of day, a path; then how many there are.
 _NUMBER = regex(
     r"(?<![\w.:/\\@#-])(?<!\d,)(?P<sign>-?)"
@@ -78,6 +87,20 @@ def quantities(text: str, plans: Plans | None = None) -> list[Quantity]:
         for at, one, many in plan
         if (value := parsed(matches[at]["sign"] + matches[at]["n"])) is not None
     ]
+
+
+def places(text: str) -> tuple[list[Place], list[tuple[int, int]]] | None:
+    """Where the quantities of a line stand, and where all of its numbers do; None where a time in
+    it is spelt in several numbers."""
+    if _LONG_TIME.search(text):
+        return None
+    matches = list(_NUMBER.finditer(text))
+    if len(matches) > _MOST:
+        return None
+    found = []
+    for at, one, many in _planned(text, matches):
+        found.append(Place(matches[at].start("sign"), matches[at].end("n"), many, one))
+    return found, [match.span("n") for match in matches]
 
 
 def _kind(text: str, matches: list[re.Match[str]]) -> str:
@@ -258,4 +281,4 @@ def _clean(key: str) -> str:
     return key if _WORD.search(key) else ""
 
 
-__all__ = ["OF", "Quantity", "quantities"]
+__all__ = ["OF", "Place", "Plans", "Quantity", "places", "quantities"]

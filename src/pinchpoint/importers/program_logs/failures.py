@@ -53,6 +53,9 @@ _ABOVE = regex(  # the error itself says that the cause is another one, which wa
 _FOLLOWS = ("ChildFailedError", "SystemExit", "KeyboardInterrupt", "CalledProcessError")
 
 
+_OF_ERRORS = ("bove exception", _IGNORED, "Traceback", 'File "', "xit")
+
+
 class Failures:
     """The first and the last exception, and what killed the program."""
 
@@ -88,6 +91,16 @@ class Failures:
                 self._fatal.setdefault(what[:_SHORT], self._where(text))
             self._details(text)
         return text
+
+    def concerns(self, text: str) -> bool:
+        """Whether a line, or one with other digits, may be of an error."""
+        if any(words in text for words in _OF_ERRORS):
+            return True
+        bare = _bare(text)
+        return any(
+            found is not None
+            for found in (_EXCEPTION.match(bare), _INLINE.search(bare), _FATAL.search(text))
+        )
 
     def _exception(self, text: str) -> None:
         bare = _bare(text)
