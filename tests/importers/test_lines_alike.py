@@ -4,6 +4,8 @@ import random
 
 import pytest
 
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers import load
 from pinchpoint.importers.program_logs import read
 from pinchpoint.importers.program_logs.any_figures import AnyFigures
 
@@ -55,3 +57,33 @@ def test_most_lines_of_a_log_are_like_an_earlier_one(tmp_path, monkeypatch):
     )
     read(path)
     assert len(each) == 1
+
+
+def said(tmp_path, text):
+    path = tmp_path / "b.log"
+    path.write_text(text)
+    return {row[0]: row[1:] for table in load(path).summaries for row in table.rows}
+
+
+def test_figures_that_are_all_equal_are_said(tmp_path):
+    rows = said(tmp_path, "mem: 12 GB, latency: 5 ms\n" * 6)
+    assert rows["latency"] == ("5 ms (6 lines)",)
+
+
+def test_sentences_and_printed_dictionaries_are_no_tables(tmp_path):
+    lines = [f"Epoch 0, Step {i}, total used time {i}.5 (s), loss is 0.{i + 1}" for i in range(20)]
+    assert said(tmp_path, "\n".join(lines))["total used time goes on, from"] == ("0.5 s to 19.5 s",)
+    lines = [f"{{'loss': 0.{i + 1}, 'epoch': 0.{i}}}" for i in range(9)]
+    assert said(tmp_path, "\n".join(lines))["loss"][0] == "9"
+
+
+def test_a_number_may_stand_at_once_behind_its_name(tmp_path):
+    lines = [f"[batch {i}/99, epoch 1/2]: loss_a:0.{i + 1} t.py:{i} h:80{i}" for i in range(9)]
+    assert set(said(tmp_path, "\n".join(lines))) >= {"loss_a", "counted by"}
+
+
+def test_a_log_without_a_figure_says_its_last_error(tmp_path):
+    text = "[2023-06-15 10:50:46] - x - {t.py:79} - INFO - Done\n" * 3
+    text += "[2023-06-15 10:50:57] - x - {t.py:227} - ERROR - Failed to train the model!\n"
+    with pytest.raises(UnreadableFile, match="its error: Failed to train the model!"):
+        said(tmp_path, text)

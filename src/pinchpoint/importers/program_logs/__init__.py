@@ -97,7 +97,8 @@ def read(path: Path) -> Trace:
     often = bool(known or of_bars or of_text.measured() or any_figures.repeats())
     told = often or (any_figures.counts_steps() and said_by_a_line(_head(path)) is None)
     if not told and not (any_figures.measured() and kind_of_text(_head(path)) is None):
-        raise _nothing_in(path, notebook, failures.cause())
+        error = failures.cause() or (failures.failed() if _whose(path) else "")
+        raise _nothing_in(path, notebook, error)
     tables = known + of_bars + of_text.tables() + any_figures.tables()
     if not known and (name := _whose(path)):
         tables += said_table(

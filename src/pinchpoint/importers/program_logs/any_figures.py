@@ -214,9 +214,10 @@ class AnyFigures:
         return any(_tells(s) and not _FORESEEN.search(s.key) for s in often)
 
     def counts_steps(self) -> bool:
-        """Whether lines count, and give other values with it."""
+        """Whether lines count, or are records, and give other values with it."""
         often = (s for s in self._series.values() if len(s.values) >= LEAST)
-        return self._steps.found() and any(_changes(s) and not _is_count(s) for s in often)
+        said = self._steps.found() or self._records >= LEAST
+        return said and any(_changes(s) and not _is_count(s) for s in often)
 
     def measured(self) -> bool:
         """Whether anything is said once that has a unit which tells of a run."""
@@ -235,6 +236,7 @@ class AnyFigures:
         with_unit = sorted((s for s in often if s.unit.family and not _set(s)), key=_place)
         without = [s for s in often if not s.unit.family and _changes(s) and not _is_count(s)]
         once = [s for s in self._named() if len(s.values) < LEAST]
+        same = [s for s in often if not _changes(s) and not _is_date(s)]
         found: tuple[SummaryTable, ...] = ()
         rows = [_figures(s) for s in with_unit if not _goes_on(s)]
         if rows:
@@ -251,7 +253,10 @@ class AnyFigures:
             steps.append(("how long one took", f"not said; {_RECORD}"))
         found += said_table("what lines say of steps", steps)
         records = self._records >= LEAST
-        if without and (with_unit or records or self._steps.found() or any(map(_tells, without))):
+        shown_without = bool(without) and (
+            bool(with_unit) or records or self._steps.found() or any(map(_tells, without))
+        )
+        if shown_without:
             rows = [_ends(s) for s in without]
             columns = ("value without a unit", "lines", "median", "first", "last", "min", "max")
             found += (
@@ -260,7 +265,12 @@ class AnyFigures:
         on = [(f"{s.key} goes on, from", f"{_one(s, 0)} to {_one(s, -1)}") for s in with_unit
               if _goes_on(s)]  # fmt: skip
         said = [(s.key, " and ".join(_one(s, n) for n in range(len(s.values)))) for s in once]
-        return found + said_table("said once", [*on, *said][:_MOST_SHOWN])
+        found += said_table("said once", [*on, *said][:_MOST_SHOWN])
+        if rows or shown_without:
+            return found
+        # Nothing differs from line to line: what does not is all that the log says.
+        alike = [(s.key, f"{_one(s, 0)} ({len(s.values):,} lines)") for s in same]
+        return found + said_table("the same in all lines", alike[:_MOST_SHOWN])
 
     def _shares(self) -> Iterator[tuple[str, str]]:
         for (load, step, unit), (loaded, all_, lines) in self._loader.items():
