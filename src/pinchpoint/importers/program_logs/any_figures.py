@@ -118,7 +118,8 @@ class AnyFigures:
         """Looks at a line that differs from an earlier one in its digits only; False where that is
         not enough to know what it says."""
         plan = self._same.of(text)
-        if plan is None or self._values + len(plan.numbers) > MOST_VALUES:
+        full = self._values >= MOST_VALUES
+        if plan is None or (not full and self._values + len(plan.numbers) > MOST_VALUES):
             return False
         stamp = None
         if plan.stamp is not None and (stamp := self._stamps.at(plan.stamp, text)) is None:
@@ -133,10 +134,11 @@ class AnyFigures:
             return False
         counters = []
         for number, value in zip(plan.numbers, values, strict=True):
-            number.values.append(value * number.scale)
+            if not full:
+                number.values.append(value * number.scale)
             if number.counts is not None:
                 counters.append((number.counts, value))
-        self._values += len(values)
+        self._values += 0 if full else len(values)
         self._records += plan.is_record
         if plan.load is not None:
             plan.load.add(values)
