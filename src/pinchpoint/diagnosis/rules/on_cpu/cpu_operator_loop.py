@@ -49,7 +49,7 @@ from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.intervals import flatten, subtract
 
-RULE = Rule(needs=("host_ops",), record=STACKS)
+RULE = Rule(needs=("host_ops",), record=STACKS, knobs=("compile",))
 
 FEWEST_TURNS = 16  # deeper nets of one function calling one layer type are rare
 # What is left at best: a product of all rows costs more than one of one row.
