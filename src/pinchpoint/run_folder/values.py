@@ -103,6 +103,18 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     elements_left: Bytes = 0  # that these read and write, each by itself
 
 
+class LoopNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Operations of the forward pass that come at the same places again and again in a step."""
+
+    # What later turns need of earlier ones. free: nothing; scan: sums, and products with what does
+    # not depend on them; chain: something else; unseen: the host reads in the loop
+    way: str = ""
+    turns: Count = 0
+    places: tuple[FrameNote, ...] = ()  # with most operations first
+    operations: tuple[OperationNote, ...] = ()
+    carried: tuple[OperationNote, ...] = ()  # of them, which need what they gave in a turn before
+
+
 class AnswerNote(msgspec.Struct, frozen=True, kw_only=True):
     """What one large operation gave in the watched steps: hashes, for ranks to compare."""
 
@@ -129,6 +141,7 @@ class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[LossNote, ...] = ()
     again: tuple[AgainNote, ...] = ()
     work: tuple[WorkNote, ...] | None = None  # null: it was not looked at
+    loops: tuple[LoopNote, ...] = ()  # of one of the watched steps, largest first
     answers: tuple[AnswerNote, ...] = ()  # of one rank of several
     operators: tuple[str, ...] = ()  # that compute and the dispatcher ran, below autograd
     views: tuple[str, ...] = ()  # the same that only look at tensors or make room for one

@@ -106,6 +106,16 @@ class VainWork:
 
 
 @dataclass(frozen=True)
+class SeenLoop:
+    """Operations that come at the same places again and again in a step."""
+
+    way: str  # what later turns need: free (nothing), scan (sums), chain (something else), unseen
+    turns: int
+    operations: tuple[VainOperations, ...]
+    carried: tuple[VainOperations, ...]  # of them, which need what they gave in a turn before
+
+
+@dataclass(frozen=True)
 class RunValues:
     """Of one step that is in no window."""
 
@@ -121,3 +131,4 @@ class RunValues:
     operators: tuple[str, ...] = ()  # that compute and the dispatcher ran, below autograd
     views: tuple[str, ...] = ()  # the same that only look at tensors or make room for one
     work_not_seen: str = ""  # why work was not looked at to the end
+    loops: tuple[SeenLoop, ...] = ()

@@ -47,6 +47,7 @@ MOST_OF_GROWTH_RATIO = 0.8
 LEAST_STEP_UP_RATIO = 2.2
 LEVELS_OFF_RATIO = 0.5  # the slope of the second half to the first: a line has 1, heat far less
 EXPLAINED_RATIO = 0.6  # of the growth, by the places that are named
+MOSTLY_RATIO = 0.5  # of the growth, surely at the places by late looks alone: most of it
 REST_RATIO = 0.25  # the rest's relative growth to the step's: of a slower machine it is 1
 LEAST_REST_RATIO = 0.2  # of the step, early: with less beside the places nothing is compared
 MOST_PLACES = 3  # as many as a reader looks at; with more, any step would be explained by them
@@ -124,14 +125,14 @@ def _grown(samples: RunSamples, parts: Sequence[RunPart], length: _Length) -> Gr
         return None
     most = _places(samples, quarters[0], quarters[-1], length)
     some = (most[:n] for n in range(1, len(most) + 1))  # as few as explain it
-    places = next((few for few in some if _explain(few, times)), most)
+    places = next((few for few in some if _explain(few, times, length)), most)
     ends = _ends(quarters, times, length)
     signs = _signs(parts, quarters, times)
     steps = sum(p.steps for p in parts)
     mean = sum(p.steps * length(p) for p in parts) / steps
     clock = sum(p.steps * _by_clock(p) for p in parts) / steps
     why_not = _why_not(samples, quarters, times, places, signs, ends, length)
-    if not why_not and not _explain(places, times):
+    if not why_not and not _explain(places, times, length):
         places = ()  # the device's work grows, and the host waits for it at any place
     return Growth(
         first=round(_middle_of(quarters[0])),
@@ -159,10 +160,9 @@ def _why_not(
     ends: str,
     length: _Length,
 ) -> str:
-    of_the_thread = length is _by_core and times[-1] >= LEAST_STEP_UP_RATIO * times[0]
-    if ends and not of_the_thread:
+    if ends and not _is_own(times, length):
         return ends
-    if not _explain(places, times):
+    if not _explain(places, times, length):
         if not ends and _device_keeps_more([p for q in quarters for p in q], times):
             return ""
         return ends or "all that they do takes longer, as on a machine that becomes slower"
@@ -181,11 +181,17 @@ def _ends(quarters: Sequence[Sequence[RunPart]], times: Sequence[int], length: _
     return ""
 
 
-def _explain(places: Sequence[GrowingPlace], times: Sequence[int]) -> bool:
+def _is_own(times: Sequence[int], length: _Length) -> bool:
+    """Whether no slower or fuller machine explains it: time on a core more than doubled. The rest
+    of a step may have grown with it, as work on more and more memory empties all caches."""
+    return length is _by_core and times[-1] >= LEAST_STEP_UP_RATIO * times[0]
+
+
+def _explain(places: Sequence[GrowingPlace], times: Sequence[int], length: _Length) -> bool:
     """Whether the growth lies at these places, while the rest of the step stays as it was."""
     rest = [time - sum(at) for time, at in zip(times[:: len(times) - 1], _of(places), strict=True)]
-    explained = sum(place.more_ns for place in places)
-    return explained >= EXPLAINED_RATIO * (times[-1] - times[0]) and not same_pace(rest, times)
+    here = sum(p.more_ns for p in places) >= EXPLAINED_RATIO * (times[-1] - times[0])
+    return here and (_is_own(times, length) or not same_pace(rest, times))
 
 
 def _device_keeps_more(parts: Sequence[RunPart], times: Sequence[int]) -> bool:
@@ -210,8 +216,13 @@ def _differ(
         seen_us = sum(us for part in quarters[q] for _, us in part.seen)
         looks.append(seen_us / max(period_us, 1.0))
         shares.append(sum(ns) / max(times[q], 1))
-    if min(looks) < FEWEST_LOOKS:
+    if looks[1] < FEWEST_LOOKS:
         return False
+    # However few looks there were early: it took no more than the whole step did.
+    least = shares[1] - SHARE_SURE * sqrt(max(shares[1] * (1 - shares[1]), 0.0) / looks[1])
+    here = least * times[-1] - times[0] >= MOSTLY_RATIO * (times[-1] - times[0])
+    if here or looks[0] < FEWEST_LOOKS:
+        return here
     both = min((shares[0] * looks[0] + shares[1] * looks[1]) / sum(looks), 1.0)
     spread = sqrt(both * (1 - both) * (1 / looks[0] + 1 / looks[1]))
     return shares[1] - shares[0] > SHARE_SURE * spread
@@ -221,7 +232,7 @@ def _of(places: Sequence[GrowingPlace]) -> tuple[list[int], list[int]]:
     return [p.early_ns for p in places], [p.late_ns for p in places]
 
 
-def same_pace(rest: Sequence[int], times: Sequence[int]) -> bool:
+def same_pace(rest: Sequence[int], times: Sequence[int], most_ratio: float = REST_RATIO) -> bool:
     """Whether the rest of the step became longer, too, or there is none to compare with."""
     if rest[0] < LEAST_REST_RATIO * times[0]:
         return True

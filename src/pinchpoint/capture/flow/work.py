@@ -22,6 +22,7 @@ from pinchpoint.capture.flow.claims import (
     positions,
     to_compare,
 )
+from pinchpoint.capture.flow.loops import loops
 from pinchpoint.capture.flow.numbers import Numbered
 from pinchpoint.capture.flow.operations import ESCAPE, Operation
 from pinchpoint.capture.flow.orders import Chain as Products
@@ -57,6 +58,7 @@ class RepeatedWork:
         self.why_not = ""
         self.operators: tuple[list[str], list[str]] = ([], [])  # that compute, and others
         self.answers: list[dict[str, Any]] = []  # for other ranks to compare
+        self.loops: list[dict[str, Any]] = []
         self._heaviest: set[Position] = set()
         self._models: set[int] = set()
 
@@ -108,6 +110,7 @@ class RepeatedWork:
         self.operators = operators(watch.steps)
         found = numbers_of(watch)
         notes = list(_notes(watch, found, dead=not self._threads))
+        self.loops = list(_loops(watch))
         inputs = found.from_inputs[-2]
         self.answers = answers(watch, self._heaviest, inputs, chains(watch.stacks))
         self.end()
@@ -252,31 +255,46 @@ def _in_all(watch: Watch, dead: list[list[bool]]) -> list[bool]:
 def _note(
     kind: str, operations: Sequence[Operation], mine: Sequence[int], site: dict[int, Chain]
 ) -> dict[str, Any]:
+    weights = {at: operations[at].bytes + LEAST_BYTES for at in mine}
+    return {
+        "kind": kind,
+        "places": spelt((site[at], weights[at]) for at in mine),
+        "operations": _told(operations, mine),
+        "backward": all(operations[at].backward for at in mine),
+        "times": len(mine),
+        "bytes": sum(operations[at].bytes for at in mine),
+        "weight": sum(weights.values()),
+    }
+
+
+def _told(operations: Sequence[Operation], mine: Iterable[int]) -> list[dict[str, Any]]:
+    """Which these are, of those with their names and shapes."""
     places = positions(operations)
     totals = Counter(key for key, _ in places)
     which: dict[Key, list[int]] = defaultdict(list)
     for at in mine:
         key, order = places[at]
         which[key].append(order)
-    weights = {at: operations[at].bytes + LEAST_BYTES for at in mine}
     heaviest = sorted(which, key=lambda key: -len(which[key]))[:MOST_OPERATIONS]
-    return {
-        "kind": kind,
-        "places": spelt((site[at], weights[at]) for at in mine),
-        "operations": [
-            {
-                "name": key[0],
-                "shapes": key[1],
-                "count": totals[key],
-                "which": _ranges(which[key]),
-            }
-            for key in heaviest
-        ],
-        "backward": all(operations[at].backward for at in mine),
-        "times": len(mine),
-        "bytes": sum(operations[at].bytes for at in mine),
-        "weight": sum(weights.values()),
-    }
+    return [
+        {"name": key[0], "shapes": key[1], "count": totals[key], "which": _ranges(which[key])}
+        for key in heaviest
+    ]
+
+
+def _loops(watch: Watch) -> Iterator[dict[str, Any]]:
+    """Loops of one step, largest first."""
+    operations = watch.steps[UNUSED_IN[-1]]
+    lines = chains(watch.stacks)
+    found = sorted(loops(operations, watch.stacks), key=lambda one: -len(one.operations))
+    for one in found[:MOST_NOTES]:
+        yield {
+            "way": one.way,
+            "turns": one.turns,
+            "places": spelt((lines[operations[at].stack], 1) for at in one.operations),
+            "operations": _told(operations, one.operations),
+            "carried": _told(operations, one.carried),
+        }
 
 
 def _ranges(orders: Sequence[int]) -> list[tuple[int, int]]:

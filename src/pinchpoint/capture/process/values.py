@@ -188,6 +188,8 @@ class ValuesLook:
         computed, views = self._flow.operators
         why_not = self._flow.why_not
         seen: dict[str, Any] = {"operators": computed, "views": views, "work_not_seen": why_not}
+        if self._flow.loops and not why_not:
+            seen["loops"] = self._flow.loops
         if self._flow.answers:
             seen["answers"] = self._flow.answers
         return {"work": None if why_not else notes, **seen}

@@ -16,13 +16,14 @@ from pinchpoint.analysis.replay import (
 )
 from pinchpoint.analysis.replay.least_durations import products
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
-from pinchpoint.trace.intervals import flatten, subtract
+from pinchpoint.trace.intervals import flatten, intersect, subtract
 from pinchpoint.trace.names import rows_named
 
 _OVER_LINK = (Category.COPY_D2H, Category.COPY_H2D)  # values there, results back
@@ -61,7 +62,7 @@ def host_spans(trace: Trace, wanted: Mask, what: str) -> HostSpans | None:
     host = trace.host_ops
     if host is None or not wanted.any():
         return None
-    rows = np.flatnonzero(outermost(trace, wanted & rows_in_steps(trace, host)))
+    rows = np.flatnonzero(outermost(trace, wanted & _in_judged(trace)))
     if not len(rows):
         return None
     took = host["duration_ns"][rows].astype(np.int64)
@@ -84,12 +85,27 @@ def host_spans(trace: Trace, wanted: Mask, what: str) -> HostSpans | None:
     return HostSpans(rows, count, total, place, evidence, name)
 
 
+def _in_judged(trace: Trace) -> Mask:
+    """Rows that begin in a judged step. Where no steps are known, and the recording is judged as
+    one, also those that had begun before its first operator and went on."""
+    host = trace.host_ops
+    assert host is not None
+    found: Mask = rows_in_steps(trace, host)
+    if steps(trace).how == "none" and len(windows := judged_steps(trace)):
+        begun, ended = windows.start_ns[0], windows.end_ns[0]
+        found = found | ((host["start_ns"] < ended) & (host.end_ns > begun))
+    return found
+
+
 def _together_ns(trace: Trace, rows: Rows) -> int:
     """Time in which any of these rows of ``host_ops`` runs: threads that do it at the same time
     take it once, so that no step loses more than it lasts."""
     host = trace.host_ops
     assert host is not None
-    return flatten(host["start_ns"][rows], host.end_ns[rows]).total
+    together = flatten(host["start_ns"][rows], host.end_ns[rows])
+    if steps(trace).how == "none" and len(windows := judged_steps(trace)):
+        return intersect(together, flatten(windows.start_ns, windows.end_ns)).total
+    return together.total
 
 
 def without(trace: Trace, rows: Rows, *, only_on_host: bool = False) -> tuple[Change, ...]:

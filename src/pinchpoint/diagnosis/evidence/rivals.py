@@ -125,14 +125,14 @@ def _rival(samples: RunSamples, thread: SampledThread) -> Rival:
         ),
         Location(at.file, at.line, at.function) if at else None,
         unpickles and at is None,
-        2 * sum(seen for s, seen in thread.stacks if _asks(samples.spelt(s))) >= thread.looks,
+        2 * sum(seen for s, seen in thread.stacks if polls_at(samples.spelt(s))) >= thread.looks,
     )
 
 
 _ASKED = ("queue.py", "threading.py", "multiprocessing/", "concurrent/", "asyncio/")
 
 
-def _asks(spelt: tuple[str, ...]) -> bool:
+def polls_at(spelt: tuple[str, ...]) -> bool:
     """Whether a look found it inside a queue, lock or event of Python's library, not waiting."""
     frame = next((f for name in spelt[:1] if (f := frame_of(name))), None)
     return frame is not None and in_standard_library(frame.file) and frame.file.startswith(_ASKED)

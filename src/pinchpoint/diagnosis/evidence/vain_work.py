@@ -148,9 +148,14 @@ def vain(trace: Trace, work: VainWork, *, beside_modules: bool) -> Vain | None:
 
 def rows_of_note(trace: Trace, work: VainWork) -> Rows:
     """The operators of one note in the judged steps, those within other work included."""
-    if trace.host_ops is None or not trace.host_ops.known("shapes").any():
+    return rows_of(trace, work.operations)
+
+
+def rows_of(trace: Trace, operations: Sequence[VainOperations]) -> Rows:
+    """These operations in the judged steps; none where the window has no shapes."""
+    if trace.host_ops is None or not trace.host_ops.known("shapes").any() or not operations:
         return np.zeros(0, np.intp)
-    return np.concatenate([_rows_of(trace, one) for one in work.operations])
+    return np.concatenate([_rows_of(trace, one) for one in operations])
 
 
 def _took(trace: Trace, inside: Mask, operators: Rows) -> Ints:
@@ -183,7 +188,7 @@ def _others(trace: Trace, chosen: Mask) -> Mask:
     assert host is not None
     assert values is not None
     views = frozenset(values.views)
-    found: Mask = _run_by_dispatcher(trace) & ~chosen
+    found: Mask = run_by_dispatcher(trace) & ~chosen
     return found & ~rows_named(trace, host, views.__contains__)
 
 
@@ -212,13 +217,13 @@ def _launched_unseen(trace: Trace) -> Ints:
     found = np.zeros(len(host) + 1, np.int64)
     if ops is not None:
         by = ops.filled("host_op", len(host)).astype(np.int64)
-        unseen = ~within(parents(host), _run_by_dispatcher(trace))[by]
+        unseen = ~within(parents(host), run_by_dispatcher(trace))[by]
         np.add.at(found, by[unseen], 1)
     return found[:-1]
 
 
 @once_per_trace
-def _run_by_dispatcher(trace: Trace) -> Mask:
+def run_by_dispatcher(trace: Trace) -> Mask:
     """Rows of operators as the watch saw them: not what these call themselves."""
     host, values = trace.host_ops, trace.run.values if trace.run else None
     assert host is not None
@@ -234,7 +239,7 @@ def _by_key(trace: Trace) -> dict[Key, Rows]:
     """Rows of the judged steps that the dispatcher ran, by name and shapes, as they began."""
     host = trace.host_ops
     assert host is not None
-    rows = np.flatnonzero(_run_by_dispatcher(trace) & rows_in_steps(trace, host))
+    rows = np.flatnonzero(run_by_dispatcher(trace) & rows_in_steps(trace, host))
     rows = rows[np.argsort(host["start_ns"][rows], kind="stable")]
     told = host.known("shapes")[rows]
     shapes = np.where(told, host["shapes"][rows].astype(np.int64), -1)

@@ -1,6 +1,6 @@
 """From the values document of a run folder to what rules read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
@@ -10,6 +10,7 @@ from pinchpoint.run_folder.layout import TRACES, VALUES
 from pinchpoint.run_folder.values import (
     AttentionNote,
     BatchNote,
+    OperationNote,
     TensorNote,
     ValuesDocument,
     WorkNote,
@@ -21,6 +22,7 @@ from pinchpoint.trace.run_values import (
     ProductOrder,
     RunValues,
     SameCalls,
+    SeenLoop,
     VainOperations,
     VainWork,
 )
@@ -72,15 +74,22 @@ def _values(path: Path) -> RunValues | None:
         found.operators,
         found.views,
         found.work_not_seen,
+        tuple(
+            SeenLoop(one.way, one.turns, _those(one.operations), _those(one.carried))
+            for one in found.loops
+        ),
     )
 
 
+def _those(notes: Iterable[OperationNote]) -> tuple[VainOperations, ...]:
+    return tuple(VainOperations(o.name, o.shapes, o.count, o.which) for o in notes)
+
+
 def _work(note: WorkNote) -> VainWork:
-    of_it = (VainOperations(o.name, o.shapes, o.count, o.which) for o in note.operations)
     return VainWork(
         note.kind,
         note.places,
-        tuple(of_it),
+        _those(note.operations),
         note.backward,
         note.times,
         note.of,

@@ -97,6 +97,14 @@ def test_among_other_programs_work_that_grows_is_known_by_its_thread_on_a_core(o
     assert outcome("growing-steps", among_others(grows, lambda part: 10)).answer == "clear"
 
 
+def test_time_on_a_core_that_multiplies_is_no_slower_machine_although_the_rest_grows_too(outcome):
+    """Beside 4 to 49 ms at one place the rest grows from 6 to 13.2 ms; looks are few early."""
+    grows = run(lambda part: 4 + 3 * part, slower=0.08, looks=64)
+    on_core = among_others(grows, lambda part: 10 + 3.5 * part)
+    (found,) = outcome("growing-steps", on_core).findings
+    assert str(found.location) == "add (train.py:33)"
+
+
 def levelling(part):
     return 24 * (1 - 0.85**part)
 

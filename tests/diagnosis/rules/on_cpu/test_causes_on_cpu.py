@@ -10,12 +10,14 @@ from looked_at_runs import IMPORTING, samples_of, spent, thread
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.engine import diagnose
+from pinchpoint.diagnosis.record import Need
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.diagnosis.rules.on_cpu import cpu_few_threads
 from pinchpoint.report.assemble.report import diagnose as report_of
 from pinchpoint.report.words.closing import closing_sentence
 from pinchpoint.run_folder.samples import UsageNote
 from pinchpoint.trace import HostKind, RunFacts
+from pinchpoint.trace.run_values import RunValues, SeenLoop, VainOperations
 
 MS, US = 1_000_000, 1_000
 LARGE, ROW = "[[256, 1024], [1024, 1024]]", "[[1, 512], [512, 512]]"
@@ -141,11 +143,78 @@ def _loop(turns, shapes):
     return _trace(work)
 
 
-def test_a_loop_over_rows_becomes_one_call():
-    said = _found(_loop(80, ROW))["cpu-operator-loop"]
+def _watched(trace, way, carried=(), names=("aten::linear",), turns=80):
+    """A run that saw these operators in a loop."""
+    shapes = ((1, 512), (512, 512))
+
+    def all_of(some):
+        return tuple(VainOperations(name, shapes, turns, ((0, turns - 1),)) for name in some)
+
+    loop = SeenLoop(way, turns, all_of(names), all_of(carried))
+    values = RunValues(30, 1, True, (), (), 0, work=(), operators=names, loops=(loop,))
+    return replace(trace, run=RunFacts(values=values))
+
+
+def _loop_answer(trace):
+    return next(o for o in diagnose(trace).outcomes if o.id == "cpu-operator-loop")
+
+
+# A tenth of the calls stays, and nothing of Python between them.
+ONE_CALL_NS = 10 * MS - 0.9 * 6.4 * MS - 79 * 20 * US
+
+
+@pytest.mark.parametrize("way", ["free", "scan"])
+def test_a_loop_over_rows_becomes_one_call(way):
+    carried = ("aten::linear",) if way == "scan" else ()
+    said = _found(_watched(_loop(80, ROW), way, carried))["cpu-operator-loop"]
     assert said.finding.cost_ns_per_step == 80 * 80 * US
-    # A tenth of the calls stays, and nothing of Python between them.
-    assert said.predicted.step_ns == pytest.approx(10 * MS - 0.9 * 6.4 * MS - 79 * 20 * US, abs=US)
+    assert said.predicted.step_ns == pytest.approx(ONE_CALL_NS, abs=US)
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["not watched", "the host reads in it"])
+def test_whether_turns_need_each_other_is_not_known(seen):
+    trace = _watched(_loop(80, ROW), "unseen") if seen else _loop(80, ROW)
+    said = _found(trace)["cpu-operator-loop"]
+    assert said.finding.fix.startswith("If no turn needs what the one before gave")
+    assert said.predicted.range_ns[0] <= ONE_CALL_NS
+    assert said.predicted.range_ns[1] == 10 * MS
+
+
+def test_a_chain_of_turns_cannot_be_one_call():
+    trace = _watched(_loop(80, ROW), "chain", ("aten::linear",))
+    assert "cpu-operator-loop" not in _found(trace)
+    answer = _loop_answer(trace)
+    assert (answer.answer, answer.needs) == ("not checked", Need.ANOTHER)
+    assert "each needs what the one before gave" in answer.why
+
+
+def test_of_a_chain_what_waits_for_no_other_turn_is_told():
+    def work(builder, at):
+        for turn in range(80):
+            _op(builder, "aten::addmm", at + turn * 100 * US, 60 * US, ROW)
+            _op(builder, "aten::tanh", at + (turn * 100 + 60) * US, 20 * US, ROW)
+
+    names = ("aten::addmm", "aten::tanh")
+    said = _found(_watched(_trace(work), "chain", ("aten::tanh",), names))["cpu-operator-loop"]
+    assert "not for aten::addmm" in said.finding.summary
+    assert said.finding.cost_ns_per_step == 80 * 60 * US
+    assert said.predicted.step_ns == pytest.approx(10 * MS - 0.9 * 80 * 60 * US, abs=US)
+
+
+def test_cells_of_a_recurrence_are_one_call_whose_turns_stay():
+    def work(builder, at):
+        for turn in range(80):
+            _op(builder, "aten::lstm_cell", at + turn * 100 * US, 80 * US, ROW)
+            _op(builder, "aten::tanh", at + (turn * 100 + 10) * US, 60 * US, ROW)
+
+    for trace in (
+        _trace(work),
+        _watched(_trace(work), "chain", ("aten::tanh",), ("aten::tanh",)),
+    ):
+        said = _found(trace)["cpu-operator-loop"]
+        assert said.finding.fix.startswith("Give the sequence to nn.LSTM")
+        assert said.predicted.range_ns[0] <= 10 * MS - 0.5 * 6.4 * MS
+        assert said.predicted.range_ns[1] == 10 * MS
 
 
 @pytest.mark.parametrize(
