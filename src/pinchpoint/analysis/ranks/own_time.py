@@ -32,7 +32,7 @@ from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 _NUMBERS = 11  # of a rank
 _PARTS_OF_ONE = 1_000_000  # of a ratio, which is kept as an integer, two of them in one number
-_NO_RATIO = _PARTS_OF_ONE + 1
+_NO_RATIO = _PARTS_OF_ONE + 1  # one more than any ratio: not known
 _MATRICES = 6  # of ranks × steps
 _NONE = -(1 << 62)  # inside the column only
 
