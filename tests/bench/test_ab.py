@@ -244,17 +244,6 @@ def test_cpu_time_sees_what_wall_time_on_a_busy_machine_cannot(tmp_path, machine
     assert result.pairs_measured == 5  # it does not go on once that is known
 
 
-@pytest.mark.parametrize(("load", "told"), [(9.0, True), (0.2, False)])
-def test_pairs_at_once_are_advised_where_others_take_the_cpus(
-    tmp_path, machine, monkeypatch, load, told
-):
-    monkeypatch.setattr("pinchpoint.bench.ab.advice.os.getloadavg", lambda: (load, load, load))
-    monkeypatch.setattr("pinchpoint.bench.ab.advice.os.cpu_count", lambda: 2)
-    _on_a_busy_machine(machine, 1.0)
-    result = _ab(tmp_path, thresholds={"step_time_ms": 0.1})
-    assert any(said.startswith("--at-once, if A and B") for said in result.advice) == told
-
-
 def test_cpu_time_passes_nothing_by_itself(tmp_path, machine):
     """Time spent waiting is no CPU time."""
     _on_a_busy_machine(machine, 1.0)

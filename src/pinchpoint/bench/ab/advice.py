@@ -21,11 +21,6 @@ def advice(decisions: Mapping[str, Decision], pairs: Sequence[Pair]) -> tuple[st
     said = []
     load = os.getloadavg()[0]
     if is_busy(load, os.cpu_count()):
-        if not any(run.at_once or run.gpu for pair in pairs for run in pair):
-            said.append(
-                "--at-once, if A and B write no file of the same name: both of a pair then meet the"
-                " same neighbours"
-            )
         said.append(f"the load is {load:.0f} on {os.cpu_count()} CPUs: wait until it is below one")
     if set(still_open) <= {WORK, DURATION}:
         said.append(
