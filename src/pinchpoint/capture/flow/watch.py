@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -29,6 +30,7 @@ from pinchpoint.capture.flow.operations import (
     lies,
     shapes_of,
 )
+from pinchpoint.capture.flow.left_alone import leave_alone
 from pinchpoint.capture.flow.storages import Storages, content
 from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
@@ -131,6 +133,8 @@ class Watch:
         self._mode.__enter__()
         for name in (*_READS, *_HANDS_OUT):
             self._replace(name, hands_out=name in _HANDS_OUT)
+        reads = partial(self._escapes, written=False)
+        self._undo += leave_alone(self.torch, self._mode, reads)
         return True
 
     def end(self) -> None:

@@ -27,10 +27,9 @@ from pinchpoint.capture.windows.left_open import (
 )
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording
 from pinchpoint.capture.windows.threads import (
-    HELD_WITHIN_S,
+    at_rest,
     begin_with_stacks,
     captures_under_way,
-    main_thread_held,
 )
 from pinchpoint.capture.windows.torch import OWN, USED, write_trace
 
@@ -87,7 +86,7 @@ class GlobalWindow:
         if not self._may_begin:
             return
         with _without_expected_messages():
-            self._profiler._prepare_trace()
+            at_rest(self._profiler._prepare_trace)
 
     def step(self) -> None:
         """Begin; without stacks where other threads are never outside of modules."""
@@ -97,8 +96,7 @@ class GlobalWindow:
         if not (self._settings.stacks and begin_with_stacks(start)):
             self._settings = replace(self._settings, stacks=False)
             self._profiler.with_stack = False
-            with main_thread_held(within_s=HELD_WITHIN_S):
-                start()
+            at_rest(start)
         self._start_unix_ns = time.time_ns()
         self.steps = 0
         add_metadata = sys.modules["torch"].autograd._add_metadata_json
@@ -125,17 +123,20 @@ class GlobalWindow:
         if not self._start_unix_ns:
             return Recording(None, NOT_BEGUN, end_ns, end_ns, 0)
         torch = sys.modules["torch"]
-        file, problem = None, None
+        file, problem, ended = None, None, []
+
+        def end() -> None:
+            torch.autograd.profiler._run_on_profiler_stop()  # before the end, see ``_start``
+            ended.append(torch.autograd.profiler._disable_profiler())
+            GlobalWindow.left_at = places()
+            GlobalWindow.compiled_then = in_compiled_code()
+            let_ranges_go()
+
         try:
             let_the_device_catch_up()  # else kernels that have not run yet are missing at the end
-            with main_thread_held(within_s=HELD_WITHIN_S):
-                torch.autograd.profiler._run_on_profiler_stop()  # before the end, see ``_start``
-                with _without_expected_messages():
-                    result = torch.autograd.profiler._disable_profiler()
-                GlobalWindow.left_at = places()
-                GlobalWindow.compiled_then = in_compiled_code()
-                let_ranges_go()
-            file = write_trace(result.save, self._folder, self._stem)
+            with _without_expected_messages():
+                at_rest(end)
+            file = write_trace(ended[0].save, self._folder, self._stem)
         except (AttributeError, BrokenTrace, OSError, RuntimeError) as error:
             problem = str(error).splitlines()[0]
         stacks = self._settings.stacks

@@ -121,6 +121,13 @@ def remove_file(path: Path) -> None:
 HELD_UP = "the main thread stayed in one call, during which nothing can begin safely,"
 
 
+MAY_END = (
+    "pinchpoint: XLA unloads CUPTI now, and here (not x86-64, or code in memory may not be changed)"
+    " nothing prevents it: if the program fails with CUDA_ERROR_LAUNCH_FAILED, run it again with"
+    " XLA_FLAGS=--xla_gpu_enable_command_buffer="
+)
+
+
 class JaxWindow:
     """One recording of everything that JAX does in this process.
 
@@ -166,8 +173,8 @@ class JaxWindow:
         try:
             if start_ns:
                 with self._nothing_under_way():
-                    if _jax_on_gpu():
-                        keep_attached()
+                    if _jax_on_gpu() and not keep_attached():
+                        print(MAY_END, file=sys.stderr, flush=True)
                     self._stop_jax()
         except (OSError, RuntimeError) as error:
             problem = str(error).splitlines()[0]

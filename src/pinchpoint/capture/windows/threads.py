@@ -106,14 +106,38 @@ def in_main_thread(act: Callable[[], None], within_s: float = IN_MAIN_WITHIN_S) 
         pythonapi.PyThreadState_SetAsyncExc(main, py_object(kind))
 
 
-# A recording of all threads begins and ends while no operator of the main thread does: what one
-# that begins writes down while the profiler gathers corrupts that (``munmap_chunk(): invalid
-# pointer`` in two of five runs of a sorting loop on an H200 under torch 2.11, in one of eight in
-# which it ended so). A thread that stays in one call for longer than backward passes take is as
-# likely to wait in it.
+# A thread that stays in one call for longer than backward passes take is as likely to wait in it.
 HELD_WITHIN_S = 1.0
 HELD_S = 10.0  # at most: a lock that the main thread holds may be what it is held for
 LOOKS_S = 0.01  # between two looks whether it is
+
+
+def at_rest(act: Callable[[], None]) -> None:
+    """Call ``act`` in the main thread between two of its instructions, or here if it stays in one.
+
+    A recording of all threads is prepared, begun and ended so, as one of the program's own would
+    be: while no operator of the main thread is under way, and in the thread that launches. From
+    another one, sorting loops on an H200 (torch 2.11) died with ``munmap_chunk(): invalid pointer``
+    in two of five runs while the main thread went on, and with ``free(): invalid pointer`` in two
+    of three of another one where it only waited, for the beginning and the end. Raises what
+    ``act`` raises.
+    """
+    failed: list[Exception] = []
+    called = threading.Event()
+
+    def once() -> None:
+        called.set()
+        try:
+            act()
+        except Exception as error:  # in the main thread it would be the program's
+            failed.append(error)
+
+    if threading.current_thread() is not threading.main_thread():
+        in_main_thread(once, HELD_WITHIN_S)
+    if not called.is_set():
+        once()
+    for error in failed:
+        raise error
 
 
 @contextmanager
