@@ -56,7 +56,7 @@ optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 x, y, loss = torch.randn(16, 9, 64), torch.arange(16) % 6, torch.nn.functional.cross_entropy
 """,
         40,
-        "[loss(model(x), y).backward() for _ in range(round(10 * WORK))]; optimizer.step()",
+        "for _ in range(round(10 * WORK)): loss(model(x), y).backward(); optimizer.step()",
     ),
 }
 TEXT = """import time

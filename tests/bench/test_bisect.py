@@ -2,7 +2,7 @@ import subprocess
 
 import pytest
 
-from pinchpoint.bench.ab.arms import commits_between, earlier_commit
+from pinchpoint.bench.ab.arms import commits_between, earlier_commit, is_shallow_without
 from pinchpoint.bench.ab.bisect import Tried, bisect
 from pinchpoint.errors import UsageError
 from pinchpoint.report import terminal
@@ -78,6 +78,17 @@ def test_commits_between_two(repository):
     assert commits_between(repository[0], "HEAD") == tuple(repository[1:])
     with pytest.raises(UsageError, match="does not follow"):
         commits_between("HEAD", repository[0])
+
+
+def test_a_shallow_clone_may_lack_the_commit_before(repository, tmp_path, monkeypatch):
+    assert not is_shallow_without(repository[0])
+    clone = tmp_path / "clone"
+    source = tmp_path.as_uri()
+    subprocess.run(("git", "clone", "-q", "--depth", "1", source, str(clone)), check=True)
+    monkeypatch.chdir(clone)
+    assert is_shallow_without(repository[0])
+    assert not is_shallow_without(repository[2])
+    assert not is_shallow_without(None)
 
 
 def test_a_commit_before_the_change_is_at_hand(repository):

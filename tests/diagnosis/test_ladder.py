@@ -33,6 +33,7 @@ def order(*found):
         ("sync-in-loop", Effort.LINES),
         ("launch-bound", Effort.WORK),
         ("slow-operator", Effort.SEARCH),
+        ("device-copies", Effort.LINES),
     ],
 )
 def test_what_a_fix_takes(id_, effort):

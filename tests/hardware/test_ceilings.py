@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
@@ -5,6 +7,7 @@ from pinchpoint.errors import MissingExtra, UnreadableFile, UsageError
 from pinchpoint.hardware import find_spec
 from pinchpoint.hardware.ceilings import Ceilings, Measurement, folder, key_of, load, save, stored
 from pinchpoint.hardware.measure import sift
+from pinchpoint.hardware.measure.timing import Machine
 
 H100 = find_spec("NVIDIA H100 80GB HBM3")
 
@@ -124,6 +127,7 @@ def test_this_machine_can_be_measured(monkeypatch):
     monkeypatch.setattr(products, "CPU_SHAPES", ((128, 128, 128),))
     # What else runs here meanwhile spreads the samples of so short a measurement.
     monkeypatch.setattr(hardware_measure, "MOST_SPREAD_RATIO", float("inf"))
+    monkeypatch.setattr(hardware_measure, "MOST_WAITED_RATIO", 1.0)
     said = []
     found = measure("cpu", dtypes=("fp32",), sustained_s=0.05, progress=said.append)
     assert found.gemm_flop_per_s["fp32"] > 1e6  # however busy the machine is
@@ -163,3 +167,27 @@ def test_samples_that_do_not_agree_are_no_ceiling(spread, kept):
     assert bool(found) == kept
     if not kept:
         assert "6396 % of their median" in refused[0].why
+
+
+@pytest.mark.parametrize(("waited", "kept"), [(None, True), (0.01, True), (0.51, False)])
+def test_what_others_took_the_cpus_of_is_no_ceiling(waited, kept):
+    """Its samples agree: each of them had half of a CPU."""
+    measured = msgspec.structs.replace(gemm(1e12, "fp32"), spread_ratio=0.02, waited_ratio=waited)
+    found, refused = sift([measured], None, None)
+    assert bool(found) == kept
+    if not kept:
+        assert "for 51 % of the time one of its threads waited" in refused[0].why
+
+
+def test_samples_with_the_cpu_of_others_are_taken_again(monkeypatch):
+    """Of nine samples at most three are enough; where fewer had their CPU, all count."""
+    torch = SimpleNamespace(device=lambda name: SimpleNamespace(type=name, index=None))
+    machine = Machine(torch, "cpu")
+    monkeypatch.setattr(machine, "once", lambda *_: 10.0)
+    taken = iter([(20.0, 0.5), (10.0, 0.0), (21.0, 0.4), (11.0, 0.05), (12.0, 0.0)])
+    monkeypatch.setattr(machine, "sample", lambda *_: next(taken))
+    timed = machine.bursts(lambda: None, bursts=3)
+    assert (timed.samples_ns, timed.waited_ratio) == ((10.0, 11.0, 12.0), 0.0)
+    monkeypatch.setattr(machine, "sample", lambda *_: (20.0, 0.5))
+    timed = machine.bursts(lambda: None, bursts=3)
+    assert (timed.samples_ns, timed.waited_ratio) == ((20.0,) * 9, 0.5)

@@ -6,6 +6,7 @@ import pytest
 
 import pinchpoint as pp
 from importers.nsys_export import PID_A, PID_B, call, copy, kernel, nvtx, pid, strings, tid, write
+from pinchpoint.cli import main
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.trace import ApiKind, DeviceKind, FlowKind, HostKind, MemoryKind
 
@@ -457,7 +458,32 @@ def test_what_nsys_warns_of_helpers_is_not_said_of_the_program(tmp_path):
     told = read_session_warnings(pp.load(write(tmp_path / "a.sqlite", tables)))
     assert told == ["Dropped events.", "Of no process."]
     alone = {"StringIds": strings("x"), "NVTX_EVENTS": [nvtx(1, 2, "r")], "DIAGNOSTIC_EVENT": rows}
-    assert said in read_session_warnings(pp.load(write(tmp_path / "b.sqlite", alone)))
+    first, *others = read_session_warnings(pp.load(write(tmp_path / "b.sqlite", alone)))
+    assert first.startswith(f"{said} (let nsys start the program itself")
+    assert others == ["Dropped events.", "Of no process."]
+
+
+def test_warnings_of_an_export_without_kernels_come_with_what_to_do(tmp_path, capsys):
+    texts = (
+        "Failed to load symbols for VMA 0x7f-0x8f from '/usr/lib/x.so'",
+        "No NVTX events collected. Does the process use NVTX?",
+        "No OpenGL events collected. Does the process use OpenGL?",
+        "Not all OS runtime libraries events might have been collected.",
+        "Unable to collect CPU kernel IP/backtrace samples. perf event paranoid level is 2.\nTry\n",
+        "Installed CUDA driver version (12.9) is not supported by this build of Nsight Systems."
+        " CUDA trace will be collected using libraries for driver version 12.8",
+    )
+    trace = small(
+        tmp_path,
+        CUPTI_ACTIVITY_KIND_RUNTIME=[call(i, i + 1, 1 + i, LAUNCH) for i in range(5)],
+        DIAGNOSTIC_EVENT=[{"severity": 2, "text": text} for text in texts],
+    )
+    driver, ranges = read_session_warnings(trace)
+    assert driver.startswith("Installed CUDA driver version (12.9)")
+    assert "install an Nsight Systems that is newer" in driver
+    assert "mark steps" in ranges
+    assert main(["diagnose", trace.source.path]) == 0
+    assert "the profiler says: Installed CUDA driver" in " ".join(capsys.readouterr().out.split())
 
 
 def read_session_warnings(trace):

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from pinchpoint.jobs.looks import own_places
+from pinchpoint.jobs.looks import Looks, looks_at
 from pinchpoint.run_folder.samples import SampledNote, SamplesDocument, StepsNote, ThreadNote
 
 
@@ -13,6 +13,7 @@ def test_waiting_for_others_is_no_time_of_its_own(tmp_path):
     thread = ThreadNote(
         main=True,
         looks=100,
+        queued_ns=800_000_000,
         stacks=((0, 40), (1, 50), (2, 10)),
         spent=((0, 4_000_000, 0, 0), (1, 5_000_000, 500_000, 0), (2, 1_000_000, 200_000, 0)),
         waits=((0, "S hrtimer_nanosleep", 4_000_000), (1, "S futex_wait_queue", 4_500_000)),
@@ -27,7 +28,10 @@ def test_waiting_for_others_is_no_time_of_its_own(tmp_path):
     (tmp_path / "samples").mkdir()
     (tmp_path / "samples/rank00001of00002.a.7.json").write_bytes(msgspec.json.encode(document))
     recording = tmp_path / "traces/rank00001of00002.a.7.trace.json.gz"
-    places = own_places(str(recording))
+    looks = looks_at(str(recording))
+    assert looks.own_ratio == pytest.approx(0.47)  # 4 s asleep, 0.7 on a core
+    assert looks.no_core_ratio == pytest.approx(0.08)
+    places = looks.places
     assert [(p.function, p.line, p.ns / 1e6) for p in places] == [
         ("prepare", 3, 40.0),
         ("train", 7, 5.0),
@@ -38,4 +42,4 @@ def test_waiting_for_others_is_no_time_of_its_own(tmp_path):
     assert prepare.least_ns / 1e6 == pytest.approx(30.9, abs=0.1)  # Wilson, 40 of 100 looks
     assert prepare.most_ns / 1e6 == pytest.approx(49.8, abs=0.1)
     assert prepare.none_ns / 1e6 == pytest.approx(3.7, abs=0.1)
-    assert own_places(str(tmp_path / "elsewhere.json")) == ()
+    assert looks_at(str(tmp_path / "elsewhere.json")) == Looks()

@@ -119,7 +119,7 @@ def _nearest(name: str) -> str:
 
 
 def _call(name: str, words: list[str]) -> int:
-    from pinchpoint.cli.parameter import files_alone
+    from pinchpoint.cli.parameter import without_parser
 
     _hear_of_children()
     own, module = words, _module(name)
@@ -130,8 +130,9 @@ def _call(name: str, words: list[str]) -> int:
         raise UsageError("an empty argument", hint="is a variable of the shell not set?")
     if any("\0" in word for word in words):  # no shell can say that, a program that calls this can
         raise UsageError("a zero byte in an argument", hint="no file is called so")
-    if hasattr(module, "command") and files_alone(module.command, words):
-        return int(module.command(*map(Path, words)))
+    plain = without_parser(module.command, words) if hasattr(module, "command") else None
+    if plain is not None:
+        return int(module.command(*plain.files, **plain.options))
     return _parsed(name, words)
 
 

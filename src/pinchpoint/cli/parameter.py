@@ -1,13 +1,13 @@
 """How an option is spelled, said without importing the parser, which takes as long as a diagnosis.
 
-A command whose words are only files needs no parser: ``files_alone``. Where there are options,
-``for_parser`` puts cyclopts' own ``Parameter`` in place of these.
+Files and switches need no parser: ``without_parser``. Where there are other options, ``for_parser``
+puts cyclopts' own ``Parameter`` in place of these.
 """
 
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from inspect import CO_VARARGS
 from pathlib import Path
@@ -36,12 +36,60 @@ class Parameter:
         return group
 
 
-def files_alone(command: Callable[..., int], words: Sequence[str]) -> bool:
-    """Whether a command takes any number of files and no word is anything else."""
-    takes = command.__annotations__.get("files") is Path
+@dataclass(frozen=True)
+class Plain:
+    """What to call a command with."""
+
+    files: list[Path]
+    options: dict[str, Any]
+
+
+def without_parser(command: Callable[..., int], words: Sequence[str]) -> Plain | None:
+    """Files and switches of a command that takes any number of files; None if any word is more.
+
+    A switch takes no value and stands once, spelled as its help spells it. What is said otherwise,
+    or wrongly, is the parser's to read.
+    """
     assert isinstance(command, FunctionType)
-    any_number = bool(command.__code__.co_flags & CO_VARARGS)
-    return takes and any_number and bool(words) and not any(w.startswith("-") for w in words)
+    takes = command.__annotations__.get("files") is Path
+    if not takes or not command.__code__.co_flags & CO_VARARGS:
+        return None
+    files = [Path(word) for word in words if not word.startswith("-")]
+    said = [word for word in words if word.startswith("-")]
+    if not files or len(set(said)) < len(said):
+        return None
+    given = dict(command.__kwdefaults__ or {})
+    known = _switches(command) if said else {}
+    for word in said:
+        if word not in known:
+            return None
+        name, field = known[word]
+        given[name] = True if field is None else replace(given[name], **{field: True})
+    return Plain(files, given)
+
+
+def _switches(command: FunctionType) -> dict[str, tuple[str, str | None]]:
+    """The option, and the field of it where it is a group, that each switch sets."""
+    found: dict[str, tuple[str, str | None]] = {}
+    for name, hint in command.__annotations__.items():
+        mark = vars(hint).get(_MARK) if isinstance(hint, type) else None
+        if isinstance(mark, Parameter) and mark.name == "*" and is_dataclass(hint):
+            hints = {one.name: one.type for one in fields(hint)}
+            found |= {_spelt(field): (name, field) for field in hints if _is_switch(hints[field])}
+        elif _is_switch(hint):
+            found[_spelt(name)] = (name, None)
+    return found
+
+
+def _is_switch(hint: Any) -> bool:
+    if get_origin(hint) is not Annotated:
+        return False
+    kind, *notes = get_args(hint)
+    return kind is bool and notes == [Parameter(negative="")]
+
+
+def _spelt(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 @cache

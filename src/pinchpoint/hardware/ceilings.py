@@ -28,6 +28,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     mode: str | None = None  # burst, sustained
     at: str = ""  # the shape or size that gave it
     spread_ratio: float | None = None  # (90th - 10th percentile) / median of the samples
+    waited_ratio: float | None = None  # of the time, for a CPU that others had
     sm_clock_hz: float | None = None  # while it ran
     power_w: float | None = None
     throttled: tuple[str, ...] = ()  # clock event reasons that were seen
@@ -42,6 +43,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     why: str
     dtype: str | None = None
+    mode: str | None = None
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from pinchpoint.regex import regex
 
 # Not ``[2026-08-02 00:02:22]`` and ``[rank0]``, as lines of logs begin.
 _JSON = regex(rb'\s*(?:\{\s*(?:"|\}|\Z)|"\{|\[\s*(?:[{\["\]]|-?[\d.eE+-]+\s*(?:,|\]\s*\Z)|\Z))')
+_PRINTED = regex(rb"\s*\{'\w[^{}\n]{0,2000}\}\s*\n")  # a dictionary of Python on its own line
 _MARKUP = regex(rb"\s*<(?:\?xml|!|[a-zA-Z])")
 _MOST_CONTROL = 0.01  # of the bytes: text has colours and ends of lines
 
@@ -18,6 +19,8 @@ def any_readers(path: Path, head: bytes) -> tuple[ModuleType, ...]:
         return ()
     from pinchpoint.importers import own_figures, program_logs
 
+    if _PRINTED.match(head):
+        return (program_logs,)
     if _JSON.match(head.removeprefix(b"\xef\xbb\xbf")):
         return own_figures, program_logs
     return (own_figures,) if own_figures.is_table(path) else (program_logs,)

@@ -31,6 +31,7 @@ import psutil
 from msgspec.structs import replace
 
 from pinchpoint.analysis.ranks.inputs import first_inputs
+from pinchpoint.analysis.ranks.stragglers import LEAST_EXCESS_RATIO
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import RankSummary
 from pinchpoint.diagnosis import engine, windows
@@ -43,7 +44,7 @@ from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile, local_copy
 from pinchpoint.importers.run_folder import names_beside, with_values
 from pinchpoint.importers.run_folder.facts import was_contended
-from pinchpoint.jobs.looks import own_places
+from pinchpoint.jobs.looks import looks_at
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
 from pinchpoint.report.documents.rank_records import FoundOnRank, RankRecord, encode_record
@@ -74,9 +75,14 @@ def _failed(file: RankFile, why: str) -> RankRecord:
 
 def summary_of(trace: Trace, path: str) -> RankSummary:
     """What is kept of a rank, with what the run folder around its file knows of it."""
-    contended = was_contended(path)
-    places = own_places(path) if contended else ()
-    summary = replace(summarise(trace), contended=contended, places=places)
+    summary, looks = replace(summarise(trace), contended=was_contended(path)), looks_at(path)
+    no_core = looks.no_core_ratio or 0.0
+    summary = replace(
+        summary,
+        places=looks.places if summary.contended or no_core >= LEAST_EXCESS_RATIO else (),
+        own_ratio=looks.own_ratio,
+        no_core_ratio=looks.no_core_ratio,
+    )
     if summary.inputs or summary.refused is not None or (named := names_beside(path)) is None:
         return summary
     return replace(summary, inputs=first_inputs(named))

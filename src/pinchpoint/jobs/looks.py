@@ -1,8 +1,8 @@
 """What each rank did by itself, by looks at it over the whole run.
 
-Where other programs take the cores of a job, the recorded times of its ranks say who got a core,
-not who is late by itself. How long a thread was on a core, or slept of its own will, they change
-little.
+Where other programs take the cores of a job, or its ranks take each other's, the recorded times of
+its ranks say who got a core, not who is late by itself. How long a thread was on a core, or slept
+of its own will, that changes little; how long it was ready and had none is known as well.
 """
 
 from collections import Counter
@@ -12,6 +12,7 @@ from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.mean.ways import Way, asleep_us, wait_of
 from pinchpoint.analysis.mean.whole_run import NS_PER_US, wilson
 from pinchpoint.analysis.ranks.summary import RankPlace
+from pinchpoint.frozen import dataclass
 from pinchpoint.importers.run_folder.samples import samples_of
 from pinchpoint.trace.run_samples import RunSamples, Spent
 
@@ -20,14 +21,33 @@ MOST_PLACES = 8  # of one rank, most time first; a summary is to stay small
 _OF_ITS_OWN = (Way.SLEEP, Way.FILES)
 
 
-def own_places(recording: str) -> tuple[RankPlace, ...]:
-    """The program's functions with the time that the rank of this file of a run folder's traces
-    spent there by itself, in a mean step; empty where it was not looked at."""
+@dataclass(frozen=True)
+class Looks:
+    """What looks at the main thread of a rank say. Ratios are of the time looked at."""
+
+    places: tuple[RankPlace, ...] = ()  # time in a mean step by function of the program
+    own_ratio: float | None = None
+    no_core_ratio: float | None = None
+
+
+def looks_at(recording: str) -> Looks:
+    """Those at the rank of this file of a run folder's traces; nothing where there were none."""
     samples = samples_of(Path(recording))
     main = None if samples is None else next((t for t in samples.threads if t.main), None)
     if samples is None or main is None or not main.spent or not samples.count:
-        return ()
-    return _places(samples, main.spent)
+        return Looks()
+    placed_us = max(sum(one.us for one in main.spent), 1)
+    own = sum(map(_own_us, main.spent)) / placed_us
+    queued = main.queued_ns
+    whole_ns = NS_PER_US * (placed_us + main.unplaced_us)
+    no_core = None if queued is None else min(queued / whole_ns, 1.0)
+    return Looks(_places(samples, main.spent), own, no_core)
+
+
+def _own_us(one: Spent) -> int:
+    """Of the time at a stack: on a core, or asleep of the thread's own will."""
+    asleep = asleep_us(one)
+    return min(one.on_core_us, one.us - asleep) + (asleep if wait_of(one) in _OF_ITS_OWN else 0)
 
 
 def _places(samples: RunSamples, spent: tuple[Spent, ...]) -> tuple[RankPlace, ...]:
@@ -40,9 +60,7 @@ def _places(samples: RunSamples, spent: tuple[Spent, ...]) -> tuple[RankPlace, .
         if frame is None:
             continue
         key = (frame.file, frame.function)
-        asleep = asleep_us(one)
-        own[key] += min(one.on_core_us, one.us - asleep)
-        own[key] += asleep if wait_of(one) in _OF_ITS_OWN else 0
+        own[key] += _own_us(one)
         lines.setdefault(key, Counter())[frame.line, one.doing] += one.us
     step_ns = NS_PER_US * whole_us / samples.count
     found = []

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]  # the element type is the column's, see tables.py
 Ints = NDArray[np.int64]  # times in nanoseconds, bytes, counts
@@ -33,11 +33,21 @@ def whole(values: NDArray[Any]) -> Ints:
 _BEYOND = 2.0**63  # the first float that 64 bits do not hold
 
 
-def distinct(values: NDArray[Any]) -> Array:
-    """The distinct values, ascending; at once where there is one, as a column of devices has."""
-    if len(values) and values.min() == values.max():
+def distinct(values: ArrayLike) -> Array:
+    """The distinct values, ascending; at once where there is one, as a column of devices has.
+
+    Sorted and compared: ``np.unique`` of NumPy 2.4 hashes first, which took 4 to 15 times as long
+    for 200,000 and a million integers.
+    """
+    values = np.asarray(values)
+    if values.dtype.kind not in "iub":  # what is no number equals nothing, itself neither
+        return np.unique(values)
+    if values.ndim == 1 and len(values) and values.min() == values.max():
         return values[:1]
-    return np.unique(values)
+    ordered = np.sort(values, axis=None)
+    begins = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    return ordered[begins]
 
 
 def of_rows(column: Array, rows: Rows) -> Array:

@@ -275,7 +275,7 @@ def test_device_work_shows_who_is_late_through_what_recording_does_to_hosts():
         work_ns=np.array([15.0, 62.0]) * MS,
         recording_ns=np.full((2, 3), 60.0) * MS,
         unrecorded_ns=np.array([[20.0] * 3, [66.0] * 3]) * MS,
-        ranks=[SimpleNamespace(contended=False)] * 2,
+        ranks=[SimpleNamespace(contended=False, no_core_ratio=None, own_ratio=None)] * 2,
         window_ns=own,
     )
     late = np.array([[0.0] * 3, [79.0, 81.0, 75.0]]) * MS

@@ -303,3 +303,38 @@ def test_a_loop_of_two_kernels_is_said_to_repeat_and_is_no_step():
     found = steps(b.trace())
     assert found.how == "none"
     assert "rounds of 2 launches repeat 50 times, too little" in found.basis
+
+
+def test_rounds_of_ranges_are_steps_whatever_was_set_up_before():
+    b = TraceBuilder()
+    for i in range(40):  # a model loads: ranges that never come again
+        b.annotation(f"load {'abcdefghij'[i // 4]}{'klmn'[i % 4]}", i * 10, 8)
+    for i in range(20):
+        at = 1000 + 1000 * i
+        for place, name in enumerate(("read", "forward", "head", "draw")):
+            b.annotation(name, at + 200 * place, 150)
+            b.annotation("inside", at + 200 * place + 10, 100)
+    found = steps(b.trace())
+    assert (found.how, len(found)) == ("inferred", 20)
+    assert found.typical_ns == 1000
+
+
+def test_one_range_around_the_program_does_not_hide_its_rounds():
+    b = TraceBuilder()
+    b.annotation("main", 0, 100_000)
+    for i in range(20):
+        b.annotation("forward", 1000 + 1000 * i, 600)
+        b.annotation("backward", 1700 + 1000 * i, 200)
+    found = steps(b.trace())
+    assert (len(found), found.typical_ns) == (20, 1000)
+
+
+def test_layers_of_one_pass_that_are_ranges_are_no_steps():
+    b = TraceBuilder()
+    b.annotation("embed", 0, 50)
+    for i in range(12):
+        b.annotation("attention", 100 + 200 * i, 90)
+        b.annotation("mlp", 200 + 200 * i, 90)
+    for place, name in enumerate(("norm", "head", "loss", "backward", "optimizer")):
+        b.annotation(name, 2600 + 500 * place, 480)
+    assert steps(b.trace()).how == "none"

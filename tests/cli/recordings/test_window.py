@@ -1,6 +1,7 @@
 """What is judged of a recording with more events than a diagnosis is made of."""
 
 import json
+import pickle
 
 from kineto_documents import document, launched, step, written
 from pinchpoint.cli import main as cli
@@ -39,3 +40,14 @@ def test_where_memory_is_short_a_smaller_middle_is_judged(tmp_path, monkeypatch,
     out, err = capsys.readouterr()
     assert "60 events: judged is its middle" in err
     assert json.loads(out)["steps"]["count"] == STEPS // 2 - 1
+
+
+def test_a_memory_snapshot_is_judged_whole_and_says_so(tmp_path, capsys):
+    path = tmp_path / "snapshot.pickle"
+    event = {"action": "alloc", "addr": 512, "size": 512, "stream": 0, "frames": []}
+    trace = [event | {"time_us": 1_000_000}, event | {"addr": 4096, "time_us": 1_002_500}]
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [trace]}))
+    assert cli(["diagnose", str(path), "--from", "1ms", "--to", "2ms"]) == 2
+    said = capsys.readouterr().err
+    assert "whose history lasts 2.500ms, and is judged whole" in said
+    assert "without --from and --to; pinchpoint memory" in said

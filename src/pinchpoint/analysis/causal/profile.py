@@ -39,7 +39,7 @@ from pinchpoint.analysis.time.loader_waits import taking_name
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Ints, Mask
+from pinchpoint.trace.arrays import Floats, Ints, Mask, distinct
 from pinchpoint.trace.intervals import flatten
 
 if TYPE_CHECKING:
@@ -368,9 +368,7 @@ class _Replay:
             step_without_host_ns=host,
             base_ns=self.base_ns,
             in_kernels=bool(2 * took[kernel].sum() > took.sum()),
-            launches_per_call=len(operators) / len(np.unique(operators))
-            if len(operators)
-            else None,
+            launches_per_call=len(operators) / len(distinct(operators)) if len(operators) else None,
         )
 
 

@@ -66,6 +66,14 @@ def alignment_of_kernel_name(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def is_beside_product(name: str) -> bool:
+    """Whether it scales or sums what a library's products leave, and multiplies no matrices itself.
+
+    Categories count such kernels with their products, whose call launches them.
+    """
+    return _BESIDE_PRODUCT.search(name) is not None
+
+
 def precision_of_dtype(dtype: str) -> Precision | None:
     """The format of a type as frameworks spell it: ``c10::BFloat16``, ``float``, ``long int``."""
     known = format_of(dtype)
@@ -222,6 +230,8 @@ _TYPE_TOKEN = regex(
     r"\w*[bB][fF]loat16\w*|__half\b|\bhalf_t\b|\bHalf\b|\bdouble\b|\bfloat\b|float_e\dm\d\w*"
     r"|Float8_\w+|Float4_\w+|\bint8_t\b|\bsigned char\b"
 )
+# cuBLAS: the beta of a product, partial sums of one cut along its inner dimension, and bias.
+_BESIDE_PRODUCT = regex(r"split_?[kK]_?reduce|epilogue::impl|scal_kernel")
 _XMMA_TYPE = r"tf32|bf16|f16|f32|f64|e4m3|e5m2|i8"
 _NAMES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], _Reading]], ...] = tuple(
     (regex(pattern), read)
@@ -258,7 +268,7 @@ _NAMES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], _Reading]], ...] 
         (r"flash_(?:fwd|bwd)_\w*kernel", _typed(True)),
         (r"^_Z", _mangled),
         (
-            r"gemmSN|gemv|gemmk1|split_?[kK]_?reduce|epilogue::impl|scal_kernel|dot_kernel",
+            rf"gemmSN|gemv|gemmk1|{_BESIDE_PRODUCT.pattern}|dot_kernel",
             _typed(False),
         ),
         (r"convolve_|(?:dgrad|wgrad)_\w*engine|winograd|fft2d|im2col", _typed(False)),
@@ -290,6 +300,7 @@ __all__ = [
     "MatrixUnits",
     "Precision",
     "alignment_of_kernel_name",
+    "is_beside_product",
     "matrix_units_of_kernel_name",
     "precision_of_device_ops",
     "precision_of_dtype",

@@ -30,7 +30,9 @@ from pinchpoint.trace.arrays import Floats, Ints, Mask
 # What is kept of each rank in memory: a row of numbers, about 100 bytes.
 
 
-_NUMBERS = 10  # of a rank
+_NUMBERS = 11  # of a rank
+_PARTS_OF_ONE = 1_000_000  # of a ratio, which is kept as an integer, two of them in one number
+_NO_RATIO = _PARTS_OF_ONE + 1  # one more than any ratio: not known
 _MATRICES = 6  # of ranks × steps
 _NONE = -(1 << 62)  # inside the column only
 
@@ -54,6 +56,9 @@ class RankFacts:
     point_to_point: int
     begin_ns: int | None  # of its first step, on its own clock; None without steps
     end_ns: int | None  # of its last
+    # Of the run as looked at: its main thread was on a core, or asleep of its own will
+    own_ratio: float | None
+    no_core_ratio: float | None  # ready to run, on no core
 
 
 @dataclass
@@ -77,6 +82,7 @@ class RankTable(Sequence[RankFacts]):
             summary.point_to_point,
             *(unpack(summary.steps.start_ns)[:1].tolist() or [None]),
             *(unpack(summary.steps.end_ns)[-1:].tolist() or [None]),
+            _in_one(summary.own_ratio, summary.no_core_ratio),
         )
         self.numbers.extend(_NONE if value is None else _fitting(value) for value in said)
         for word in (summary.device, summary.backend, summary.refused):
@@ -97,9 +103,10 @@ class RankTable(Sequence[RankFacts]):
         if not 0 <= at < len(self):
             raise IndexError(at)
         said = self.numbers[_NUMBERS * at : _NUMBERS * (at + 1)]
-        rank, world, events, corrected, typical, calls, flags, pairs, begin, end = (
-            None if value == _NONE else value for value in said
-        )
+        known = [None if value == _NONE else value for value in said]
+        rank, world, events, corrected, typical, calls, flags, pairs = known[:8]
+        begin, end, ratios = known[8:]
+        own, no_core = _apart(ratios or 0)
         texts = list(self.text)
         device, backend, refused = (texts[i] for i in self.words[3 * at : 3 * at + 3])
         return RankFacts(
@@ -118,10 +125,24 @@ class RankTable(Sequence[RankFacts]):
             point_to_point=pairs or 0,
             begin_ns=begin,
             end_ns=end,
+            own_ratio=own,
+            no_core_ratio=no_core,
         )
 
     def __iter__(self) -> Iterator[RankFacts]:
         return (self[i] for i in range(len(self)))
+
+
+def _in_one(*ratios: float | None) -> int:
+    first, second = (_NO_RATIO if r is None else round(r * _PARTS_OF_ONE) for r in ratios)
+    return first * (_NO_RATIO + 1) + second
+
+
+def _apart(both: int) -> tuple[float | None, float | None]:
+    first, second = (
+        None if part >= _NO_RATIO else part / _PARTS_OF_ONE for part in divmod(both, _NO_RATIO + 1)
+    )
+    return first, second
 
 
 def _fitting(value: int) -> int:

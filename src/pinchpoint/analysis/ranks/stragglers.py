@@ -29,6 +29,7 @@ LATE_RATIO = 0.5  # of a straggler's usual excess: in such a step it was late
 # That no rank without a cause is blamed, of all ranks together: ranks that share cores take turns
 # by chance, and of many ranks in few steps one is always the latest.
 SURE_CONFIDENCE = 0.99
+TOLD_RATIO = 0.5  # of lateness: what two measures of it may differ by
 OFTEN_RATIO = 0.5  # of the steps; a rank that is late in fewer is not one that always is
 MOST_NAMED = 16  # more ranks than a reader looks at one by one
 MOST_INCIDENTS = 64  # the longest ones: the document stays bounded in jobs of any length
@@ -114,6 +115,7 @@ def excess(facts: JobFacts, between: Communication) -> Excess:
     host_work = facts.parts_ns[:, recorded].sum(axis=1)
     recording = np.nan_to_num(mean_of_steps(facts.recording_ns))
     contended = np.array([rank.contended for rank in facts.ranks], np.bool_)
+    step_ns = mean_of_all(median_of_ranks(facts.window_ns))
     works = facts.work_ns
     needs = np.nan_to_num(mean_of_steps(facts.unrecorded_ns))
     more_work = np.zeros(len(facts.ranks))
@@ -129,10 +131,26 @@ def excess(facts: JobFacts, between: Communication) -> Excess:
         doubted = RECORDING_DOUBT * _others(recording[members, None])[:, 0]
         doubt[members] = np.clip(more_host_work, 0, doubted)
         # Whom others leave no core is late by their work, and nobody knows by how much.
-        doubt[members] = np.where(contended[members], np.inf, doubt[members])
+        late_by_cores = contended[members] | _late_by_cores(facts, members, out[members], step_ns)
+        doubt[members] = np.where(late_by_cores, np.inf, doubt[members])
         beyond = works[members] - _others(needs[members, None])[:, 0]
         more_work[members] = np.maximum(beyond, 0)
     return Excess(out, waited, doubt, peer_of, more_work, uneven)
+
+
+def _late_by_cores(facts: JobFacts, members: Ints, excess_ns: Floats, step_ns: float) -> Mask:
+    """Ranks that waited for cores, and did not do more than their peers over the whole run.
+
+    Ranks that take each other's cores are late in turns, and a turn lasts for many steps: of two
+    that did the same with two threads each on 2 CPUs, one was late by 14 to 28 ms in each of five
+    steps of 60 ms. What such a rank did on its cores, and slept, has to tell at least half of it.
+    """
+    ranks = [facts.ranks[m] for m in members.tolist()]
+    waited = np.array([rank.no_core_ratio or 0.0 for rank in ranks], float)
+    own = np.array([np.nan if rank.own_ratio is None else rank.own_ratio for rank in ranks], float)
+    more_ns = step_ns * (own - _others(own[:, None])[:, 0])
+    told = more_ns >= TOLD_RATIO * np.nan_to_num(mean_of_steps(excess_ns))
+    return (waited >= LEAST_EXCESS_RATIO) & ~(told | np.isnan(more_ns))
 
 
 def _others(values: Floats) -> Floats:

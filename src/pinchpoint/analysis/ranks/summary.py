@@ -188,7 +188,11 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     causes: tuple[Cause, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     inputs: tuple[FirstInput, ...] = ()  # in the order of the step; none without shapes
-    places: tuple[RankPlace, ...] = ()  # of ranks whose cores others took
+    places: tuple[RankPlace, ...] = ()  # of ranks that waited for a core
+    # Of the run as looked at: its main thread was on a core, or asleep of its own will; and it was
+    # ready to run, on none.
+    own_ratio: float | None = None
+    no_core_ratio: float | None = None
 
     def fault(self) -> str | None:
         """Why its columns cannot belong together, which only damage or an edit makes; or None."""

@@ -7,7 +7,7 @@ from enum import Enum
 
 from pinchpoint.analysis.device.activity import take_turns
 from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
-from pinchpoint.analysis.steps.repetition import FEWEST_LAUNCHES
+from pinchpoint.analysis.steps.candidates import FEWEST_LAUNCHES
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.host_activity import GapKind

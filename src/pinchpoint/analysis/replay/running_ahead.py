@@ -16,6 +16,7 @@ from pinchpoint.analysis.replay.changes import (
 )
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.ranges import Made
+from pinchpoint.trace.arrays import distinct
 
 # What takes away what holds the device up; graphs, merged and fewer launches say what is left.
 HOLD_UP = (DropDeviceOps, DropSyncs, RemoveHostTime, ScaleHostSpans)
@@ -43,7 +44,7 @@ def ahead_of_device_ns(before: float, graph: Graph, made: Made) -> float:
 
 def bare_launches_ns(graph: Graph) -> float:
     """What starting the device work of a step takes at least, on the thread of the steps."""
-    nodes = np.unique(graph.op_node)
+    nodes = distinct(graph.op_node)
     nodes = nodes[graph.lane[nodes] == MAIN_LANE]
     return float(np.minimum(graph.own_ns[nodes], LEAST_LAUNCH_NS).sum()) / graph.steps
 

@@ -6,6 +6,7 @@ device operations that come once a step.
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ class LaunchedWork:
     until_ns: Ints  # when each was issued, or done where there is no device
     unit: str  # what is counted, for people
     on_device: bool
+    of_ranges: bool = False  # ranges that people annotate, where nothing else was recorded
 
 
 def repeated_work(trace: Trace) -> LaunchedWork:
@@ -66,16 +68,42 @@ def _host_work(trace: Trace) -> LaunchedWork:
     none = np.zeros(0, np.int64)
     if host is None or not len(host):
         return LaunchedWork(none, none, 0, none, "host operators", False)
+    mine = host["thread"] == main_thread(trace)
     operator = host["kind"] == HostKind.OPERATOR
-    mine, unit = host["thread"] == main_thread(trace), "host operators"
-    if not (operator & mine).any():  # a recording of ranges alone, or operators of other threads
-        operator, unit = host["kind"] == HostKind.ANNOTATION, "annotated ranges"
+    if (operator & mine).any():
+        outer = operator & ~_inside(host, operator) & mine
+        return _numbered(
+            host["start_ns"][outer], host["name"][outer], host.end_ns[outer], "host operators"
+        )
+    # A recording of ranges alone, or operators of other threads.
+    outer = _outer_ranges(host, (host["kind"] == HostKind.ANNOTATION) & mine)
+    work = _numbered(
+        host["start_ns"][outer], host["name"][outer], host.end_ns[outer], "annotated ranges"
+    )
+    return replace(work, of_ranges=True)
+
+
+def _inside(host: Table, of: Mask) -> Mask:
+    """Rows that a row of these kinds holds directly."""
     inside = np.zeros(len(host), np.bool_)
     known = host.known("parent")
-    inside[known] = operator[host["parent"][known]]
-    outer = operator & ~inside & mine
-    until = host.end_ns[outer]
-    return _numbered(host["start_ns"][outer], host["name"][outer], until, unit)
+    inside[known] = of[host["parent"][known]]
+    return inside
+
+
+FEWEST_LAUNCHES = 4  # fewer say nothing about repetition
+
+
+def _outer_ranges(host: Table, ranges: Mask) -> Mask:
+    """The ranges that no other holds; what these hold, where they are too few to repeat: one range
+    around the whole program says nothing of its rounds."""
+    level = ranges & ~_inside(host, ranges)
+    while np.count_nonzero(level) < FEWEST_LAUNCHES:
+        deeper = ranges & _inside(host, level)
+        if not deeper.any():
+            break
+        level = deeper
+    return level
 
 
 def _numbered(
@@ -115,7 +143,10 @@ def candidates(trace: Trace, work: LaunchedWork) -> Iterator[Candidate]:
     if host is not None and len(host) and not work.on_device:
         mine = host["thread"] == main_thread(trace)
         main = host.take(mine)
-        annotated = main.take((main["kind"] == HostKind.ANNOTATION) & ~_of_xla(trace, host)[mine])
+        usable = (main["kind"] == HostKind.ANNOTATION) & ~_of_xla(trace, host)[mine]
+        if work.of_ranges:  # what is inside of a part of a round begins no round
+            usable &= np.isin(main["start_ns"], work.at_ns)
+        annotated = main.take(usable)
         yield from _optimizer_steps(trace.names, main, work)
         yield from _repeated(trace.names, annotated, "annotation")
         python = np.isin(main["kind"], (HostKind.PYTHON, HostKind.MODULE))

@@ -156,3 +156,14 @@ def phases(trace: Trace) -> tuple[tuple[str, float], ...]:
     total = np.bincount(rows["name"], weights=rows["duration_ns"])
     longest = np.argsort(-total, kind="stable")
     return tuple((trace.names[n], per_step(trace, float(total[n]))) for n in longest if total[n])
+
+
+def only_ranges(trace: Trace) -> bool:
+    """Whether ranges that people annotated are all that was recorded of most of a step."""
+    host = trace.host_ops
+    if host is None or not len(host) or (trace.device_ops is not None and len(trace.device_ops)):
+        return False
+    if (host["kind"][host["thread"] == main_thread(trace)] != HostKind.ANNOTATION).any():
+        return False
+    lasting = steps(trace).typical_ns or 0
+    return 2 * sum(ns for _, ns in phases(trace)) >= lasting > 0

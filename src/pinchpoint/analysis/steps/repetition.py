@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.steps.candidates import (
+    FEWEST_LAUNCHES,
     LEAST_COVERAGE,
     LOADER,
     MOST_PIECES,
@@ -79,8 +80,10 @@ def accumulated_steps(trace: Trace) -> Ints | None:
 Times = NDArray[np.int64]
 
 MOST_COUNTS = 5_000_000  # pieces times kinds of work: tens of megabytes
-FEWEST_LAUNCHES = 4  # fewer say nothing about repetition
 FEWEST_A_PIECE = 10  # without other evidence, fewer launches repeating are a loop inside a step
+# Of a recording of ranges alone, which are few and long. Fewer rounds may be the layers of one
+# pass: small models whose layers people mark have six (DistilBERT) to twelve (BERT, GPT-2).
+FEWEST_ROUNDS_OF_RANGES = 16
 FEWEST_PIECES = 3  # without other evidence, two alike halves may be chance
 # Spans of one name that hold all work are calls of a step, even where steps differ (a save every
 # few steps, a sequence that grows); layers never hold what comes before and after them.
@@ -246,6 +249,11 @@ def _score(candidate: Candidate, work: LaunchedWork) -> float:
     sameness = same.of_usual if by_framework else same.of_all
     repeats = len(start)
     coverage = float(inside.sum()) / len(work.at_ns)
+    if work.of_ranges and repeats >= FEWEST_ROUNDS_OF_RANGES:
+        # What is set up before the first round and taken down after the last is not of a round.
+        kinds = len(np.unique(work.key[inside]))
+        sameness = same.of_all * work.kinds / max(kinds, 1)
+        coverage = max(coverage, _share_of_time(start, end, work))
     if end is None:  # the pieces before the first and after the last boundary are cut, not foreign
         coverage = min(1.0, coverage * repeats / pieces)
     if coverage < LEAST_COVERAGE or repeats < 2:
@@ -257,6 +265,13 @@ def _score(candidate: Candidate, work: LaunchedWork) -> float:
     if end is not None and coverage > NEARLY_ALL:
         sameness = (1 + sameness) / 2
     return sameness * coverage * TRUST[candidate.kind] * (1 - 1 / repeats**2)
+
+
+def _share_of_time(start: Times, end: Times | None, work: LaunchedWork) -> float:
+    """How much of the time in which anything was recorded lies between the first and last start."""
+    recorded = int(work.until_ns.max()) - int(work.at_ns[0])
+    last = start[-1] if end is None else end[-1]
+    return min(1.0, float(last - start[0]) / max(recorded, 1))
 
 
 class _Similarity(NamedTuple):

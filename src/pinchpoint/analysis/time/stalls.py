@@ -19,7 +19,7 @@ from pinchpoint.analysis.time.host_waits import READING, SYNCHRONISING
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.arrays import Ints, Mask, Rows, distinct
 from pinchpoint.trace.intervals import Intervals, covered_before, flatten
 from pinchpoint.trace.names import rows_named
 
@@ -147,7 +147,7 @@ def long_pieces(trace: Trace) -> Stalls:
 def launching_threads(trace: Trace) -> list[int]:
     """The thread of the steps, and those that launch beside it (backward passes)."""
     by = issued(trace)
-    return sorted({main_thread(trace), *np.unique(by.thread[by.linked]).tolist()})
+    return sorted({main_thread(trace), *distinct(by.thread[by.linked]).tolist()})
 
 
 def _in_turns(length: Ints) -> Mask:

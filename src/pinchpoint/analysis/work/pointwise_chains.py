@@ -13,7 +13,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows, distinct_rows, whole
+from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows, distinct, distinct_rows, whole
 
 # ------------------------------------------------------------------------------------------------
 # What the operator behind each device operation was given: shapes, types, values, strides.
@@ -69,7 +69,7 @@ def launched_calls(trace: Trace) -> LaunchedCalls:
     operator = launching_operators(trace).astype(np.intp)
     if ops is None or host is None or not len(host):
         return LaunchedCalls((), np.zeros(len(operator), np.intp), operator)
-    rows = np.unique(operator[operator < len(host)])
+    rows = distinct(operator[operator < len(host)])
     calls, member = distinct_calls(trace, rows)
     which_of_row = np.full(len(host) + 1, len(calls), np.intp)
     which_of_row[rows] = member

@@ -156,6 +156,20 @@ def earlier_commit(commit: str | None) -> str | None:
     return None if same else known
 
 
+def is_shallow_without(commit: str | None) -> bool:
+    """Whether this is a clone of a part of the history, and ``commit`` is not in it."""
+    if commit is None:
+        return False
+    try:
+        if _git("rev-parse", "--is-shallow-repository") != "true":
+            return False
+        return (
+            subprocess.run(["git", "cat-file", "-e", commit], capture_output=True).returncode != 0
+        )
+    except UsageError:  # no repository
+        return False
+
+
 def _prepare(setup: str, tree: Path) -> None:
     done = subprocess.run(
         split_command(setup), cwd=tree, capture_output=True, text=True, check=False

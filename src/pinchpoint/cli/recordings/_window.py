@@ -125,9 +125,24 @@ def _span(trace: Trace) -> tuple[int, int]:
     if trace.source.first_ns is not None:
         last = max((int(t.end_ns.max()) for t in tables), default=trace.source.first_ns)
         return trace.source.first_ns, last
+    if not tables and trace.snapshot is not None:
+        raise UsageError(
+            f"{_history(trace)}, and is judged whole: what is held at one time was asked for long"
+            " before",
+            hint=f"without --from and --to; pinchpoint memory {trace.source.path} shows the peak,"
+            " when it was and who held it",
+        )
     if not tables:
         raise UsageError("the recording has no events in time", hint="without --from and --to")
     return min(int(t["start_ns"][0]) for t in tables), max(int(t.end_ns.max()) for t in tables)
+
+
+def _history(trace: Trace) -> str:
+    """What a memory snapshot covers, in words."""
+    rows = trace.allocations
+    if rows is None or len(rows) < 2 or not (lasts := int(np.ptp(rows["time_ns"]))):
+        return "a memory snapshot without a history in time"
+    return f"a memory snapshot whose history lasts {lasts / 1e6:,.3f}ms"
 
 
 def _of_step(trace: Trace, number: int) -> Trace:

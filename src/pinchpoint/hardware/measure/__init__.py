@@ -16,7 +16,7 @@ import msgspec
 from pinchpoint.errors import MissingExtra, UsageError
 from pinchpoint.hardware.ceilings import Ceilings, Measurement, Refused
 from pinchpoint.hardware.measure import products, transfers
-from pinchpoint.hardware.measure.timing import ClockRates, Machine
+from pinchpoint.hardware.measure.timing import MOST_WAITED_RATIO, ClockRates, Machine
 from pinchpoint.hardware.specs import DeviceSpec, derived_spec, find_spec, flop_per_cycle
 
 # ------------------------------------------------------------------------------------------------
@@ -46,6 +46,7 @@ def sift(
                     value=measured.value,
                     unit=measured.unit,
                     why=why,
+                    mode=measured.mode,
                 )
             )
         elif sheet is not None:
@@ -59,6 +60,12 @@ def sift(
 def _why_not(measured: Measurement, most: float | None) -> str | None:
     if most is not None and measured.value > most * TOLERANCE_RATIO:
         return f"more than the device can do ({most:.4g} {measured.unit}): timed wrongly"
+    waited = measured.waited_ratio
+    if waited is not None and waited > MOST_WAITED_RATIO:
+        return (
+            f"others had its CPUs: for {100 * waited:.0f} % of the time one of its threads waited"
+            " for one; measure again with nothing else on the machine"
+        )
     spread = measured.spread_ratio
     if spread is not None and not spread <= MOST_SPREAD_RATIO:
         return (

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.ceilings import Measurement
 from pinchpoint.hardware.measure.timing import ClockRates, Machine, Timed
@@ -87,7 +89,10 @@ def best_product(
         rates = list(_rates(machine, clocks, dtype, shapes))
     if not rates:
         raise NotSupported(f"no product of {dtype} fits")
-    return max(rates, key=lambda pair: pair[0].value)
+    best, shape = max(rates, key=lambda pair: pair[0].value)
+    # The best of all shapes is not known where others had the CPUs during one of them.
+    waits = [m.waited_ratio for m, _ in rates if m.waited_ratio is not None]
+    return msgspec.structs.replace(best, waited_ratio=max(waits, default=None)), shape
 
 
 @contextmanager
@@ -151,6 +156,7 @@ def _measurement(
         unit="FLOP/s",
         at=f"{m} x {n} x {k}, normal random operands, linear-layer layout",
         spread_ratio=timed.spread_ratio,
+        waited_ratio=timed.waited_ratio,
         sm_clock_hz=state.sm_clock_hz,
         power_w=state.power_w,
         throttled=state.throttled,

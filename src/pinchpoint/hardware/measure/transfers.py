@@ -134,6 +134,7 @@ def bandwidths(machine: Machine, clocks: ClockRates) -> Iterator[Measurement]:
             unit="bytes/s",
             at=f"arrays of {count * 4 / 2**20:.0f} MiB, best of {_SAMPLES}",
             spread_ratio=timed.spread_ratio,
+            waited_ratio=timed.waited_ratio,
             sm_clock_hz=state.sm_clock_hz,
             power_w=state.power_w,
             throttled=state.throttled,

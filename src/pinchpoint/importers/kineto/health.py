@@ -28,7 +28,7 @@ from pinchpoint.importers.kineto.recorder import DEVICE_PROCESSES
 from pinchpoint.importers.kineto.threads import timed_by_operator
 from pinchpoint.regex import regex
 from pinchpoint.trace import Device, HostKind, Names, Table, Thread
-from pinchpoint.trace.arrays import Array
+from pinchpoint.trace.arrays import Array, distinct
 
 MOST_WRITTEN = 1_000_000  # events; the converters of TensorFlow and JAX stop there
 OVERHEAD_RATIO = 0.01  # of the recording: below this, nobody needs to know
@@ -236,7 +236,7 @@ def _host(recording: ScannedRecording) -> Iterator[Fact]:
         yield Fact("host-misnested", recording.crossings)
     host = recording.host_ops
     rows = np.flatnonzero(host["kind"] == HostKind.OVERHEAD)
-    own = [n for n in np.unique(host["name"][rows]).tolist() if recording.names[n] != QUEUE_FULL]
+    own = [n for n in distinct(host["name"][rows]).tolist() if recording.names[n] != QUEUE_FULL]
     rows = rows[np.isin(host["name"][rows], own)]
     if not len(rows):
         return

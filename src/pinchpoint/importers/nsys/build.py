@@ -28,7 +28,13 @@ from pinchpoint.importers.nsys.host import (
 )
 from pinchpoint.importers.nsys.host_table import ProcessKeys, ThreadIndex, pid_of
 from pinchpoint.importers.nsys.nvtx import Ranges, find_steps, read_payloads, read_ranges
-from pinchpoint.importers.nsys.session import NsysSession, read_session, thread_labels
+from pinchpoint.importers.nsys.session import (
+    NsysSession,
+    by_weight,
+    read_session,
+    thread_labels,
+    with_next_step,
+)
 from pinchpoint.regex import regex
 from pinchpoint.trace import Device, FlowKind, Names, Source, Table, Thread, Trace, table
 from pinchpoint.trace.arrays import Ints, distinct_rows
@@ -184,8 +190,12 @@ def _is_empty(database: Database, table: str) -> bool:
 # From the tables of an export to a Trace: one clock, one numbering, every row linked.
 
 
-# nsys warns of each kind of event that was asked for and did not occur: graphics, mostly
-_IRRELEVANT = regex(r"^No (?!CUDA|NVTX).* events collected")
+# nsys warns of each kind of event that was asked for and did not occur, graphics mostly, and of
+# what only its samples of the CPU lack: symbols, and the right to look into the kernel of Linux.
+_IRRELEVANT = regex(
+    r"^No (?!CUDA|NVTX).* events collected|^Not all (?!CUDA).* events might have been"
+    r"|^Failed to load symbols|^Unable to collect CPU kernel"
+)
 
 
 def build(database: Database, bytes_on_disk: int) -> Trace:
@@ -372,5 +382,6 @@ def _warnings(session: NsysSession, with_work: set[int]) -> Iterator[Fact]:
         for (named, text), pid in zip(session.warnings, process.tolist(), strict=True)
         if not with_work or named is None or pid in with_work
     ]
-    for text in dict.fromkeys(text for text in told if not _IRRELEVANT.match(text)):
-        yield Fact("profiler-warning", detail=text)
+    told = sorted((t for t in told if not _IRRELEVANT.match(t)), key=by_weight)
+    for text in dict.fromkeys(told):
+        yield Fact("profiler-warning", detail=with_next_step(text))

@@ -1,5 +1,6 @@
 """What an nsys recording says about itself: versions, devices, threads, options, warnings."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,47 @@ from pinchpoint.trace import Device
 # command line, host and user names, which nobody wants to publish with a report.
 _KEPT_SETTINGS = ("CUDA_GRAPH_TRACE_OPTIONS:MODE", "CAPTURE_EVENT_TYPE", "RATE_HZ",
                   "OS_RUNTIME_OPTIONS:DURATION_THRESHOLD_NS")  # fmt: skip
+# What to do about a warning of nsys, where that is known: what it says, and the next step. Its own
+# text may end in several lines of advice, of which the first says what was not recorded.
+_NEXT_STEPS = (
+    (
+        r"driver version.* is not supported by this build",
+        "install an Nsight Systems that is newer than the driver, or record with pinchpoint run",
+    ),
+    (
+        r"^No CUDA events collected",
+        "let nsys start the program itself (nsys profile --trace=cuda,nvtx,osrt COMMAND); a program"
+        " that uses no CUDA is recorded by pinchpoint run COMMAND",
+    ),
+    (
+        r"^Not all CUDA events might have been collected",
+        "let the program end by itself, after torch.cuda.synchronize()",
+    ),
+    (
+        r"^No NVTX events collected",
+        "mark steps with torch.cuda.nvtx.range_push, and record with --trace=cuda,nvtx,osrt",
+    ),
+    (
+        r"CUPTI.*(privilege|permission)|ERR_NVGPUCTRPERM",
+        "run as root, or let the driver allow profiling to all users"
+        " (NVreg_RestrictProfilingToAdminUsers=0)",
+    ),
+)
+
+
+def by_weight(text: str) -> int:
+    """Orders warnings: first those of which it is known what to do, the gravest of them first."""
+    found = (i for i, (known, _) in enumerate(_NEXT_STEPS) if re.search(known, text, re.IGNORECASE))
+    return next(found, len(_NEXT_STEPS))
+
+
+def with_next_step(text: str) -> str:
+    """The first line of a warning, and what to do about it where that is known."""
+    said = text.strip().split("\n", 1)[0].rstrip()
+    known = by_weight(text)
+    return said if known == len(_NEXT_STEPS) else f"{said.rstrip('.')} ({_NEXT_STEPS[known][1]})"
+
+
 _WARNINGS = (2, 3)  # severities of DIAGNOSTIC_EVENT: warning, error; 4 is verbose
 
 

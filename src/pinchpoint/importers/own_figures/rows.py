@@ -10,11 +10,13 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.importers.own_figures.records import Records, number_of
 from pinchpoint.importers.program_logs._stamps import Stamps
 from pinchpoint.importers.telemetry._samples import lines
+from pinchpoint.regex import regex
 
 _DELIMITERS = (",", "\t", ";", "|")
 _LOOKED_AT = 60  # lines by which a table is told
 _ALIKE = 0.9  # of them: with as many cells as the header has; a log may go on behind it
 _LEAST_TEXTS = 4  # columns of a table without a number: sentences have fewer commas, or differ
+_DIGITS = regex(r"\d+")
 _NEXT = 5  # rows below the names: the first may be a heading, or empty
 _MOST_CELLS = 2000  # of a row: more are data, not figures
 _LONGEST_NAME = 60  # characters of a column's name; longer is a sentence
@@ -56,7 +58,10 @@ def _layout(head: Sequence[str], delimiter: str) -> Layout | None:
             if len(below) < 2 or at:
                 return None
             return Layout(0, delimiter, tuple(f"column {n}" for n in range(1, width + 1)), False)
-        texts = values == 0 and (width < _LEAST_TEXTS or any(len(c) != width for c in below))
+        # Sentences differ in their numbers: no row of them names the others.
+        shapes = {_DIGITS.sub("#", ",".join(cells)) for cells in (row, *alike)}
+        few = width < _LEAST_TEXTS or any(len(c) != width for c in below)
+        texts = values == 0 and (few or (len(alike) > 1 and len(shapes) == 1))
         if texts or any(len(name) > _LONGEST_NAME for name in names):
             return None  # sentences with commas
         return Layout(first, delimiter, _apart(names), True)

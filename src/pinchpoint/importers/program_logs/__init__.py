@@ -11,7 +11,6 @@ its cells printed is such a log.
 
 import re
 from pathlib import Path
-from typing import Protocol
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.files.kinds_of_text import kind_of_text, said_by_a_line
@@ -22,7 +21,7 @@ from pinchpoint.importers.program_logs._notebook import answer, is_notebook, pri
 from pinchpoint.importers.program_logs.operators import TABLE, Operators
 from pinchpoint.importers.telemetry._samples import lines
 from pinchpoint.regex import regex
-from pinchpoint.trace import Names, Source, SummaryTable, Trace
+from pinchpoint.trace import Names, Source, Trace
 
 FORMAT = "program log"
 FILES = (
@@ -61,17 +60,9 @@ _WHOSE = (
 )
 # Not ``[2026-08-02 00:02:22]`` and ``[TensorRT-LLM]``, as lines of logs begin.
 _JSON = regex(rb'\s*(?:\{\s*(?:"|\}|\Z)|\[\s*(?:[{\["\]]|-?[\d.eE+-]+\s*(?:,|\]\s*\Z)|\Z)|<)')
-_COLOURS = regex(r"\x1b\[[0-9;]*[A-Za-z]")
-_LONGEST_LINE = 4096  # what is looked for is said earlier; longer lines list arguments
 _HEAD_BYTES = 1 << 16  # a server names itself before it loads its model
 _SERVE = "log while requests are answered, or measure: pinchpoint bench serve"
 _RECORD = "record one: pinchpoint run COMMAND"
-
-
-class _Reader(Protocol):
-    def line(self, text: str) -> str: ...
-
-    def tables(self) -> tuple[SummaryTable, ...]: ...
 
 
 def claims(path: Path, head: bytes) -> bool:
@@ -84,6 +75,7 @@ def claims(path: Path, head: bytes) -> bool:
 def read(path: Path) -> Trace:
     """The figures; UnreadableFile, with how the program ended, where there are none."""
     # needed for a log alone: readers of other formats are asked after this one
+    from pinchpoint.importers.program_logs._line_by_line import look
     from pinchpoint.importers.program_logs.any_figures import AnyFigures
     from pinchpoint.importers.program_logs.collectives import Collectives
     from pinchpoint.importers.program_logs.engines import Engines
@@ -96,26 +88,17 @@ def read(path: Path) -> Trace:
 
     named = (Engines(), Steps(), PrintedResults(), Operators(), Collectives(), Intervals())
     bars, of_text, any_figures, failures = ProgressBars(), TextTables(), AnyFigures(), Failures()
-    readers: tuple[_Reader, ...] = (*named, bars, of_text, any_figures)
     notebook = is_notebook(_head(path))
-    parts = printed(path) if notebook else (lines(path),)
-    for part in parts:
-        for line in part:
-            text = line[:_LONGEST_LINE]
-            if "\x1b" in text:
-                text = _COLOURS.sub("", text)
-            text = failures.line(text)
-            for reader in readers:
-                if not text:
-                    break
-                text = reader.line(text)
+    for part in printed(path) if notebook else (lines(path),):
+        look(part, failures, (*named, bars), of_text, any_figures)
         any_figures.part_ended()
     known = tuple(table for reader in named for table in reader.tables())
     of_bars = bars.tables()
     often = bool(known or of_bars or of_text.measured() or any_figures.repeats())
     told = often or (any_figures.counts_steps() and said_by_a_line(_head(path)) is None)
     if not told and not (any_figures.measured() and kind_of_text(_head(path)) is None):
-        raise _nothing_in(path, notebook, failures.cause())
+        error = failures.cause() or (failures.failed() if _whose(path) else "")
+        raise _nothing_in(path, notebook, error)
     tables = known + of_bars + of_text.tables() + any_figures.tables()
     if not known and (name := _whose(path)):
         tables += said_table(

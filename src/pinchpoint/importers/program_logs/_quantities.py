@@ -19,13 +19,24 @@ class Quantity(NamedTuple):
     keyed: bool = True  # behind = or :, not in a sentence
 
 
+class Place(NamedTuple):
+    """A quantity of a line, and where its number stands."""
+
+    begin: int
+    end: int
+    many: float
+    one: Quantity
+
+
 # A number that is no part of a name, a version, a time of day, a path; then how many there are.
 _NUMBER = regex(
-    r"(?<![\w.:/\\@#-])(?<!\d,)(?P<sign>-?)"
+    # loss:0.13 is one, t.py:12 and host:8080 are none
+    r"(?:(?<![\w.:/\\@#-])|(?<=[A-Za-z_]:)(?=-?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.:]*\d)))"
+    r"(?<!\d,)(?P<sign>-?)"
     r"(?P<n>(?:\d{1,3}(?:,\d{3})+|\d{1,18})(?:\.\d{1,18})?(?:[eE][-+]?\d{1,3})?)"
     r"(?:\s?(?:/|of)\s?(?P<of>\d{1,12})(?![\d.:/]*[:/]))?"
     r"(?P<many>[kKM](?=\s?[A-Za-z]+\s?/\s?s))?"
-    r"(?P<unit>\s?(?:%|[A-Za-zµμ°℃]+(?:\s?/\s?[A-Za-z]+(?:/[A-Za-z]+)?|\sper\s[A-Za-z]+)?))?"
+    r"(?P<unit>\s\((?:s|ms|us|µs|ns|secs?|seconds|min|[KMGT]i?B)\)|\s?(?:%|[A-Za-zµμ°℃]+(?:\s?/\s?[A-Za-z]+(?:/[A-Za-z]+)?|\sper\s[A-Za-z]+)?))?"
 )
 _MANY = {"k": 1e3, "K": 1e3, "M": 1e6}
 _SEPARATOR = regex(r"[\"']?\s*(?:=>|[:=])\s*[\"'\[(~≈$]?\s*$")
@@ -78,6 +89,20 @@ def quantities(text: str, plans: Plans | None = None) -> list[Quantity]:
         for at, one, many in plan
         if (value := parsed(matches[at]["sign"] + matches[at]["n"])) is not None
     ]
+
+
+def places(text: str) -> tuple[list[Place], list[tuple[int, int]]] | None:
+    """Where the quantities of a line stand, and where all of its numbers do; None where a time in
+    it is spelt in several numbers."""
+    if _LONG_TIME.search(text):
+        return None
+    matches = list(_NUMBER.finditer(text))
+    if len(matches) > _MOST:
+        return None
+    found = []
+    for at, one, many in _planned(text, matches):
+        found.append(Place(matches[at].start("sign"), matches[at].end("n"), many, one))
+    return found, [match.span("n") for match in matches]
 
 
 def _kind(text: str, matches: list[re.Match[str]]) -> str:
@@ -155,9 +180,18 @@ def _key(text: str, begin: int, last: int, match: re.Match[str], unit: Unit) -> 
     if unit is UNKNOWN:
         return _segment(before) or (OF if match["of"] else ""), False
     key = _sentence(text[begin:start])
-    if key and all(word in _SMALL for word in key.lower().split()):
-        key = _sentence(text[max(start - _NEAR, 0) : start])
+    before = text[max(start - _NEAR, 0) : start]
+    if key and _says_nothing(key):
+        wider = (_sentence(before), _last_words(before))
+        told = (w for w in wider if not _says_nothing(w) and _measures(w, unit, match))
+        key = next(told, key)
+    elif key.endswith(" and"):  # took 3.2 GiB memory and 1.4 s
+        key = _sentence(before).removesuffix(" and")
     return (key or f"({unit.name})") if _measures(key, unit, match) else "", False
+
+
+def _says_nothing(key: str) -> bool:
+    return all(word in _SMALL or word in _VERBS for word in key.lower().split())
 
 
 def _measures(key: str, unit: Unit, match: re.Match[str]) -> bool:
@@ -179,6 +213,8 @@ def _unit(match: re.Match[str]) -> tuple[Unit, int]:
     """The longest text behind a number that is a unit, and where it ends."""
     said: str = match["unit"]
     at = match.start("unit")
+    if said.endswith(")"):
+        return unit_of(said.strip(" ()")), match.end("unit")
     for size in (len(said), *(found.start() for found in _BREAK.finditer(said) if found.start())):
         if (unit := unit_of(said[:size])) is not UNKNOWN:
             return unit, at + size
@@ -198,6 +234,7 @@ _SMALL = frozenset((
     "in", "and", "is", "at", "the", "to", "of", "for", "with", "vs", "between", "same", "about",
     "than", "or", "by", "from", "up", "it", "was", "are", "a", "an",
 ))  # fmt: skip
+_VERBS = frozenset(("took", "takes", "take", "taken", "finished", "done", "completed"))
 _A_SECOND = regex(r"(?:/|[ _]per[ _])s(?:ec(?:ond)?)?$", 2)
 _YEAR = regex(r"1[4-9]\d\d|20\d\d")
 _BREAK = regex(r"\s?/|\sper\s")
@@ -244,6 +281,11 @@ def _sentence(before: str) -> str:
     return _clean(" ".join(words[-_MOST_WORDS:]))
 
 
+def _last_words(before: str) -> str:
+    """The last words before a number, whatever stands between them."""
+    return _clean(" ".join(before.rstrip(" \t:=").split()[-_MOST_WORDS:]))
+
+
 def _clean(key: str) -> str:
     if key.lstrip().startswith("."):
         return ""  # the rest of a number: .12us
@@ -258,4 +300,4 @@ def _clean(key: str) -> str:
     return key if _WORD.search(key) else ""
 
 
-__all__ = ["OF", "Quantity", "quantities"]
+__all__ = ["OF", "Place", "Plans", "Quantity", "places", "quantities"]

@@ -1,5 +1,6 @@
 """When a line of a log was printed, as its beginning says."""
 
+import re
 from datetime import datetime
 from typing import NamedTuple
 
@@ -14,6 +15,14 @@ class Stamp(NamedTuple):
     form: int  # of the text; stamps of two forms may have two origins
 
 
+class StampPlaces(NamedTuple):
+    """Where the parts of a stamp stand in a line; none where it has none."""
+
+    form: int
+    spans: dict[str, tuple[int, int]]
+
+
+_NO_CLOCK: dict[str, str | None] = dict.fromkeys(("h", "mi", "s"))
 _DATE = r"(?P<y>\d{4})[-/.](?P<mo>\d\d?)[-/.](?P<d>\d\d?)"
 _CLOCK = r"(?P<h>\d\d?):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,:](?P<f>\d{1,9}))?"
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
@@ -42,9 +51,11 @@ class Stamps:
         self._days: dict[tuple[int, int, int], int] = {}
         self._last_clock = -1.0
         self._past_midnight = 0
+        self._last: re.Match[str] | None = None
 
     def of(self, text: str) -> tuple[Stamp | None, str]:
         """The stamp of a line, and the line without it."""
+        self._last = None
         near = text[: _NEAR + 40]
         if _DIGITS.search(near) is None:
             begins = text[:1].isdigit() or text[:2] in ("[1", "(1")
@@ -61,9 +72,26 @@ class Stamps:
             seconds = self._seconds(found.groupdict())
             if seconds is None:
                 return None, text
+            self._last = found
             rest = f"{text[: found.start()].rstrip('[( ')} {text[found.end() :].lstrip('])')}"
             return _stamp(seconds, found["f"], number), rest
         return None, text
+
+    def places(self) -> "StampPlaces":
+        """Where the stamp of the last line stands, for lines that differ in their digits only."""
+        found = self._last
+        spans = {} if found is None else {g: found.span(g) for g in found.groupdict() if found[g]}
+        return StampPlaces(self._form, spans)
+
+    def at(self, places: "StampPlaces", text: str) -> Stamp | None:
+        """The stamp of a line that has it at these places; None where its digits are no time."""
+        if self._form != places.form:
+            return None
+        said = dict(_NO_CLOCK)
+        for group, (begin, end) in places.spans.items():
+            said[group] = text[begin:end]
+        seconds = self._seconds(said)
+        return None if seconds is None else _stamp(seconds, said.get("f"), places.form)
 
     def _seconds(self, said: dict[str, str | None]) -> float | None:
         clock = int(said["h"] or 0) * 3600 + int(said["mi"] or 0) * 60 + int(said["s"] or 0)
@@ -114,4 +142,4 @@ def said_by(text: str) -> str:
     return text[at:]
 
 
-__all__ = ["Stamp", "Stamps", "said_by"]
+__all__ = ["Stamp", "StampPlaces", "Stamps", "said_by"]

@@ -59,16 +59,22 @@ class StepLines:
 
     def line(self, stamp: Stamp | None, text: str, found: Sequence[Quantity]) -> None:
         """One line, what it says, and when."""
+        counters = [one for one in found if is_counter(one)]
+        self.seen(stamp, [(one, one.value) for one in counters], words_of(text, counters))
+
+    def seen(
+        self, stamp: Stamp | None, counters: Sequence[tuple[Quantity, float]], words: str
+    ) -> None:
+        """One line by what counts in it; ``words``: how it begins, where nothing does."""
         self._lines += 1
         if stamp is not None:
             self._resolution = max(self._resolution, stamp.resolution_s)
             first, last = self._span.get(stamp.form, (stamp.seconds, stamp.seconds))
             self._span[stamp.form] = (first, max(last, stamp.seconds))
-        counters = [one for one in found if is_counter(one)]
-        for one in counters:
-            self._count(one, stamp)
-        if not counters and (words := _BEGINNING.search(text[:80])):
-            self._other_line(words[0])
+        for one, value in counters:
+            self._count(one, value, stamp)
+        if words:
+            self._other_line(words)
 
     def part_ended(self) -> None:
         """The next line is of another run, such as that of a notebook's next cell."""
@@ -76,7 +82,7 @@ class StepLines:
             if count.values:
                 count.ends.add(len(count.values))
 
-    def _count(self, one: Quantity, stamp: Stamp | None) -> None:
+    def _count(self, one: Quantity, value: float, stamp: Stamp | None) -> None:
         if one.key not in self._counts and len(self._counts) >= _MOST_COUNTERS:
             return
         count = self._counts.setdefault(one.key, _Count())
@@ -84,7 +90,7 @@ class StepLines:
             if stamp and count.form is None:
                 count.form = stamp.form
             same = stamp is not None and stamp.form == count.form
-            count.values.append(one.value)
+            count.values.append(value)
             count.at.append(self._lines)
             count.seconds.append(stamp.seconds if stamp and same else np.nan)
             count.of = one.of or count.of
@@ -192,11 +198,17 @@ class StepLines:
         found: Counter[str] = Counter()
         for place in longer[:1000]:
             first, last = np.searchsorted(when, [at[place], at[place + 1]])
-            found.update({words[number] for number in word[first:last]})
+            found.update(list(dict.fromkeys(words[number] for number in word[first:last])))
         # what is printed as often between the other lines is no sign of anything
         every = Counter(words[number] for number in word[(when > at[0]) & (when < at[-1])])
         told = [(text, n) for text, n in found.most_common() if 2 * n >= every[text]]
         return told[:3]
+
+
+def words_of(text: str, counters: Sequence[Quantity]) -> str:
+    """How a line begins in which nothing counts."""
+    found = None if counters else _BEGINNING.search(text[:80])
+    return found[0] if found else ""
 
 
 def is_counter(one: Quantity) -> bool:
@@ -231,4 +243,4 @@ def _time(seconds: float) -> str:
     return f"{shown(seconds)} s"
 
 
-__all__ = ["StepLines", "counts", "is_counter"]
+__all__ = ["StepLines", "counts", "is_counter", "words_of"]

@@ -15,10 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.importers.files.units import Unit
-from pinchpoint.importers.program_logs._figures import MOST_VALUES, said_table, shown
-from pinchpoint.importers.program_logs._quantities import OF, Plans, Quantity, quantities
+from pinchpoint.importers.program_logs._figures import MOST_VALUES, parsed, said_table, shown
+from pinchpoint.importers.program_logs._quantities import (
+    OF,
+    Plans,
+    Quantity,
+    places,
+    quantities,
+)
+from pinchpoint.importers.program_logs._same_lines import Load, Number, Plan, SameLines
 from pinchpoint.importers.program_logs._stamps import Stamp, Stamps, said_by
-from pinchpoint.importers.program_logs._step_lines import StepLines, counts, is_counter
+from pinchpoint.importers.program_logs._step_lines import StepLines, counts, is_counter, words_of
 from pinchpoint.regex import regex
 from pinchpoint.trace import SummaryTable
 
@@ -82,6 +89,7 @@ class AnyFigures:
         self._series: dict[tuple[str, str], _Series] = {}
         self._stamps = Stamps()
         self._plans: Plans = {}
+        self._same = SameLines()
         self._steps = StepLines()
         self._values = self._records = 0
         self._loader: dict[tuple[str, str, str], list[float]] = {}
@@ -101,10 +109,87 @@ class AnyFigures:
             found = []  # names and settings; May 21, in prose
         for one in found:
             self._add(one)
-        if len(found) > 1:
-            self._share(found)
+        if len(found) > 1 and (load := self._load_of(found)) is not None:
+            load.add([one.value for one in found])
         self._steps.line(stamp, said, found)
         return ""
+
+    def again(self, text: str) -> bool:
+        """Looks at a line that differs from an earlier one in its digits only; False where that is
+        not enough to know what it says."""
+        plan = self._same.of(text)
+        full = self._values >= MOST_VALUES
+        if plan is None or (not full and self._values + len(plan.numbers) > MOST_VALUES):
+            return False
+        stamp = None
+        if plan.stamp is not None and (stamp := self._stamps.at(plan.stamp, text)) is None:
+            return False
+        values = []
+        for number in plan.numbers:
+            value = parsed(text[number.begin : number.end])
+            if value is None:
+                return False
+            values.append(value * number.many)
+        if plan.times and not any(abs(values[at]) < _LONGEST_S for at in plan.times):
+            return False
+        counters = []
+        for number, value in zip(plan.numbers, values, strict=True):
+            if not full:
+                number.values.append(value * number.scale)
+            if number.counts is not None:
+                counters.append((number.counts, value))
+        self._values += 0 if full else len(values)
+        self._records += plan.is_record
+        if plan.load is not None:
+            plan.load.add(values)
+        self._steps.seen(stamp, counters, plan.words)
+        return True
+
+    def remember(self, text: str) -> None:
+        """How lines like this one, which was just looked at, are to be read."""
+        if not self._same.is_new(text):
+            return
+        stamp, rest = self._stamps.of(text)
+        places_of_stamp = self._stamps.places() if stamp is not None else None
+        said = said_by(rest).lstrip()
+        held = places(said)
+        if held is None or not text.endswith(said):
+            return
+        if places_of_stamp and not places_of_stamp.spans:
+            return  # seconds since 1970
+        found, opened = held
+        ones = [place.one for place in found]
+        tells = any(one.unit.family or is_counter(one) for one in ones)
+        times = () if tells else tuple(at for at, one in enumerate(ones) if _is_of(_TIMED, one.key))
+        is_record = len(ones) > 1 and _RECORD_LINE.match(said) is not None
+        if _FETCHED.match(said) or not (tells or times or is_record):
+            found, ones, times, is_record = [], [], (), False
+        begin, numbers = len(text) - len(said), []
+        for place, one in zip(found, ones, strict=True):
+            series = self._series.get((one.key, one.unit.family))
+            if series is None:
+                return  # of too many names, or its value tells nothing
+            scale, counts_it = one.unit.scale / series.unit.scale, one if is_counter(one) else None
+            span = place.begin + begin, place.end + begin
+            numbers.append(Number(*span, place.many, scale, series.values, counts_it))
+        words = words_of(said, [n.counts for n in numbers if n.counts is not None])
+        plan = Plan(
+            places_of_stamp, tuple(numbers), words, () if is_record else times, is_record,
+            self._load_of(ones),
+        )  # fmt: skip
+        self._same.keep(text, begin, [(a + begin, b + begin) for a, b in opened], plan)
+
+    def _load_of(self, ones: Sequence[Quantity]) -> Load | None:
+        """Which numbers of a line are a step's time and, in the same unit, that of its data."""
+        loads = [at for at, one in enumerate(ones) if _is_of(_LOADER, one.key)]
+        steps = [at for at, one in enumerate(ones) if loads and _is_of(_WHOLE_STEP, one.key)]
+        for load, step in zip(loads[:1], steps[:1], strict=False):
+            of_load, of_step = ones[load], ones[step]
+            if of_load.unit.family == of_step.unit.family and load != step:
+                name = (of_load.key, of_step.key, of_load.unit.family)
+                sums = self._loader.setdefault(name, [0.0, 0.0, 0.0])
+                return Load(sums, load, of_load.unit.scale, step, of_step.unit.scale)
+        return None
 
     def part_ended(self) -> None:
         """What follows was printed by another cell: no time between the two is of a step."""
@@ -125,29 +210,16 @@ class AnyFigures:
             if one.of and len(series.of) < _VARIANTS:
                 series.of.add(one.of)
 
-    def _share(self, found: Sequence[Quantity]) -> None:
-        """Of a line that says a step's time and, in the same unit, that of its data."""
-        loads = [one for one in found if _is_of(_LOADER, one.key)]
-        steps = [one for one in found if loads and _is_of(_WHOLE_STEP, one.key)]
-        for load in loads[:1]:
-            for step in steps[:1]:
-                if load.unit.family == step.unit.family and load is not step:
-                    sums = self._loader.setdefault(
-                        (load.key, step.key, load.unit.family), [0.0, 0.0, 0.0]
-                    )
-                    sums[0] += load.value * load.unit.scale
-                    sums[1] += step.value * step.unit.scale
-                    sums[2] += 1
-
     def repeats(self) -> bool:
         """Whether lines give a figure with a unit again and again."""
         often = (s for s in self._series.values() if len(s.values) >= LEAST and not _set(s))
         return any(_tells(s) and not _FORESEEN.search(s.key) for s in often)
 
     def counts_steps(self) -> bool:
-        """Whether lines count, and give other values with it."""
+        """Whether lines count, or are records, and give other values with it."""
         often = (s for s in self._series.values() if len(s.values) >= LEAST)
-        return self._steps.found() and any(_changes(s) and not _is_count(s) for s in often)
+        said = self._steps.found() or self._records >= LEAST
+        return said and any(_changes(s) and not _is_count(s) for s in often)
 
     def measured(self) -> bool:
         """Whether anything is said once that has a unit which tells of a run."""
@@ -166,6 +238,7 @@ class AnyFigures:
         with_unit = sorted((s for s in often if s.unit.family and not _set(s)), key=_place)
         without = [s for s in often if not s.unit.family and _changes(s) and not _is_count(s)]
         once = [s for s in self._named() if len(s.values) < LEAST]
+        same = [s for s in often if not _changes(s) and not _is_date(s)]
         found: tuple[SummaryTable, ...] = ()
         rows = [_figures(s) for s in with_unit if not _goes_on(s)]
         if rows:
@@ -182,7 +255,10 @@ class AnyFigures:
             steps.append(("how long one took", f"not said; {_RECORD}"))
         found += said_table("what lines say of steps", steps)
         records = self._records >= LEAST
-        if without and (with_unit or records or self._steps.found() or any(map(_tells, without))):
+        shown_without = bool(without) and (
+            bool(with_unit) or records or self._steps.found() or any(map(_tells, without))
+        )
+        if shown_without:
             rows = [_ends(s) for s in without]
             columns = ("value without a unit", "lines", "median", "first", "last", "min", "max")
             found += (
@@ -191,7 +267,12 @@ class AnyFigures:
         on = [(f"{s.key} goes on, from", f"{_one(s, 0)} to {_one(s, -1)}") for s in with_unit
               if _goes_on(s)]  # fmt: skip
         said = [(s.key, " and ".join(_one(s, n) for n in range(len(s.values)))) for s in once]
-        return found + said_table("said once", [*on, *said][:_MOST_SHOWN])
+        found += said_table("said once", [*on, *said][:_MOST_SHOWN])
+        if rows or shown_without:
+            return found
+        # Nothing differs from line to line: what does not is all that the log says.
+        alike = [(s.key, f"{_one(s, 0)} ({len(s.values):,} lines)") for s in same]
+        return found + said_table("the same in all lines", alike[:_MOST_SHOWN])
 
     def _shares(self) -> Iterator[tuple[str, str]]:
         for (load, step, unit), (loaded, all_, lines) in self._loader.items():

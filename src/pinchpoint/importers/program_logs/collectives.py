@@ -71,6 +71,10 @@ class Collectives:
             self._test = found[1] or found[2]
         return "" if self._header or "NCCL INFO" in text else text
 
+    def is_open(self) -> bool:
+        """Whether the next line may be of a table that has begun."""
+        return self._header
+
     def _comment(self, text: str) -> None:
         self._header = self._header or _HEADER in text
         if rank := _RANK.match(text):

@@ -104,6 +104,10 @@ class Engines:
             if label in said:
                 table.setdefault(meaning, Figure()).add(said[label])
 
+    def is_open(self) -> bool:
+        """No line belongs to the one before."""
+        return False
+
     def tables(self) -> tuple[SummaryTable, ...]:
         """One of each engine, and what was counted beside."""
         found = tuple(

@@ -53,6 +53,17 @@ _ABOVE = regex(  # the error itself says that the cause is another one, which wa
 _FOLLOWS = ("ChildFailedError", "SystemExit", "KeyboardInterrupt", "CalledProcessError")
 
 
+# What a line of a level of its own says went wrong, and what others say so: for a log that has no
+# more to tell.
+_LEVEL = regex(r"\b(?:ERROR|CRITICAL|FATAL)\b\W{1,4}(?P<what>\S.{2,240})")
+_FAILED = regex(r"\b[Ff]ailed to \w")
+_LEVELS = ("ERROR", "CRITICAL", "FATAL")
+_OF_ERRORS = (
+    *_LEVELS, "ailed to", "bove exception", _IGNORED,
+    "Traceback", 'File "', "xit",
+)  # fmt: skip
+
+
 class Failures:
     """The first and the last exception, and what killed the program."""
 
@@ -60,6 +71,7 @@ class Failures:
         self._stamps = Stamps()
         self._frame, self._when, self._in_traceback = "", "", False
         self._tracebacks = 0
+        self._levelled = self._failed = ""
         self._errors: list[tuple[str, str, str, str]] = []  # what, place, rank, when
         self._chained, self._ignored = False, False
         self._roots: list[int] = []  # of each of the errors, the one that its chain begins with
@@ -82,12 +94,31 @@ class Failures:
             return ""
         if any(word in text for word in ("Error", "Exception", "Interrupt", "Exit", "Timeout")):
             self._exception(text)
+        self._by_level(text)
         if any(word in text for word in _FATAL_WORDS) and (found := _FATAL.search(text)):
             what = found["what"].strip()
             if len(self._fatal) < 100:
                 self._fatal.setdefault(what[:_SHORT], self._where(text))
             self._details(text)
         return text
+
+    def _by_level(self, text: str) -> None:
+        """What a line says that is of a level of errors, or that something failed."""
+        if any(level in text for level in _LEVELS):
+            if found := _LEVEL.search(text):
+                self._levelled = found["what"].strip()[:_SHORT]
+        elif not self._failed and _FAILED.search(text):
+            self._failed = text.strip()[:_SHORT]
+
+    def concerns(self, text: str) -> bool:
+        """Whether a line, or one with other digits, may be of an error."""
+        if any(words in text for words in _OF_ERRORS):
+            return True
+        bare = _bare(text)
+        return any(
+            found is not None
+            for found in (_EXCEPTION.match(bare), _INLINE.search(bare), _FATAL.search(text))
+        )
 
     def _exception(self, text: str) -> None:
         bare = _bare(text)
@@ -134,7 +165,11 @@ class Failures:
         if self._fatal:
             return next(iter(self._fatal))
         own = self._own()
-        return self._errors[self._root(own[-1])][0] if own else ""
+        return self._errors[self._root(own[-1])][0] if own else self._levelled
+
+    def failed(self) -> str:
+        """The first line that says what a program failed to do; of a server's log."""
+        return self._failed
 
     def _own(self) -> list[int]:
         """Errors but those that only say that another process failed, if there are others."""

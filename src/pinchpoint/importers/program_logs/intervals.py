@@ -41,6 +41,10 @@ class Intervals:
             self._results[key] = str(record.get("value"))[:_LONGEST]
         return ""
 
+    def is_open(self) -> bool:
+        """No line belongs to the one before."""
+        return False
+
     def tables(self) -> tuple[SummaryTable, ...]:
         """One, where any interval ended."""
         rows = ((f"{name} (ms)", figure) for name, figure in self._figures.items())

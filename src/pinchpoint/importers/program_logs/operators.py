@@ -63,6 +63,10 @@ class Operators:
             return ""
         return "" if self._header else text
 
+    def is_open(self) -> bool:
+        """Whether the next line may be of a table that has begun."""
+        return bool(self._header or self._spans)
+
     def _cut(self, text: str) -> tuple[str, ...] | None:
         """By the rule; where somebody has moved what stood below it, by gaps or from the right."""
         count, ends = len(self._header), [end for _, end in self._spans[:-1]]

@@ -86,6 +86,10 @@ class PrintedResults:
             return ""
         return text
 
+    def is_open(self) -> bool:
+        """Whether the next line may be of a table or block that has begun."""
+        return bool(self._columns or self._title) or self._in_trtexec
+
     def _single(self, text: str) -> bool:
         """What one line says by itself; whether it says anything."""
         taken = False

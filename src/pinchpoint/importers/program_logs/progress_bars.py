@@ -70,6 +70,10 @@ class ProgressBars:
         counted = f"{name} {found['n']}/{of}" if of.isdigit() and not found["k"] else ""
         return f"{counted}{found['more']}{text[found.end() :]}" if found["more"] else ""
 
+    def is_open(self) -> bool:
+        """No line belongs to the one before."""
+        return False
+
     def tables(self) -> tuple[SummaryTable, ...]:
         """A row a name."""
         rows = []

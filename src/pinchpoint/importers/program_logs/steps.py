@@ -66,6 +66,10 @@ class Steps:
             if name in self._figures or len(self._figures) < _MOST_RATES:
                 self._figures.setdefault(name, Figure()).add(value)
 
+    def is_open(self) -> bool:
+        """No line belongs to the one before."""
+        return False
+
     def tables(self) -> tuple[SummaryTable, ...]:
         """One, where any step was printed."""
         title = "steps, as the program prints them"

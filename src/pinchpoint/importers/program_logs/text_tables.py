@@ -26,10 +26,14 @@ class TextTables:
         self._rows: list[tuple[str, ...]] = []
         self._piped = False
         self._line_before, self._title, self._ruled = "", "", False
+        self._passed = ""
         self._found: dict[tuple[str, tuple[str, ...]], list[tuple[str, ...]]] = {}
 
     def line(self, text: str) -> str:
         """Looks at one line; empty where it is a row of a table."""
+        if self._passed:
+            bare = self._passed.strip().translate(_PIPES)
+            self._line_before, self._passed = bare[:_LONGEST_CELL] or self._line_before, ""
         bare = text.strip().translate(_PIPES)
         if bare and _RULE.match(bare):
             self._ruled = True
@@ -54,6 +58,14 @@ class TextTables:
             self._line_before = bare[:_LONGEST_CELL]
         self._ruled = False
         return "" if taken else text
+
+    def is_open(self) -> bool:
+        """Whether the next line may be of a table that has begun."""
+        return bool(self._header or self._rows) or self._piped
+
+    def passed(self, text: str) -> None:
+        """A line that is of no table."""
+        self._passed, self._ruled = text, False
 
     def _cells(self, bare: str, piped: bool) -> tuple[str, ...]:
         parts = bare.strip("|").split("|") if piped else _GAP.split(bare) if bare else []

@@ -10,16 +10,13 @@ from msgspec.structs import replace
 
 from pinchpoint.analysis.device.activity import device_activity, each_device
 from pinchpoint.analysis.limits.roofs import spec_of
-from pinchpoint.analysis.mean.base_parts import OUTSIDE, base_parts
 from pinchpoint.analysis.mean.what_if import why_not_closer
 from pinchpoint.analysis.mean.whole_run import only_samples
 from pinchpoint.analysis.replay.binding import too_few_operations
 from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
-from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.work.kv_cache import kv_cache
 from pinchpoint.analysis.work.serving import serving
 from pinchpoint.diagnosis import windows
@@ -39,7 +36,7 @@ from pinchpoint.report.assemble.run import (
     run_tables,
     run_verdict,
 )
-from pinchpoint.report.assemble.timed import how_known, launch_fields
+from pinchpoint.report.assemble.timed import how_known, launch_fields, parts_of_step
 from pinchpoint.report.documents.causal import critical_path_info, ladder, shown_pieces
 from pinchpoint.report.documents.clock import AS_RECORDED, WITH_NAMES
 from pinchpoint.report.documents.left_over import (
@@ -54,7 +51,6 @@ from pinchpoint.report.documents.report import (
     HealthFact,
     KvCacheInfo,
     OneDeviceInfo,
-    PartOfStep,
     ProcessInfo,
     QueueInfo,
     Report,
@@ -99,7 +95,7 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         trace,
         health,
         detailed,
-        breakdown=_breakdown(trace),
+        breakdown=parts_of_step(trace),
         verdict=verdict(trace),
         next_command=f"pinchpoint explain {best}" if best else _all_ranks(trace) or _memory(trace),
         far_from_limit=furthest(trace) or furthest(windows.names_of(trace)),
@@ -367,31 +363,3 @@ def _steps(trace: Trace) -> StepsInfo:
         **launch_fields(trace),
         **mean_fields(trace),
     )
-
-
-def _breakdown(trace: Trace) -> tuple[PartOfStep, ...]:
-    found, without, of_base = breakdown(trace), unprofiled_breakdown(trace), base_parts(trace)
-    if of_base is None:
-        return ()
-    recorded = found.ns_per_step.tolist()
-    unprofiled = [None] * len(recorded) if without is None else without.ns_per_step.tolist()
-    parts = tuple(
-        PartOfStep(
-            part=part.id,
-            label=part.label,
-            group=part.group,
-            ns_per_step=ns,
-            unprofiled_ns_per_step=corrected,
-            base_ns_per_step=base_ns,
-            recorded_base_ns_per_step=recorded_base_ns,
-        )
-        for part, ns, corrected, base_ns, recorded_base_ns in zip(
-            (*found.parts, OUTSIDE),
-            (*recorded, 0),
-            (*unprofiled, None if without is None else 0),
-            of_base.ns.tolist(),
-            of_base.recorded_ns.tolist(),
-            strict=True,
-        )
-    )
-    return parts if parts[-1].base_ns_per_step else parts[:-1]

@@ -132,7 +132,7 @@ def _how(m: Measurement) -> Iterator[Fact]:
 
 
 def _refused(refused: Refused) -> str:
-    what = f"{refused.what} {refused.dtype or ''}".strip()
+    what = " ".join(word for word in (refused.what, refused.dtype, refused.mode) if word)
     value = "" if not refused.value else f" {_value(refused.value, refused.unit)}"
     return f"{what}{value}: {refused.why}"
 

@@ -7,6 +7,7 @@ from pinchpoint.report.words.steps import counts_the_mean
 
 SMALL_PART_RATIO = 0.01  # parts below this share of the step are summed in the overview
 MOST_PARTS = 10  # rows of the overview; a longer list is no overview
+WITHIN_RANGES = "within ranges, where nothing else was recorded"
 MOST_DEVICES = 8  # of one process, in the terminal: one host's
 MOST_KINDS_OF_WORK = 4  # of the device, in one sentence
 

@@ -5,7 +5,7 @@ from collections import Counter
 from pinchpoint.analysis.device.activity import TURNS_RATIO
 from pinchpoint.analysis.mean.base_parts import OUTSIDE
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO
-from pinchpoint.analysis.steps.repetition import FEWEST_LAUNCHES
+from pinchpoint.analysis.steps.candidates import FEWEST_LAUNCHES
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.diagnosis.record import Need
@@ -14,7 +14,7 @@ from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.report.documents.causal import PieceInfo
 from pinchpoint.report.documents.report import PartOfStep, Report
 from pinchpoint.report.quantity import duration
-from pinchpoint.report.words.breakdown import part_ns
+from pinchpoint.report.words.breakdown import WITHIN_RANGES, part_ns
 from pinchpoint.report.words.mean import unexplained_exceptions
 from pinchpoint.report.words.run import closing_of_run
 
@@ -76,6 +76,11 @@ def _said(report: Report) -> str | None:
         return None
     worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step"
     where = "" if report.source.one_of is None else " inside this rank alone"
+    if not report.findings and any(p.label == WITHIN_RANGES for p in report.breakdown):
+        return (
+            "The ranges say where a step goes, not why: what ran inside of them was not recorded."
+            " To judge it: pinchpoint run train.py"
+        )
     if any(f.predicted_step_ns is not None or f.cost_ns_per_step for f in report.findings):
         return f"No other cause that was checked{where} is {worth}.{_what_is_left(report)}"
     if now_and_then := unexplained_exceptions(report):

@@ -175,8 +175,11 @@ def to_fill_in(report: Report) -> str | None:
 
 
 def fatal_facts(report: Report) -> tuple[str, ...]:
-    """Why nothing can be concluded."""
-    return tuple(f.detail for f in report.health.facts if f.severity == "fatal")
+    """Why nothing can be concluded; what the profiler itself said of it stands behind."""
+    facts = report.health.facts
+    why = [f.detail for f in facts if f.severity == "fatal"]
+    own = [f"the profiler says: {f.detail}" for f in facts if f.id == "profiler-warning"]
+    return (*why, *own)
 
 
 def weak_facts(report: Report) -> tuple[str, ...]:

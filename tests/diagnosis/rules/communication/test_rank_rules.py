@@ -50,6 +50,29 @@ def test_who_is_late_of_itself(contended, stall_ms, more_ms, answer):
 
 
 @pytest.mark.parametrize(
+    ("no_core", "own", "answer"),
+    [
+        pytest.param((0.01, 0.01), (0.4, 0.4), "found", id="cores enough"),
+        pytest.param((0.4, 0.4), (0.45, 0.46), "not checked", id="in turns, the same work"),
+        pytest.param((0.4, 0.4), (0.3, 0.6), "found", id="in turns, and more of its own"),
+        pytest.param((None, None), (None, None), "found", id="nothing known of cores"),
+    ],
+)
+def test_ranks_that_take_each_others_cores_are_late_in_turns(no_core, own, answer):
+    """Rank 1 is late by a third of each step; half of it has to be told by what it did itself."""
+    job = Job(steps=6, stall_ms=lambda rank, step: 5.0 * rank)
+    summaries = [
+        replace(summarise(trace), no_core_ratio=waited, own_ratio=did)
+        for trace, waited, did in zip(job.traces(), no_core, own, strict=True)
+    ]
+    said = diagnose_job(reduce(lambda: iter(summaries)), [])
+    (straggler,) = (o for o in said.outcomes if o.id == "straggler-rank")
+    assert straggler.answer == answer
+    if answer == "not checked":
+        assert straggler.why.startswith("the ranks waited for a core, one for 40 % of the time")
+
+
+@pytest.mark.parametrize(
     ("lengths", "answer"),
     [
         pytest.param(((100, 120), (200, 300)), "found", id="more in each step"),

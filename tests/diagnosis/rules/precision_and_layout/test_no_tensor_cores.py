@@ -7,6 +7,7 @@ from pinchpoint.trace import Device
 from program import Program
 
 PLAIN = "ampere_sgemm_128x64_nn"
+SCALES = "void scal_kernel_val<float, float>(cublasScalParamsVal<float, float>)"
 TF32 = "cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4"
 H100 = TraceBuilder().devices[0].name
 
@@ -37,8 +38,13 @@ def test_predicts_by_the_peaks_of_the_data_sheet(predicted):
 
 @pytest.mark.parametrize(
     "trace",
-    [products(TF32, 500), products("ampere_dgemm_128x64_nn", 500, "double"), products(PLAIN, 10)],
-    ids=["already TF32", "float64", "short"],
+    [
+        products(TF32, 500),
+        products("ampere_dgemm_128x64_nn", 500, "double"),
+        products(PLAIN, 10),
+        products(SCALES, 500),
+    ],
+    ids=["already TF32", "float64", "short", "scales results"],
 )
 def test_other_products_are_not_meant(outcome, trace):
     assert outcome("no-tensor-cores", trace).answer == "clear"

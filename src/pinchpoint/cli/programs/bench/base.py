@@ -31,6 +31,7 @@ class Base:
     command: tuple[str, ...]  # of the program here
     given: str | None  # the command before the change, as it was typed
     commit: str | None  # else of this commit
+    lost: str | None = None  # the commit that this shallow clone does not have
     _kept: ExitStack = field(default_factory=ExitStack)
     _arm: "Arm | None" = None
 
@@ -90,14 +91,26 @@ def base_of(
 ) -> Iterator[Base]:
     """The command that was given; else the last commit of the baseline, where this is a repository
     that has it and whose files have changed since. Its checkout is removed at the end."""
-    from pinchpoint.bench.ab.arms import earlier_commit
+    from pinchpoint.bench.ab.arms import earlier_commit, is_shallow_without
     from pinchpoint.bench.baselines import last_commit
 
-    commit = None
+    last = None
     if past is not None and command and not given:
-        commit = earlier_commit(last_commit(past, measuring.run_options(command).bench_id))
+        last = last_commit(past, measuring.run_options(command).bench_id)
+    lost = last if is_shallow_without(last) else None
+    if lost:
+        note(without_base(lost))
     with ExitStack() as kept:
-        yield Base(command, given, commit, kept)
+        yield Base(command, given, earlier_commit(last), lost, kept)
+
+
+def without_base(commit: str) -> str:
+    """What a gate lacks in a clone that CI made of the last commits only, and how to get it."""
+    return (
+        f"nothing is measured side by side: this shallow clone lacks commit {commit[:10]}, at which"
+        " the last session was measured; clone all (fetch-depth: 0, GIT_DEPTH: 0), or"
+        f" git fetch --depth 1 origin {commit}"
+    )
 
 
 def busy_here() -> bool:

@@ -8,7 +8,13 @@ from cyclopts import Parameter
 
 from pinchpoint.cli.output import note, wrote
 from pinchpoint.cli.programs.bench.ab import Deciding
-from pinchpoint.cli.programs.bench.base import Base, base_of, busy_here, pairs_folder
+from pinchpoint.cli.programs.bench.base import (
+    Base,
+    base_of,
+    busy_here,
+    pairs_folder,
+    without_base,
+)
 from pinchpoint.cli.programs.bench.options import Measuring, Showing, Switch, present
 from pinchpoint.cli.programs.bench.run import measure
 from pinchpoint.errors import MeasurementInvalid, UsageError
@@ -128,6 +134,8 @@ def check(
             return 0
         found = _judged(past, new, paired[0] if paired else None, before, asked)
         page = check_page.page(found)
+        if before.lost:
+            page = replace(page, warnings=(*page.warnings, without_base(before.lost)))
         if gating.profile_on_fail and found.verdict == "regressed" and before.command:
             page = _explained(page, before, measuring)
     present(found, page, showing)

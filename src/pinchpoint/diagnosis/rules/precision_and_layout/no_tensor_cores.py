@@ -3,8 +3,8 @@
 ## What it looks for
 Matrix products and convolutions in float32 whose kernels are of the SIMT kind (plain fused
 multiply-adds), on a device that has tensor cores. The kernel's kind is the evidence; products too
-short to be bound by arithmetic do not count, and nothing gets faster than its operands can be
-moved. Not checked on a device without TF32.
+short to be bound by arithmetic do not count, nor do kernels that only scale or sum results, and
+nothing gets faster than its operands can be moved. Not checked on a device without TF32.
 
 ## Why it matters
 The same product in TF32 keeps float32's range and storage, and runs several times faster on the
@@ -22,10 +22,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.device.categories import Category, category_of_device_ops
+from pinchpoint.analysis.device.categories import Category, by_distinct, category_of_device_ops
 from pinchpoint.analysis.device.kernel_precision import (
     MatrixUnits,
     Precision,
+    is_beside_product,
     precision_of_device_ops,
 )
 from pinchpoint.analysis.replay import ScaleDeviceOps
@@ -67,6 +68,7 @@ def check(trace: Trace) -> Iterator[Found]:
     plain = np.isin(category, (Category.GEMM, Category.CONVOLUTION))
     plain &= (found.matrix_units == MatrixUnits.NO) & (found.precision == Precision.FP32)
     plain &= ops["duration_ns"] >= LEAST_KERNEL_NS
+    plain &= by_distinct(trace.names, ops["name"], is_beside_product) == 0
     work = device_work(trace, plain, "float32 products on plain cores")
     if work is None:
         return

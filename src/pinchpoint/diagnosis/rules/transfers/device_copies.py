@@ -53,6 +53,7 @@ RULE = Rule(
     needs=("device_ops",),
     record=CPU_AND_DEVICE,
     residual=True,
+    fix_known=True,
     advice=NO_TORCH_CUDA,
     confirm='pinchpoint bench ab -- "python train.py" "python train_in_place.py"',
 )
