@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from math import sqrt
 
 import msgspec
@@ -47,6 +48,10 @@ class Looks:
     looks: int
     of: int
     place: RarePlace  # of most of them
+    # Of the time between looks, which come late while somebody keeps the interpreter's lock; and of
+    # the other time, what the thread was on a core for. None: not measured.
+    time_ratio: float | None = None
+    rest_on_core_ratio: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -56,9 +61,17 @@ class Looks:
     @property
     def sure_ratios(self) -> tuple[float, float]:
         """Least and most of their share, as of Laplace: of all looks may be by chance."""
-        share = (self.looks + 1) / (self.of + 2)
+        seen = self.looks if self.time_ratio is None else self.time_ratio * self.of
+        share = (seen + 1) / (self.of + 2)
         spread = SHARE_SURE * sqrt(share * (1 - share) / max(self.of, 1))
         return max(share - spread, 0.0), min(share + spread, 1.0)
+
+    @property
+    def most_with_cores(self) -> tuple[float, float]:
+        """The same, the most with what the thread lacked of a core meanwhile."""
+        least, most = self.sure_ratios
+        lacked = 0.0 if self.rest_on_core_ratio is None else 1 - self.rest_on_core_ratio
+        return least, most + (1 - most) * lacked
 
     @property
     def location(self) -> Location | None:
@@ -238,13 +251,29 @@ def waits_for_others(trace: Trace) -> Looks | None:
     main = _main(samples)
     for stack, looks in main:
         own = own_frame(stack)
-        if own is not None and kind_of(stack) is GapKind.WAIT and not _in_loader(stack, ("",)):
+        if own is not None and _waits_there(stack, (own.file, own.function)):
             at = seen.setdefault((own.file, own.function), Counter())
             at[RarePlace(own, None)] += looks
     most = max(seen.values(), key=Counter.total, default=Counter[RarePlace]())
     if most.total() < FEWEST_LOOKS:
         return None
-    return Looks(most.total(), sum(n for _, n in main), most.most_common(1)[0][0])
+    place = most.most_common(1)[0][0]
+    found = Looks(most.total(), sum(n for _, n in main), place)
+    spent = [one for thread in samples.threads if thread.main for one in thread.spent]
+    of_us = sum(one.us for one in spent)
+    if not of_us:
+        return found
+    where = (place.at.file, place.at.function) if place.at else ("", "")
+    rest = [one for one in spent if not _waits_there(one.frames, where)]
+    rest_us = sum(one.us for one in rest)
+    on_core = min(sum(one.on_core_us for one in rest) / max(rest_us, 1), 1.0)
+    return replace(found, time_ratio=1 - rest_us / of_us, rest_on_core_ratio=on_core)
+
+
+def _waits_there(stack: Stack, where: tuple[str, str]) -> bool:
+    own = own_frame(stack)
+    waits = kind_of(stack) is GapKind.WAIT and not _in_loader(stack, ("",))
+    return waits and own is not None and (own.file, own.function) == where
 
 
 def _imports(stack: Stack) -> bool:

@@ -212,7 +212,9 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
     named = trace.run.named if trace.run else None
     if waits is None or (named is not None and _has_stacks(named)) or not shows_torch(trace):
         return None
-    low, high = (round(ratio * base_ns) for ratio in waits.sure_ratios)
+    sends = isinstance(awaited(trace), Sends)  # which takes memory and cores of all else, too
+    least, most = waits.most_with_cores if sends else waits.sure_ratios
+    low, high = round(least * base_ns), round(most * base_ns)
     if low < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
         return None
     what = _awaited(trace) or _THREAD
@@ -241,7 +243,7 @@ def _kept(trace: Trace, base_ns: int) -> Found | None:
     of_step = min(kept.waited_ns / kept.of_ns * samples.total_ns / samples.count, base_ns)
     if of_step < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
         return None
-    most = min(round(of_step), base_ns - round(base_ns * (1 - kept.waited_ns / kept.of_ns)))
+    most = min(round(of_step), round(base_ns * kept.waited_ns / kept.of_ns))
     return Found(
         summary=(
             f"The thread of the steps waits in {kept.waits} for a lock of the program, for"
@@ -261,11 +263,9 @@ def _kept(trace: Trace, base_ns: int) -> Found | None:
 
 
 def _finding(trace: Trace, waits: _Waits) -> Found:
-    others = _awaited(trace) if waits.kind is GapKind.WAIT else None
     what = _OF_KIND.get(waits.kind) or _what(waits.call)
-    if what is not _THREAD:
-        others = None
-    what = others or what
+    if what is _THREAD and waits.kind is GapKind.WAIT:
+        what = _awaited(trace) or what
     where = f" in {waits.location}" if waits.location else ""
     of_steps = waits.of_steps
     least, most = int(of_steps.min()), int(of_steps.max())
@@ -381,9 +381,9 @@ def _computing(trace: Trace) -> _What | None:
     works = others_work(trace)
     if works is None:
         return None
+    where = f"{works.place}, where the others compute on {works.cores:.1f} cores"
     return _What(
-        f"another thread, likely in {works.place}, where the others compute on"
-        f" {works.cores:.1f} cores",
+        f"another thread, likely in {where}",
         "If it is that which is late, let it do less, as where it does the same again, or begin it"
         " earlier; where cores are free, spread it over more threads or processes",
     )
