@@ -51,3 +51,20 @@ def test_in_the_end_the_function_is_the_own_one_of_torch():
     assert torch.ctc_loss is not own
     watch.close()
     assert torch.ctc_loss is own
+
+
+@pytest.mark.parametrize("name", ["tolist", "numpy", "data_ptr"])
+def test_what_a_method_makes_to_hand_it_out_counts_as_read(monkeypatch, name):
+    """As on a device, of which the host reads a copy."""
+    torch = pytest.importorskip("torch", reason="watches operations of torch")
+    from pinchpoint.capture.flow.watch import Watch
+
+    monkeypatch.setattr(torch.Tensor, name, lambda tensor: tensor.clone().shape)
+    watch = Watch(torch)
+    assert watch.begin()
+    x = torch.ones(3)
+    getattr(x, name)()
+    x.clone()
+    watch.close()
+    copies = [one.root for one in watch.steps[-1] if one.kind.name == "aten::clone"]
+    assert copies == [True, False]

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.ancestry import nearest, parents, within
 from pinchpoint.analysis.host.attribution import backward_nodes
 from pinchpoint.analysis.host.input_arguments import elements, input_shapes, tensor_shapes
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
@@ -110,18 +110,29 @@ def cast_again(trace: Trace) -> Mask:
 
 
 @once_per_trace
-def cast_in_steps_without_gradients(trace: Trace) -> Mask:
-    """Of each of the ``weight_copies`` whether it is a cast, in a recording that computes no
-    gradient, of a size of weight that two steps cast: nothing changes weights in between."""
+def cast_of_frozen_weights(trace: Trace) -> Mask:
+    """Of each of the ``weight_copies`` whether it is a cast of a size of weight that two steps
+    cast, and back through which no gradient of that size flows: nothing changes such weights."""
     found, host = weight_copies(trace), trace.host_ops
     casts = found.casts & found.surely
-    if host is None or not casts.any() or backward_nodes(trace).any():
+    if host is None or not casts.any():
         return np.zeros(len(found.rows), np.bool_)
+    casts &= ~np.isin(found.elements, _sizes_of_gradients(trace))
     step = judged_steps(trace).step_of(host["start_ns"][found.call])
     pairs = np.unique(np.stack((found.elements[casts], step[casts])), axis=1)
     sizes, steps = np.unique(pairs[0], return_counts=True)
     result: Mask = casts & np.isin(found.elements, sizes[steps > 1])
     return result
+
+
+def _sizes_of_gradients(trace: Trace) -> Ints:
+    """Elements of what the backward passes cast back to the type of the weights."""
+    host, calls = trace.host_ops, launched_calls(trace)
+    assert host is not None
+    node = rows_named(trace, host, lambda name: name.endswith("ToCopyBackward0"))
+    inside = within(parents(host), node)[calls.operator]
+    size = calls.numbers(_copied_elements)
+    return np.unique(size[inside & ~np.isnan(size)].astype(np.int64))
 
 
 def _ordinal(keys: Ints) -> Ints:

@@ -10,7 +10,9 @@ from typing import Any
 _NAMES = ("ctc_loss",)
 
 
-def leave_alone(torch: Any, mode: Any, reads: Callable[[Any], None]) -> Iterator[Callable[[], None]]:
+def leave_alone(
+    torch: Any, mode: Any, reads: Callable[[Any], None]
+) -> Iterator[Callable[[], None]]:
     """Let these run without ``mode``; ``reads`` is told of the tensors that they are given.
 
     What undoes each is given back.

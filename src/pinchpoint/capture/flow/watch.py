@@ -17,6 +17,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from pinchpoint.capture.flow.left_alone import leave_alone
 from pinchpoint.capture.flow.operations import (
     Kind,
     Operation,
@@ -30,7 +31,6 @@ from pinchpoint.capture.flow.operations import (
     lies,
     shapes_of,
 )
-from pinchpoint.capture.flow.left_alone import leave_alone
 from pinchpoint.capture.flow.storages import Storages, content
 from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
@@ -98,6 +98,7 @@ class Watch:
         self._undo: list[Callable[[], None]] = []
         self._paused = False
         self._in_backward = False
+        self._handed_out = False  # what runs meanwhile, such as a copy to the host, the host reads
         self.compared: dict[tuple[Any, int], int] = {}  # of answers that sums are taken of
         self.sums: list[dict[tuple[Any, int], Any]] = [{}]
         self._counts: dict[Any, int] = {}
@@ -260,7 +261,7 @@ class Watch:
     def _after(self, begun: _Begun, answer: Any) -> None:
         torch, storages, kind = self.torch, self.storages, begun.kind
         given: list[Any] = []
-        root = begun.opaque or kind.read_by_host
+        root = begun.opaque or kind.read_by_host or self._handed_out
         try:
             laid_flat(answer, torch.Tensor, given)
         except LookupError:
@@ -320,7 +321,11 @@ class Watch:
 
         def replaced(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             escapes(tensor, written=hands_out)
-            return original(tensor, *args, **kwargs)
+            before, self._handed_out = self._handed_out, True
+            try:
+                return original(tensor, *args, **kwargs)
+            finally:
+                self._handed_out = before
 
         setattr(kind, name, replaced)
 

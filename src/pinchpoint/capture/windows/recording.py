@@ -174,7 +174,7 @@ class JaxWindow:
             if start_ns:
                 with self._nothing_under_way():
                     if _jax_on_gpu() and not keep_attached():
-                        print(MAY_END, file=sys.stderr, flush=True)
+                        sys.stderr.write(f"{MAY_END}\n")
                     self._stop_jax()
         except (OSError, RuntimeError) as error:
             problem = str(error).splitlines()[0]

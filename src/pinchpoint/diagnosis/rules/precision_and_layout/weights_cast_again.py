@@ -5,8 +5,8 @@ A module that casts a weight of its own (in a linear layer, a convolution or a r
 the same module has already cast in this step, with no part of a backward pass in between. Told by
 the module, the size of the weight, and its place among the casts of one call.
 And casts of weights that each step makes anew though the weights stay: `pinchpoint run` sees that
-their values are the same; without it, where nothing in the recording computes gradients and casts
-of weights of that size are in two steps at least.
+their values are the same; without it, where no backward pass of the recording casts a gradient of
+that size back, so that the weights are frozen, and two steps at least cast them.
 
 ## Why it matters
 Autocast keeps the weights that it has cast until its context ends. Entered inside a loop it starts
@@ -34,7 +34,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.analysis.work.weight_copies import (
     cast_again,
-    cast_in_steps_without_gradients,
+    cast_of_frozen_weights,
     weight_copies,
 )
 from pinchpoint.diagnosis.evidence.device_work import device_work
@@ -105,7 +105,7 @@ def _stay(trace: Trace) -> Mask:
     assert trace.device_ops is not None
     values = trace.run.values if trace.run else None
     if values is None or values.work is None:
-        return cast_in_steps_without_gradients(trace)
+        return cast_of_frozen_weights(trace)
     seen = np.zeros(len(host) + 1, np.bool_)
     for work in values.work:
         if work.kind == "step" and work.steps_ratio == 1:
