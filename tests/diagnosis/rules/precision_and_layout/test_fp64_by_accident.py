@@ -2,6 +2,7 @@ import pytest
 
 from builders import TraceBuilder
 from device_steps import Work, device_bound
+from program import Program
 
 SIDE = [4096, 4096]
 GEMM = "cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1"
@@ -38,6 +39,21 @@ def test_is_quiet_on_single_precision(outcome):
 def test_a_solver_that_works_in_double_precision_throughout_may_need_it(outcome):
     said = outcome("fp64-by-accident", device_bound(DOUBLE))
     assert (said.answer, said.fits) == ("not checked", True)
+
+
+@pytest.mark.parametrize(
+    ("solver", "answer"),
+    [("aten::cholesky_inverse", "not checked"), ("aten::mm", "found")],
+    ids=["a Gaussian process", "a model"],
+)
+def test_what_is_trained_and_factorises_may_need_it(outcome, solver, answer):
+    p = Program()
+    for _ in p.steps(6):
+        with p.row(solver, shapes=[SIDE], dtypes=["double"]):
+            p.kernel(GEMM, 600)
+        with p.row("autograd::engine::evaluate_function: MmBackward0"):
+            p.kernel(GEMM, 400)
+    assert outcome("fp64-by-accident", p.trace()).answer == answer
 
 
 def test_a_few_doubles_are_no_finding(ranked):

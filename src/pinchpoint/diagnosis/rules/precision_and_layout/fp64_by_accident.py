@@ -4,7 +4,8 @@
 Kernels that compute on 64-bit floating-point numbers, by their names and the types of their
 operators' inputs, and copies of such data to the device. A kernel's own name decides; inputs only
 where it says nothing of types. A double that is a scalar argument is no such work. Where all work
-is in double precision, and neither a model nor a backward pass is seen, this is not decided.
+is in double precision, and neither a model nor a backward pass is seen, or half of it and more
+factorises or solves, this is not decided.
 
 ## Why it matters
 A product in double precision takes several times as long as one of float32 on the tensor cores,
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.device.kernel_precision import Precision, precision_of_device_ops
+from pinchpoint.analysis.host.ancestry import parents, within
 from pinchpoint.analysis.host.attribution import backward_nodes
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
@@ -36,8 +38,11 @@ from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import DEVICE, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, HostKind, Trace
+from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.names import rows_named
 
 RULE = Rule(
     needs=("device_ops",),
@@ -52,6 +57,11 @@ MIXED_RATIO = 0.01  # of the kernels' time: less is a mask, an index or a value 
 HALF_THE_BYTES = 0.5  # of all that is bound by memory or a link
 USUAL_RATIO = 0.12  # of products, where the device or the sizes are not known: 67 to 495 TFLOP/s
 
+_SOLVERS = regex(
+    r"^aten::(_?linalg_(cholesky|eig|inv|ldl|lstsq|lu|pinv|qr|solve|svd)|_?cholesky|_?lu_|geqrf"
+    r"|inverse|orgqr|ormqr|triangular_solve)"
+)
+
 _PRODUCTS = (Category.GEMM, Category.CONVOLUTION, Category.ATTENTION)
 
 
@@ -62,8 +72,8 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     if _is_all_there_is(trace):
         raise NotChecked(
-            "all work is in double precision and no model is run or trained: whether the result"
-            " needs it does not show",
+            "all work is in double precision, and it factorises, or no model is run or trained:"
+            " whether the result needs it does not show",
             _TRIAL,
             fits=True,
         )
@@ -86,7 +96,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _is_all_there_is(trace: Trace) -> bool:
-    """Whether nothing computes in another format, and nothing runs a model or differentiates.
+    """Whether nothing computes in another format, and nothing runs a model or differentiates, or
+    it mostly factorises all the same.
 
     A solver may need its digits. Of a model hardly anybody does, and where formats are mixed one of
     them came in from somewhere.
@@ -100,7 +111,20 @@ def _is_all_there_is(trace: Trace) -> bool:
     mine = device_ops_in_steps(trace) & (ops["kind"] == DeviceKind.KERNEL)
     took = np.bincount(format_[mine], ops["duration_ns"][mine], max(Precision) + 1)
     other = took[Precision.FP32 : Precision.INT8].sum()
-    return not of_models and bool(other < MIXED_RATIO * took.sum())
+    alone = bool(other < MIXED_RATIO * took.sum())
+    return alone and (not of_models or _factorises(trace, mine))
+
+
+def _factorises(trace: Trace, mine: Mask) -> bool:
+    """Whether half of these operations' time and more is in what loses digits as matrices are near
+    singular, which for a Gaussian process or a least-squares fit they are."""
+    ops, host = trace.device_ops, trace.host_ops
+    if ops is None or host is None:
+        return False
+    solver = rows_named(trace, host, lambda name: _SOLVERS.match(name) is not None)
+    inside = np.append(within(parents(host), solver), False)[ops.filled("host_op", len(host))]
+    took = ops["duration_ns"]
+    return bool(2 * took[mine & inside].sum() >= took[mine].sum())
 
 
 def _double(trace: Trace) -> NDArray[np.bool_]:
