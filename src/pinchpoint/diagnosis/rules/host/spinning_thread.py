@@ -4,9 +4,9 @@
 A Python thread beside that of the steps which looks of the whole run find at one line nearly all of
 the time, and awake there: at a call that only asks or gives way (`sleep(0)`, `get_nowait()`,
 `is_set()`, `empty()`), or at no call at all, as an empty loop is. Its time on a core while it is
-found there has to be a tenth of a core or more; one that sleeps a millisecond between two looks at
-its queue uses a hundredth. What it costs is between half of that time, and all for which the thread
-of the steps is neither on a core nor waits for work.
+found there has to be 0.07 of a core or more; one that sleeps a millisecond between two looks at
+its queue uses 0.01 to 0.03. What it costs is between half of that time, and all for which the
+thread of the steps is neither on a core nor waits for work.
 
 ## Why it matters
 Only one thread runs Python at a time. One that never sleeps takes the lock each time the thread of
