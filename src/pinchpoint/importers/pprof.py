@@ -26,19 +26,19 @@ FILES = (".prof .pb.gz", "jax.profiler.save_device_memory_profile")
 READS: tuple[str, ...] = ("sums",)
 NOT_READ = "profiles of pprof that know the host alone"
 
-# Fields of Profile, and of what is in it.
-_SAMPLE_TYPE, _SAMPLE, _LOCATION, _FUNCTION, _STRING = 1, 2, 4, 5, 6
-_TYPE, _UNIT = 1, 2
-_LOCATIONS, _VALUES, _LABEL = 1, 2, 3
-_KEY, _TEXT = 1, 2
-_ID, _LINE, _LINE_FUNCTION, _LINE_NUMBER = 1, 4, 1, 2
-_NAME, _FILENAME = 2, 4
+# Numbers of fields, as profile.proto of pprof has them.
+_SAMPLE_TYPE, _SAMPLE, _LOCATION, _FUNCTION, _STRING = 1, 2, 4, 5, 6  # of Profile
+_TYPE, _UNIT = 1, 2  # of ValueType
+_LOCATIONS, _VALUES, _LABEL = 1, 2, 3  # of Sample
+_KEY, _TEXT = 1, 2  # of Label
+_ID, _LINE, _LINE_FUNCTION, _LINE_NUMBER = 1, 4, 1, 2  # of Location, and of its Line
+_NAME, _FILENAME = 2, 4  # of Function
 # The first sample type: two numbers of texts, one byte each in every file seen.
 _BEGINS = regex(rb"\x0a[\x02\x04]\x08.(?:\x10.)?(?:\x0a[\x02\x04]\x08.|[\x12\x1a])", 16)
 _OF_JAX = ("space", "bytes")
 _LIBRARY = regex(r"/(?:site|dist)-packages/|/lib/python3|^<|^$")
 _MIB = 1024.0**2  # bytes
-_SIGN = 1 << 63  # a number of 64 bits: minus one is a size that is not known
+_SIGN = 1 << 63  # of a number of 64 bits: minus one is a size that is not known
 _MOST_ROWS = 200  # places; more nobody reads
 
 
