@@ -185,10 +185,15 @@ def _of_the_step_said(
 
 
 def saved_mean(
-    trace: Trace, saving_ns: tuple[int, int], leaves_ns: int | None = None
+    trace: Trace,
+    saving_ns: tuple[int, int],
+    leaves_ns: int | None = None,
+    *,
+    likely_ns: int | None = None,
 ) -> Prediction | None:
     """As ``replay.after_saving``, counted from the mean step where that is not the typical one."""
-    return after_saving(trace, saving_ns, leaves_ns, base_ns=step_base_ns(trace))
+    base = step_base_ns(trace)
+    return after_saving(trace, saving_ns, leaves_ns, base_ns=base, likely_ns=likely_ns)
 
 
 def taken_ns(trace: Trace, changes: Sequence[Change], exceptions: Sequence[ExceptionalStep]) -> int:
