@@ -15,7 +15,7 @@ from pinchpoint.trace.arrays import Ints, Mask, Rows
 # Between two operations of one run of a loop: launches take microseconds, with a look at what a
 # condition says some tens. What takes longer is between two runs, or has another cause.
 LONGEST_GAP_NS = 100_000
-_NONE = -1
+_NONE = -1  # as the number of a name: no choice
 
 
 @dataclass(frozen=True, eq=False)
