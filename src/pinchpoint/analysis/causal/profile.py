@@ -113,9 +113,12 @@ def causal(trace: Trace, by: str | None = None) -> Causal:
 
 
 def profile(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
-    """The pieces of these cuts."""
+    """The pieces of these cuts; without a device, those of the host (:mod:`on_cpu`)."""
     from pinchpoint.analysis.causal.critical_path import critical_path
+    from pinchpoint.analysis.causal.on_cpu import on_cpus
 
+    if (found := on_cpus(trace, cuts)) is not None:
+        return found
     return _profile(trace, cuts, critical_path(trace))
 
 

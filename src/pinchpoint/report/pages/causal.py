@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.causal.profile import LEAST_STEP_RATIO, ON_CPUS
+from pinchpoint.analysis.causal.profile import LEAST_STEP_RATIO
 from pinchpoint.report.blocks import Block, Figure, Gap, Page, Table, Text, Title
 from pinchpoint.report.documents.causal import (
     CausalDocument,
@@ -52,14 +52,11 @@ def _head(document: CausalDocument) -> Iterator[Block]:
     yield Title(document.path)
     if document.why_not is not None or document.base_ns is None:
         yield Text(f"No causal profile: {document.why_not}.", "bad")
-        if document.why_not == ON_CPUS:
-            yield Text(
-                "pinchpoint diagnose says where its time goes and what fixes give", label="Instead"
-            )
-        else:
-            yield Text("CPU and device activity together, over two steps or more", label="Record")
+        yield Text("CPU and device activity together, over two steps or more", label="Record")
         return
     yield Text(f"The {document.base} takes {duration(document.base_ns)}. What it would be:")
+    if document.held_up:
+        yield Text("Other programs had its cores for a part of the time, and waiting is in it.")
 
 
 def _pictures(document: CausalDocument) -> Iterator[Block]:
@@ -179,11 +176,20 @@ def _tables(document: CausalDocument, sort: str | None, verbose: bool) -> Iterat
     if document.pieces:
         yield Gap()
         yield Text(
-            "takes: host and device time, added; at least: what its device work needs, and how many"
-            " times that it takes. The step without it, with its device work at that limit, and"
-            " without its host time; critical: what of it is on the critical path"
+            _ON_CPUS
+            if document.on_cpus
+            else "takes: host and device time, added; at least: what its device work needs, and how"
+            " many times that it takes. The step without it, with its device work at that limit,"
+            " and without its host time; critical: what of it is on the critical path"
             f"{_OF_NAMES * document.names_apart}. -: not known"
         )
+
+
+_ON_CPUS = (
+    "takes: time on the thread of the steps, none of which is hidden; at least: what one core of a"
+    " slow server would take for its operators, if that is less, and how many times that it takes."
+    " The step without it, and with it at that limit. -: not known"
+)
 
 
 _OF_NAMES = " of the steps recorded with names, which differs from the one above"
@@ -220,8 +226,9 @@ def _told(piece: PieceInfo, field: str) -> str:
 
 def _row(piece: PieceInfo) -> tuple[str, ...]:
     limit = "-" if piece.limit_ns is None else duration(piece.limit_ns)
-    if piece.limit_ns is not None and piece.limit_ns and piece.device_ns > 2 * piece.limit_ns:
-        limit += f" ({number(piece.device_ns / piece.limit_ns)} ×)"
+    worked_ns = piece.device_ns or piece.host_ns  # without a device, the host does the work
+    if piece.limit_ns is not None and piece.limit_ns and worked_ns > 2 * piece.limit_ns:
+        limit += f" ({number(worked_ns / piece.limit_ns)} ×)"
     at_limit = "-" if piece.limit_ns is None else duration(piece.step_at_limit_ns)
     return (
         duration(piece.occupied_ns),
