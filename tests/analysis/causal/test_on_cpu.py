@@ -6,8 +6,8 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.causal.on_cpu import time_of_rows
-from pinchpoint.analysis.causal.profile import causal, off_path
 from pinchpoint.analysis.causal.pieces import Cut
+from pinchpoint.analysis.causal.profile import causal, off_path
 from pinchpoint.report.documents.causal import causal_document
 from pinchpoint.report.pages.causal import causal_page
 from pinchpoint.report.terminal import render

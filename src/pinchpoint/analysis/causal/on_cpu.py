@@ -9,8 +9,8 @@ server would (:mod:`pinchpoint.analysis.limits.on_cpu`), Python what it took.
 
 import numpy as np
 
+from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO, MOST_PIECES, Causal, Piece
 from pinchpoint.analysis.causal.pieces import NOBODYS, Cut, pieces
-from pinchpoint.analysis.causal.profile import LEAST_STEP_RATIO, MOST_PIECES, Causal, Piece
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.limits.on_cpu import cpu_limits_ns

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.causal.profile import LEAST_STEP_RATIO
+from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO
 from pinchpoint.report.blocks import Block, Figure, Gap, Page, Table, Text, Title
 from pinchpoint.report.documents.causal import (
     CausalDocument,
