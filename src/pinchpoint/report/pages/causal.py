@@ -1,6 +1,6 @@
 """The page of the causal profile: what the step would be without each of its pieces."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO
 from pinchpoint.report.blocks import Block, Figure, Gap, Page, Table, Text, Title
@@ -131,6 +131,36 @@ def queue_sentence(queue: QueueInfo | None) -> str:
     if queue is None:
         return ""
     return f"{100 * queue.empty_ratio:.0f} % of launches found nothing queued or running."
+
+
+_LEVELS = "▁▂▃▄▅▆▇█"
+_CURVE_WIDTH = 40  # characters, three of the 120 parts in each: with words they fit 80
+
+
+def queue_curves(queue: QueueInfo) -> Iterator[Block]:
+    """Queue depth and launch latency over the recorded steps, a line of blocks each."""
+    deepest = max((d for d in queue.depth if d is not None), default=0.0)
+    longest = max((ns for ns in queue.latency_ns if ns is not None), default=0)
+    lines = (
+        f"  {'depth':8} {_curve(queue.depth)} up to {deepest:,.0f}",
+        f"  {'latency':8} {_curve(queue.latency_ns)} up to {duration(longest)}",
+    )
+    yield Figure("Queue before the device, and launch latency, over the recorded steps", lines)
+    yield Text(
+        "Operations issued before and not ended, and from the launching call to the start on the"
+        f" device; medians of launches. {queue_sentence(queue)}"
+    )
+
+
+def _curve(values: Sequence[float | None]) -> str:
+    top = max((value for value in values if value is not None), default=0) or 1
+    wide = -(-len(values) // _CURVE_WIDTH) or 1
+    most = (
+        max((v for v in values[at : at + wide] if v is not None), default=None)
+        for at in range(0, len(values), wide)
+    )
+    steps = len(_LEVELS) - 1
+    return "".join(" " if v is None else _LEVELS[round(steps * v / top)] for v in most)
 
 
 LEAST_SAID_RATIO = 0.005  # less is 0 % in words
