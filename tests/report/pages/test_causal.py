@@ -2,8 +2,8 @@
 
 from exceptional_programs import now_and_then
 from pinchpoint.report import terminal
-from pinchpoint.report.documents.causal import CausalDocument, PieceInfo, causal_document
 from pinchpoint.report.blocks import Page
+from pinchpoint.report.documents.causal import CausalDocument, PieceInfo, causal_document
 from pinchpoint.report.documents.report import QueueInfo
 from pinchpoint.report.pages.causal import causal_page, queue_curves
 from pinchpoint.report.svg.causal import ladder_svg, path_svg, queue_svg

@@ -7,8 +7,8 @@ from pinchpoint.report.documents.causal import PieceInfo, StretchInfo
 from pinchpoint.report.documents.report import QueueInfo
 from pinchpoint.report.quantity import duration
 
-# Lengths along are shares of the page's width, so that a narrow page shows all of a picture; heights
-# and letters are pixels.
+# Lengths along are shares of the page's width, so that a narrow page shows all of a picture.
+# Pixels:
 RUNG, BAR, LANE, FOOT = 38, 12, 30, 20
 _LONGEST = 40  # characters of a label: beside its figure they fit a telephone
 # What a stretch of the path is: its colour on the page, and its words.
