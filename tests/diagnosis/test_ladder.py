@@ -1,5 +1,6 @@
 """The order of the ladder: what is won, for what it takes."""
 
+import msgspec
 import pytest
 
 from pinchpoint.analysis.replay.prediction import Prediction
@@ -16,9 +17,9 @@ from program import Program
 BASE = 1000
 
 
-def ranked(id_, step, high, given=()):
+def ranked(id_, step, high, given=(), *, once_a_step=False):
     after = Prediction(step, (step // 2, high), BASE)
-    found = Found(summary="", evidence=())
+    found = Found(summary="", evidence=(), once_a_step=once_a_step)
     return Ranked(id_, found, after, BASE - step, given)
 
 
@@ -63,6 +64,22 @@ def test_a_place_without_a_known_fix_comes_first_where_it_wins_several_times_as_
     step_then, first
 ):
     found = ranked("slow-operator", 100, 200), ranked("sync-in-loop", step_then, step_then + 50)
+    assert order(*found)[0] == first
+
+
+@pytest.mark.parametrize(
+    ("once_a_step", "step_then", "first"),
+    [
+        (True, 510, "host-hotspot"),  # they win the same: the work is the cause
+        (False, 510, "sync-in-loop"),  # several waits a step are one themselves
+        (True, 700, "sync-in-loop"),  # more than this work is won
+    ],
+)
+def test_work_of_the_host_comes_before_a_wait_once_a_step_that_lets_it_show(
+    once_a_step, step_then, first
+):
+    wait = ranked("sync-in-loop", 500, 600, once_a_step=once_a_step)
+    found = wait, ranked("host-hotspot", step_then, step_then + 100)
     assert order(*found)[0] == first
 
 
@@ -146,6 +163,9 @@ def test_words_and_order_agree_about_what_is_less_work():
     lines = rung("sync-in-loop", 600, 650, "lines")
     said = why_this_order(LadderInfo(base_ns=BASE, rungs=(search, lines)))
     assert said.endswith("sync-in-loop is less work, yet less is expected of it.")
+    once = msgspec.structs.replace(lines, once_a_step=True)
+    said = why_this_order(LadderInfo(base_ns=BASE, rungs=(search, once), best_single=once.id))
+    assert said.endswith("sync-in-loop is less work and wins the same time: it hides that work.")
 
 
 def _weighed(effort):

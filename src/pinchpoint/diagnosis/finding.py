@@ -105,6 +105,7 @@ class Found(Finding, frozen=True, kw_only=True):
     saving_ns_per_step: tuple[int, int] | None = None  # least and most, where replay does not apply
     run_ratio: float | None = None  # of the whole run, where no step that was recorded shows it
     beside_steps: bool = False  # its time is none of a step's: before the first or after the last
+    once_a_step: bool = False  # a wait that many programs need once, and that alone costs nothing
     leaves_ns_per_step: int | None = None  # device work beyond that saving, if the fix takes some
 
     def shown(self, **known: Any) -> Finding:

@@ -31,6 +31,7 @@ FAR_RATIO = 3.0
 # Of the step, after all fixes. Where they win more, a line with twice as much to win is rare, and
 # looking at all lines takes a third of a diagnosis.
 FEW_EXPLAINED_RATIO = 0.85
+ALIKE_GAIN_RATIO = 0.9  # gains of two changes are told apart no better (docs/accuracy.md)
 WORTH_A_RUNG_RATIO = 0.05  # of the step, at the limit; less is the error of a limit
 WHOLE_STEP_RATIO = 0.8  # of the step: what wins more is the step by another name
 ALIKE_RATIO = 0.01  # of the step: an operator and the only line that calls it differ by less
@@ -67,6 +68,7 @@ class Rung:
     after: tuple[str, ...] = ()  # findings that have to be fixed first
     on_host: bool = False  # of a piece: the step without its host time, not at its device's limit
     free: bool = False  # of a piece: the step if it cost nothing
+    once_a_step: bool = False  # of a finding: a wait that comes once a step
     where: str | None = None  # of a finding: its place, which tells two of one rule apart
 
     @property
@@ -99,7 +101,7 @@ def ladder(trace: Trace, said: Diagnosis, *, host: bool = True) -> Ladder | None
     if base_ns is None:
         return None
     rungs = [rung for ranked in said.found if (rung := _rung(ranked, base_ns))]
-    rungs.sort(key=by_gain)
+    rungs = _removed_before_hidden(sorted(rungs, key=by_gain), lambda rung: rung)
     rungs = _after_what_they_need(rungs, lambda rung: rung.after)
     best_ns = min((rung.step_ns for rung in rungs), default=base_ns)
     if said.together is not None:
@@ -120,11 +122,13 @@ def in_order(said: Diagnosis) -> Diagnosis:
         return said
     rungs = [(_rung(ranked, base_ns), ranked) for ranked in said.found]  # ids come twice
     timed = sorted(((rung, one) for rung, one in rungs if rung), key=lambda pair: by_gain(pair[0]))
+    timed = _removed_before_hidden(timed, lambda pair: pair[0])
     next_ = iter(_after_what_they_need([one for _, one in timed], lambda one: one.given))
     return replace(said, found=tuple(next(next_) if rung else one for rung, one in rungs))
 
 
 _Change = TypeVar("_Change", Ranked, Rung)
+_Order = TypeVar("_Order", Rung, tuple[Rung, Ranked])
 
 
 def _after_what_they_need(
@@ -136,6 +140,26 @@ def _after_what_they_need(
         waiting = {one.id for one in left}
         at = next((i for i, one in enumerate(left) if not waiting.intersection(needs(one))), 0)
         out.append(left.pop(at))
+    return out
+
+
+def _removed_before_hidden(
+    changes: list[_Order], rung_of: Callable[[_Order], Rung]
+) -> list[_Order]:
+    """The same order, but work of the host goes before a wait once a step that lets it show.
+
+    Without that wait the host would do the same work while the device does its own: what both win
+    is the same idle time, and the work is its cause. Several waits a step are one themselves.
+    """
+    out = list[_Order]()
+    for one in changes:
+        rung, at = rung_of(one), len(out)
+        if rules()[rung.id].rule.removes_host_work and not rung.after:
+            most_ns = rung.counted_ns / ALIKE_GAIN_RATIO
+            before = enumerate(map(rung_of, out))
+            passed = (i for i, r in before if r.once_a_step and r.counted_ns <= most_ns)
+            at = next(passed, at)
+        out.insert(at, one)
     return out
 
 
@@ -159,6 +183,7 @@ def _rung(ranked: Ranked, base_ns: int) -> Rung | None:
         base_ns=predicted.step_ns + ranked.saving_ns if ranked.given else base_ns,
         effort=effort_of(ranked.id),
         after=ranked.given,
+        once_a_step=ranked.finding.once_a_step,
         where=(ranked.finding.location.short or None) if ranked.finding.location else None,
     )
 

@@ -86,6 +86,7 @@ class Rule:
     periodic: bool = False  # it may show in some steps only, and the mean step tells
     residual: bool = False  # it names what no other finding explains, and yields to those that do
     fix_known: bool = False  # of a residual one: it says what to do at the place that it names
+    removes_host_work: bool = False  # its fix takes work of the host away, at a place it names
     explains_full_memory: bool = False  # told first where a request for memory failed
     leak: str | None = None  # the kind of :class:`~pinchpoint.analysis.memory.growth.Leak` it names
     confirm: str = ANY_PROGRAM  # what would prove a fix, where a finding does not say its own

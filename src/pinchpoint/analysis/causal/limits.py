@@ -106,6 +106,8 @@ def needed_limits(trace: Trace) -> Limits:
     compiled, programs = _of_programs(trace, known, kinds)
     size = np.where(np.isnan(limit), programs, size)
     limit = np.where(np.isnan(limit), compiled, limit)
+    # Whatever a kernel does, it needs no less than its start.
+    limit = np.where(np.isnan(limit) & (took <= KERNEL_START_NS), took, limit)
     moving, moved = transfer_ns(trace, known, _bytes_per_s(known))
     limit, size = np.where(kernels, limit, moving), np.where(kernels, size, moved)
     one_would_do = np.array([c is not None and c.in_turn == 1 for c in costs] + [False])

@@ -102,6 +102,7 @@ def _info(rung: Rung, kind: str, found: Ladder, recorded_ns: int | None) -> Rung
         effort=rung.effort.value,
         after=rung.after,
         on_host=rung.on_host,
+        once_a_step=rung.once_a_step,
         free=rung.free,
         where=rung.where,
     )

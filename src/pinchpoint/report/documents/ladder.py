@@ -19,6 +19,7 @@ class RungInfo(msgspec.Struct, frozen=True, kw_only=True):
         False  # of a piece: without its host time; else with its device work at the limit
     )
     free: bool = False  # of a piece: the step if it cost nothing; no rule knows how to win it
+    once_a_step: bool = False  # a wait that comes once a step; host work that wins as much is first
     where: str | None = None  # of a finding: its place; null: not known
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.causal.profile import ON_CPUS
+from pinchpoint.analysis.causal.profile import LEAST_STEP_RATIO, ON_CPUS
 from pinchpoint.report.blocks import Block, Figure, Gap, Page, Table, Text, Title
 from pinchpoint.report.documents.causal import (
     CausalDocument,
@@ -12,9 +12,10 @@ from pinchpoint.report.documents.causal import (
     PieceInfo,
     ladder,
 )
+from pinchpoint.report.documents.order import field_named
 from pinchpoint.report.documents.report import QueueInfo
 from pinchpoint.report.plain import middle_cut
-from pinchpoint.report.quantity import duration, number
+from pinchpoint.report.quantity import duration, number, quantity
 
 _ROWS = 8  # of each cut, for a terminal
 _TITLES = {
@@ -30,9 +31,21 @@ _TITLES = {
 }
 
 
-def causal_page(document: CausalDocument, *, verbose: bool = False) -> Page:
-    """The largest pieces and the critical path as pictures; all cuts, one table each."""
-    return Page((*_head(document), *_pictures(document), *_tables(document, verbose)))
+def causal_page(
+    document: CausalDocument,
+    *,
+    by: str | None = None,
+    sort: str | None = None,
+    verbose: bool = False,
+) -> Page:
+    """The largest pieces and the critical path as pictures; all cuts, one table each.
+
+    ``by``: the one cut that was asked for, which is also said to have no pieces; ``sort``: the
+    field that pieces are in the order of, which gets a column.
+    """
+    blocks = (*_head(document), *_pictures(document), *_tables(document, sort, verbose))
+    empty = by is not None and document.base_ns is not None and not document.pieces
+    return Page((*blocks, *(_nothing(by) if by is not None and empty else ())))
 
 
 def _head(document: CausalDocument) -> Iterator[Block]:
@@ -126,15 +139,39 @@ def queue_sentence(queue: QueueInfo | None) -> str:
 LEAST_SAID_RATIO = 0.005  # less is 0 % in words
 
 
-def _tables(document: CausalDocument, verbose: bool) -> Iterator[Block]:
+def _nothing(by: str) -> Iterator[Block]:
+    """Of a cut without pieces, why."""
+    least = f"{100 * LEAST_STEP_RATIO:.0f} %"
+    yield Gap()
+    yield Text(f"No {_ONE[by]} takes {least} of the step or more.{_NEEDS.get(by, '')}")
+
+
+_ONE = {
+    "operator": "operator of a framework",
+    "kernel": "kernel",
+    "line": "line of the program",
+    "function": "Python function",
+    "module": "module",
+    "phase": "phase",
+    "copy": "copy",
+    "collective": "collective",
+    "wait": "call that waits for the device",
+}
+_STACKS = " Of PyTorch they are recorded with stacks (with_stack=True)."
+_NEEDS = {"line": _STACKS, "function": _STACKS, "module": _STACKS}
+
+
+def _tables(document: CausalDocument, sort: str | None, verbose: bool) -> Iterator[Block]:
+    field = field_named(document.pieces, sort) if sort is not None and document.pieces else None
+    extra = None if field in (None, "by", "name", *_SHOWN_FIELDS) else field
     for by, title in _TITLES.items():
         mine = [piece for piece in document.pieces if piece.by == by]
         if not mine:
             continue
         yield Gap()
         yield Table(
-            heads=(title, "takes", "at least", "without it", "at limit", "no host", "critical"),
-            rows=tuple(map(_row, mine)),
+            heads=tuple(_with(_HEADS, extra and _words(extra), title)),
+            rows=tuple(tuple(_with(_row(p), extra and _told(p, extra), p.name)) for p in mine),
             most=None if verbose else _ROWS,
             more="(--json has all, --verbose more)",
             dense=True,
@@ -152,13 +189,41 @@ def _tables(document: CausalDocument, verbose: bool) -> Iterator[Block]:
 _OF_NAMES = " of the steps recorded with names, which differs from the one above"
 
 
+_HEADS = ("takes", "at least", "without it", "at limit", "no host", "critical")
+_SHOWN_FIELDS = (
+    "occupied_ns", "limit_ns", "step_if_free_ns", "step_at_limit_ns", "step_without_host_ns",
+    "critical_ns",
+)  # fmt: skip
+
+
+def _with(cells: tuple[str, ...], extra: str | None, first: str) -> Iterator[str]:
+    """A row with what pieces are in the order of; a terminal has no room for one more column."""
+    yield first
+    if extra is not None:
+        yield extra
+    yield from cells if extra is None else (*cells[:4], cells[5])
+
+
+def _words(field: str) -> str:
+    return field.removesuffix("_ns").replace("_", " ")
+
+
+def _told(piece: PieceInfo, field: str) -> str:
+    value = getattr(piece, field)
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return middle_cut(value, _NAME_WIDTH)
+    unit = next((u for u in ("ns", "bytes", "ratio") if field.endswith(f"_{u}")), "count")
+    return quantity(value, unit)
+
+
 def _row(piece: PieceInfo) -> tuple[str, ...]:
     limit = "-" if piece.limit_ns is None else duration(piece.limit_ns)
     if piece.limit_ns is not None and piece.limit_ns and piece.device_ns > 2 * piece.limit_ns:
         limit += f" ({number(piece.device_ns / piece.limit_ns)} ×)"
     at_limit = "-" if piece.limit_ns is None else duration(piece.step_at_limit_ns)
     return (
-        piece.name,
         duration(piece.occupied_ns),
         limit,
         duration(piece.step_if_free_ns),

@@ -81,6 +81,8 @@ def _best_single(ladder: LadderInfo, rungs: Sequence[RungInfo], unit: str) -> st
     if not named:
         return ""
     best = min(named, key=lambda rung: rung.step_ns)
+    if _lets_it_show(best, rungs[0]):
+        return ""
     after = f"{in_unit(best.base_ns, unit)} → {in_unit(best.step_ns, unit)} {unit}"
     more = _weight(best) > _weight(rungs[0])
     why = "takes more work" if more else "is less sure"
@@ -91,6 +93,9 @@ def _less_work(ladder: LadderInfo, rungs: Sequence[RungInfo]) -> str:
     """A change that is less work than the first, and why it comes later all the same."""
     for rung in rungs[1:]:
         if _weight(rung) < _weight(rungs[0]):
+            if _lets_it_show(rung, rungs[0]):
+                name = rung_label(ladder, rung)
+                return f" {name} is less work and wins the same time: it hides that work."
             why = f"only {duration(rung.sure_ns)} are sure"
             if not rung.sure_ns:
                 why = "may win nothing: its range reaches today's step"
@@ -98,6 +103,11 @@ def _less_work(ladder: LadderInfo, rungs: Sequence[RungInfo]) -> str:
                 why = "less is expected of it"
             return f" {rung_label(ladder, rung)} is less work, yet {why}."
     return ""
+
+
+def _lets_it_show(rung: RungInfo, first: RungInfo) -> bool:
+    """Whether a wait's fix hides the host's work that the first change takes away."""
+    return rung.once_a_step and first.effort == "search"
 
 
 def _weight(rung: RungInfo) -> int:

@@ -38,7 +38,7 @@ from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.names import rows_named
 
-RULE = Rule(needs=("host_ops",), record=STACKS)
+RULE = Rule(needs=("host_ops",), record=STACKS, removes_host_work=True)
 
 _MAKES = regex(r"<built-in (method|function) (tensor|as_tensor|asarray|new_tensor)\b")
 _RESULT = ("aten::to", "aten::lift_fresh", "aten::detach_")  # what they do with the new tensor

@@ -30,7 +30,7 @@ from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS, periodic=True)
+RULE = Rule(needs=("host_ops",), record=STACKS, periodic=True, removes_host_work=True)
 
 
 def check(trace: Trace) -> Iterator[Found]:

@@ -72,7 +72,9 @@ from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS, residual=True, advice=NO_HINT)
+RULE = Rule(
+    needs=("host_ops",), record=STACKS, residual=True, removes_host_work=True, advice=NO_HINT
+)
 
 MEMORY_FREE_RATIO = 0.5  # of the device's, for what moves there: the rest is the program's
 AGAIN = 2  # steps: loading code, compiling or allocating once is a cold start

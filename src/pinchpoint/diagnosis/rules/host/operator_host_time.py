@@ -50,6 +50,7 @@ RULE = Rule(
     needs=("host_ops", "api_calls", "device_ops"),
     record=CPU_AND_DEVICE,
     residual=True,
+    removes_host_work=True,
     advice=NO_HINT,
 )
 

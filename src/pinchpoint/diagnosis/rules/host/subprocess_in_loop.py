@@ -29,7 +29,7 @@ from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=STACKS, periodic=True)
+RULE = Rule(needs=("host_ops",), record=STACKS, periodic=True, removes_host_work=True)
 
 _SYSTEM = "<built-in function system>"
 _COMPILERS = ("torch/_inductor/", "torch/_dynamo/", "triton/")

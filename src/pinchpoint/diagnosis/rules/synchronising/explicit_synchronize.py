@@ -62,6 +62,7 @@ def check(trace: Trace) -> Iterator[Found]:
         evidence=asked.evidence,
         cost_ns_per_step=asked.waited_ns,
         changes=asked.dropped,
+        once_a_step=asked.count <= 1,
         location=asked.place,
         confidence="low" if ends and not shows_python(trace) else "high",
         fix="Remove the synchronisation; time phases with events of the device instead",
