@@ -10,10 +10,10 @@ operating system takes now and then. Where the run around the recording was time
 the host did the usual work more slowly are none if those that were timed are seldom as long: a host
 that has to keep up is slower while it is recorded. On a CPU a single step in which the same
 operators took longer is none where the run around the recording was timed: it may have had no core,
-and the steps of the run say whether it comes again. Without such a run, steps on a CPU that took longer
-with no more operators and no larger tensors, at no place and at no fixed distance, leave it
-undecided. Where `pinchpoint run` sampled the whole run, its far steps are told from that: how
-often they come, and the line that was running.
+and the steps of the run say whether it comes again. Without such a run, steps on a CPU that took
+longer with no more operators and no larger tensors, at no place and at no fixed distance, leave it
+undecided. Where `pinchpoint run` sampled the whole run, its far steps are told from that: how often
+they come, and the line that was running.
 
 ## Why it matters
 Throughput is set by the mean step. One step of 300 ms among thirty of 27 costs a quarter of it,
