@@ -5,7 +5,10 @@ does not exist, so that a forgotten check fails loudly, and one that an array wi
 at its end can answer.
 """
 
+from contextlib import suppress
 from enum import IntEnum
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +16,11 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Table, Trace, once_per_table, once_per_trace
-from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows
+from pinchpoint.trace.arrays import Array, Codes, Ints, Mask, Rows, distinct
+
+compiled: Any = None
+with suppress(ImportError):  # installed without a compiler
+    compiled = import_module("pinchpoint.analysis.host._chains")
 
 
 @once_per_table
@@ -25,13 +32,16 @@ def parents(host_ops: Table) -> Rows:
 def nearest(parent: Rows, wanted: Mask) -> Rows:
     """The innermost wanted row that is or encloses each row; ``len(parent)`` where none does.
 
-    Follows all chains together and doubles the stride each round, so that the deepest stack
-    costs its logarithm.
+    What is not compiled follows all chains together and doubles the stride each round, so that the
+    deepest stack costs its logarithm.
     """
     none = len(parent)
     itself = np.flatnonzero(wanted)
     if not len(itself):
         return np.full(none, none, np.int64)
+    if _is_walked(parent, wanted):
+        found: Rows = compiled.nearest(parent, np.ascontiguousarray(wanted).view(np.uint8))
+        return found
     jump: Rows = np.append(parent, none)
     jump[itself] = itself
     while True:
@@ -70,6 +80,9 @@ def above(parent: Rows, wanted: Mask) -> Rows:
 
 def depths(parent: Rows) -> Rows:
     """How many rows enclose each row."""
+    if _is_walked(parent):
+        found: Ints = compiled.depths(parent)
+        return found
     none = len(parent)
     jump = np.append(parent, none)
     depth = np.append((parent != none).astype(np.int64), 0)
@@ -84,6 +97,9 @@ def subtree_sums(parent: Rows, values: Ints) -> Ints:
     total = values.astype(np.int64)
     if not total.any():
         return total
+    if _is_walked(parent, total):
+        compiled.add_to_parents(parent, total)
+        return total
     depth = depths(parent)
     order = np.argsort(-_sortable(depth), kind="stable")
     edges = np.flatnonzero(np.diff(depth[order])) + 1
@@ -91,6 +107,13 @@ def subtree_sums(parent: Rows, values: Ints) -> Ints:
         inner = level[parent[level] != len(parent)]
         np.add.at(total, parent[inner], total[inner])
     return total
+
+
+def _is_walked(parent: Rows, values: Array | None = None) -> bool:
+    """Whether the compiled form can be asked: every row stands behind the one around it."""
+    if compiled is None or parent.dtype != np.int64 or not parent.flags.c_contiguous:
+        return False
+    return (values is None or len(values) == len(parent)) and compiled.in_order(parent)
 
 
 def numbered(keys: Ints) -> Ints:
@@ -201,7 +224,7 @@ def input_work(trace: Trace) -> Codes:
         return np.zeros(0, np.uint8)
     by_name = np.zeros(len(trace.names), np.uint8)
     python = host["kind"] == HostKind.PYTHON
-    for position in np.unique(host["name"][python]).tolist():
+    for position in distinct(host["name"][python]).tolist():
         by_name[position] = input_work_of_name(trace.names[position]) or 0
     code = np.where(python & (host["thread"] == main_thread(trace)), by_name[host["name"]], 0)
     chain = parents(host)

@@ -18,7 +18,7 @@ from pinchpoint.analysis.host.frames import NAMELESS, Owner, frame_of, owners
 from pinchpoint.analysis.host.timeline import NO_ROW, HostRows, host_rows
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.arrays import Mask, Rows, distinct
 
 _WRAPPER = "autograd::engine::evaluate_function: "  # says nothing that its child does not say
 _STEP_MARKER = re.compile(r"^ProfilerStep#?\d*$")
@@ -90,7 +90,7 @@ def functions_of(trace: Trace, host: Rows) -> Rows:
     """Frames around rows as ``Places`` has them; of a generator, a comprehension or a lambda that
     of the function in the same file which runs it, so that one loop is one place."""
     frame = places(trace).frame[host].copy()
-    for position in np.unique(frame[frame != NO_ROW]).tolist():
+    for position in distinct(frame[frame != NO_ROW]).tolist():
         own = frame_of(trace.names[position])
         if own is not None and own.function in NAMELESS:
             mine = frame == position

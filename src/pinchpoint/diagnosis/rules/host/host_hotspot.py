@@ -69,7 +69,7 @@ from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
-from pinchpoint.trace.arrays import Ints, Rows
+from pinchpoint.trace.arrays import Ints, Rows, distinct
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -222,8 +222,8 @@ def _spot(trace: Trace, found: HostComputing, at: Ints, other: Ints, back: Ints)
         on_cpu=longest < len(host) and bool(host["kind"][longest] == HostKind.OPERATOR),
         in_driver=longest >= len(host),
         does=GapKind(_mostly(activity(trace)[row], took)),
-        calls=len(np.unique(here)) / max(found.steps, 1),
-        steps=len(np.unique(judged_steps(trace).step_of(found.start_ns[at]))),
+        calls=len(distinct(here)) / max(found.steps, 1),
+        steps=len(distinct(judged_steps(trace).step_of(found.start_ns[at]))),
         row=longest,
         location=_location(trace, longest) if caller is None else caller,
         shares=_shares(trace, row, took) if spread else (),
@@ -320,10 +320,10 @@ def _sent_after(trace: Trace, rows: Ints) -> tuple[Rows, Rows]:
     filled = filled_slots(trace)
     sizes = [device.memory_bytes for device in trace.devices if device.memory_bytes]
     fits = filled.read_bytes <= MEMORY_FREE_RATIO * min(sizes, default=0)
-    mine = np.flatnonzero(np.isin(filled.operator, rows) & fits)
+    mine = np.flatnonzero(np.isin(filled.operator, rows, kind="table") & fits)
     none = np.zeros(0, np.intp)
     uploads = np.concatenate([none, *(filled.uploads[i] for i in mine)])
-    return np.unique(uploads), np.unique(np.concatenate([none, *(filled.waits[i] for i in mine)]))
+    return distinct(uploads), distinct(np.concatenate([none, *(filled.waits[i] for i in mine)]))
 
 
 def _sent(trace: Trace, uploads: Rows) -> tuple[Evidence, ...]:
