@@ -1,22 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """The compiled form of walks along parents in ``ancestry.py``; tests hold the two together.
 
-Parents are rows before their own, or the number of rows where there is none: one pass in order of
-rows, or against it, is a whole walk.
+Where every parent is a row before its own, or the number of rows where there is none, one pass in
+order of rows, or against it, is a whole walk. Each function gives None where it finds another one.
 """
 
 import numpy as np
 
 from libc.stdint cimport int64_t, uint8_t
-
-
-def in_order(const int64_t[::1] parent):
-    """Whether each parent is a row before its own, or none."""
-    cdef Py_ssize_t row, none = parent.shape[0]
-    for row in range(none):
-        if parent[row] != none and not 0 <= parent[row] < row:
-            return False
-    return True
 
 
 def nearest(const int64_t[::1] parent, const uint8_t[::1] wanted):
@@ -27,8 +18,12 @@ def nearest(const int64_t[::1] parent, const uint8_t[::1] wanted):
     for row in range(none):
         if wanted[row]:
             out[row] = row
+        elif parent[row] == none:
+            out[row] = none
+        elif 0 <= parent[row] < row:
+            out[row] = out[parent[row]]
         else:
-            out[row] = none if parent[row] == none else out[parent[row]]
+            return None
     return found
 
 
@@ -38,13 +33,23 @@ def depths(const int64_t[::1] parent):
     found = np.empty(none, np.int64)
     cdef int64_t[::1] out = found
     for row in range(none):
-        out[row] = 0 if parent[row] == none else out[parent[row]] + 1
+        if parent[row] == none:
+            out[row] = 0
+        elif 0 <= parent[row] < row:
+            out[row] = out[parent[row]] + 1
+        else:
+            return None
     return found
 
 
-def add_to_parents(const int64_t[::1] parent, int64_t[::1] total):
-    """Add what each row has, and what it got, to its parent."""
+def subtree_sums(const int64_t[::1] parent, const int64_t[::1] values):
+    """The value of each row plus those of all rows inside it."""
     cdef Py_ssize_t row, none = parent.shape[0]
+    found = np.array(values)
+    cdef int64_t[::1] out = found
     for row in range(none - 1, -1, -1):
-        if parent[row] != none:
-            total[parent[row]] += total[row]
+        if 0 <= parent[row] < row:
+            out[parent[row]] += out[row]
+        elif parent[row] != none:
+            return None
+    return found

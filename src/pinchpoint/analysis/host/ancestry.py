@@ -8,7 +8,7 @@ at its end can answer.
 from contextlib import suppress
 from enum import IntEnum
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +35,12 @@ def nearest(parent: Rows, wanted: Mask) -> Rows:
     What is not compiled follows all chains together and doubles the stride each round, so that the
     deepest stack costs its logarithm.
     """
-    none = len(parent)
+    none, mask = len(parent), np.ascontiguousarray(wanted).view(np.uint8)
+    if _fits(parent, mask) and (found := compiled.nearest(parent, mask)) is not None:
+        return cast("Rows", found)
     itself = np.flatnonzero(wanted)
     if not len(itself):
         return np.full(none, none, np.int64)
-    if _is_walked(parent, wanted):
-        found: Rows = compiled.nearest(parent, np.ascontiguousarray(wanted).view(np.uint8))
-        return found
     jump: Rows = np.append(parent, none)
     jump[itself] = itself
     while True:
@@ -80,9 +79,8 @@ def above(parent: Rows, wanted: Mask) -> Rows:
 
 def depths(parent: Rows) -> Rows:
     """How many rows enclose each row."""
-    if _is_walked(parent):
-        found: Ints = compiled.depths(parent)
-        return found
+    if _fits(parent, parent) and (found := compiled.depths(parent)) is not None:
+        return cast("Ints", found)
     none = len(parent)
     jump = np.append(parent, none)
     depth = np.append((parent != none).astype(np.int64), 0)
@@ -97,9 +95,8 @@ def subtree_sums(parent: Rows, values: Ints) -> Ints:
     total = values.astype(np.int64)
     if not total.any():
         return total
-    if _is_walked(parent, total):
-        compiled.add_to_parents(parent, total)
-        return total
+    if _fits(parent, total) and (found := compiled.subtree_sums(parent, total)) is not None:
+        return cast("Ints", found)
     depth = depths(parent)
     order = np.argsort(-_sortable(depth), kind="stable")
     edges = np.flatnonzero(np.diff(depth[order])) + 1
@@ -109,11 +106,10 @@ def subtree_sums(parent: Rows, values: Ints) -> Ints:
     return total
 
 
-def _is_walked(parent: Rows, values: Array | None = None) -> bool:
-    """Whether the compiled form can be asked: every row stands behind the one around it."""
-    if compiled is None or parent.dtype != np.int64 or not parent.flags.c_contiguous:
-        return False
-    return (values is None or len(values) == len(parent)) and compiled.in_order(parent)
+def _fits(parent: Rows, values: Array) -> bool:
+    """Whether the compiled form takes these: one value a row, and numbers as it knows them."""
+    known = compiled is not None and parent.dtype == np.int64 and parent.flags.c_contiguous
+    return known and len(values) == len(parent)
 
 
 def numbered(keys: Ints) -> Ints:
