@@ -175,7 +175,9 @@ def _line(
     in_a_call = np.cumsum(np.where(code >= _QUERY, opens, 0)) > 0
     kind[in_a_call | contains(between, at)] = -1
     kind[-1] = -1  # after the last event nothing is recorded
-    return _Line(at, kind, np.where(kind < 0, 0.0, lookups))
+    lookups = np.where(kind < 0, 0.0, lookups)
+    # With no look-up, one cell: of a gigabyte of text this column would be a hundredth.
+    return _Line(at, kind, lookups if lookups.any() else np.broadcast_to(0.0, at.shape))
 
 
 def profiler_steps(trace: Trace) -> Intervals:
