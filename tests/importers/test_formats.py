@@ -17,6 +17,7 @@ from importers.test_nsys_stats import GPU_TRACE, SUMMARY
 from importers.test_onnxruntime import event, profile
 from importers.test_own_figures import HYPERFINE
 from importers.test_perfetto import HOST, QUEUE, TRACKS, note, slice_on
+from importers.test_pprof import PROFILE
 from importers.test_program_logs import SERVED
 from importers.test_rocpd import database, rocpd
 from importers.test_rocprofv3 import PROCESS, stamp
@@ -104,6 +105,7 @@ SAMPLES = {
     "Ascend database": lambda f: [database(f / "msprof_0.db", DATABASE)],
     "Ascend kernel table": lambda f: text(f, "kernel_details.csv", DETAILS),
     "bench folder": bench,
+    "JAX memory profile": lambda f: text(f, "memory.prof", PROFILE),
     "kineto": kineto,
     "PyTorch memory snapshot": lambda _: sorted((DATA / "memory").glob("*.pickle.gz"))[:1],
     "load test": lambda f: text(f, "result.json", json.dumps(VLLM)),

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pinchpoint.analysis.device.categories import Category, category_of_device_ops
+from pinchpoint.analysis.device.categories import Category
 from pinchpoint.analysis.device.kernel_names import LABELS
-from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import Owner
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.ranks.accounting import between_ranks_ratio, one_of_many
@@ -25,6 +24,12 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import Breakdown, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.exceptions import most_of_the_mean, on_the_mean
+from pinchpoint.diagnosis.evidence.named_time import (
+    heaviest_collective,
+    heaviest_of,
+    in_ranges,
+    profiled_alone,
+)
 from pinchpoint.diagnosis.evidence.whole_run import before_the_steps, waits_for_others
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, shows_torch
@@ -54,6 +59,9 @@ def verdict(trace: Trace) -> str:
         said = _SENTENCES[facts.by](facts, parts)
     if f"mostly on {LABELS[Category.OTHER]} (" in said:
         said += _heaviest_other(trace)
+    if facts.by == Binding.COMMUNICATION:
+        said += heaviest_collective(trace)
+    said += in_ranges(trace, parts)
     said = _with_the_mean(trace, said) + _before_the_steps(trace)
     return said + _quicker_than_most(trace, parts) + _between_ranks(trace, parts)
 
@@ -108,7 +116,7 @@ def _sampled(trace: Trace) -> str:
         sentences = " ".join(f"{text[:1].upper()}{text[1:]}." for text in said)
         return f"{sentences} {_what_was_sampled(trace)}".strip()
     if not device_looks(trace):
-        return _of_memory(trace)
+        return _of_memory(trace) or profiled_alone(trace)
     worked = "The devices worked" if _tells_of_kernels(trace) else ""
     if tells_of_clocks(trace):
         held = "nothing held them down"
@@ -266,16 +274,8 @@ def _device(facts: Bound, parts: Breakdown) -> str:
 
 def _heaviest_other(trace: Trace) -> str:
     """The name of the kernel that takes most of the time of kernels of no known kind."""
-    ops = trace.device_ops
-    if ops is None:
-        return ""
-    rows = category_of_device_ops(trace) == Category.OTHER
-    spent = np.bincount(ops["name"][rows], weights=ops["duration_ns"][rows])
-    if not spent.sum():
-        return ""
-    most = int(spent.argmax())
-    name = short_kernel_name(trace.names[most])
-    return f" Of the time of these, {name} takes {_percent(spent[most] / spent.sum())}."
+    found = heaviest_of(trace, Category.OTHER)
+    return f" Of the time of these, {found[0]} takes {_percent(found[1])}." if found else ""
 
 
 def _held_up(facts: Bound, parts: Breakdown, waiting_ratio: float, what: str) -> str:
