@@ -76,8 +76,8 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     in_turn = _goes_step_by_step(trace, rows, blocks >= units)
     if in_turn.all():
-        name = trace.names[int(ops["name"][rows[0]])]
-        raise NotChecked(_IN_TURN.format(name=name[:60], operator=_operator(trace, rows)), _LESS)
+        kernel_name, operator = trace.names[int(ops["name"][rows[0]])], _operator(trace, rows)
+        raise NotChecked(_IN_TURN.format(name=kernel_name[:60], operator=operator), _LESS)
     rows = rows[~in_turn]
     lost = ops["duration_ns"][rows] * (1 - blocks[rows] / units)
     name = int(np.bincount(ops["name"][rows], weights=lost).argmax())
