@@ -24,7 +24,7 @@ FILES = ("stats_*.csv", "rocprofv3 --att")
 READS: tuple[str, ...] = ("sums",)
 NOT_READ = "waves one by one (ui_output folders, .att)"
 
-_COLUMNS = ("CodeObj", "Vaddr", "Instruction", "Hitcount", "Latency", "Stall", "Idle")
+_NUMBERS = ("Hitcount", "Latency", "Stall", "Idle")
 _SIGN = regex(rb'\s*"?CodeObj"?,"?Vaddr"?,"?Instruction"?,"?Hitcount"?,"?Latency"?,')
 _OPCODE = regex(r"(s_waitcnt|s_barrier|[a-z]+_[a-z]+|[a-z]\w*)")
 _MOST_ROWS = 200_000  # instructions: the largest kernels have some ten thousand
@@ -48,7 +48,7 @@ def claims(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """Instructions, most cycles first; UnreadableFile where no wave came to any."""
-    kernel, rows = "", []
+    kernel, rows = "", list[_Row]()
     for row in _rows(path):
         if row.instruction.startswith(";"):
             kernel = kernel or row.instruction.lstrip("; ")[:_LONGEST_NAME]
@@ -76,10 +76,11 @@ def _rows(path: Path) -> Iterator[_Row]:
             cells = next(reader)
         except (StopIteration, csv.Error):
             return
-        numbers = [(cells.get(name) or "") for name in _COLUMNS[3:]]
+        numbers = [(cells.get(name) or "") for name in _NUMBERS]
         if all(number.isdigit() for number in numbers):
+            hits, latency, stall, idle = map(int, numbers)
             said = (cells.get("Instruction") or "").strip()
-            yield _Row(said, *map(int, numbers), (cells.get("Source") or "").strip())
+            yield _Row(said, hits, latency, stall, idle, (cells.get("Source") or "").strip())
 
 
 def _tables(kernel: str, rows: list[_Row], whole: int) -> tuple[SummaryTable, ...]:
