@@ -78,11 +78,25 @@ def _hook_torch(torch: Any, knobs: dict[str, Any]) -> None:
     if "cudnn_benchmark" in knobs:
         torch.backends.cudnn.benchmark = bool(knobs["cudnn_benchmark"])
         _note("cudnn_benchmark: set")
+    if "omp_threads" in knobs:
+        _hold_threads(torch, int(knobs["omp_threads"]))
     if "fused_optimizer" in knobs:
         for name in dir(torch.optim):
             _fuse(getattr(torch.optim, name))
     if {"autocast", "channels_last", "compile"} & set(knobs):
         _hook_modules(torch, knobs)
+
+
+def _hold_threads(torch: Any, threads: int) -> None:
+    """A program that sets its threads itself gets these: it would undo the variable."""
+    original = torch.set_num_threads
+
+    @functools.wraps(original)
+    def held(asked: int) -> None:
+        _note(f"omp_threads: set_num_threads({asked}) -> {threads}")
+        original(threads)
+
+    torch.set_num_threads = held
 
 
 def _fuse(kind: Any) -> None:

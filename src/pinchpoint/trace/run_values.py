@@ -90,7 +90,8 @@ class VainWork:
     """Work of one place whose result was there already, or that nobody reads."""
 
     # step: each step anew; within: more than once in a step; unused; part: most of it is unused;
-    # order: products that another order makes cheaper; ranks: ``of`` ranks compute the same
+    # order: products that another order makes cheaper; ranks: ``of`` ranks compute the same;
+    # gradients: work for gradients that are stored and that nobody reads
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]
@@ -103,6 +104,7 @@ class VainWork:
     left_ratio: float = 0.0  # of its work that this part needs
     order: ProductOrder | None = None
     shared_ratio: float = 0.0  # of all that was compared between ranks, by bytes
+    gradients: int = 0  # that are stored a step, and that nobody reads
 
 
 @dataclass(frozen=True)

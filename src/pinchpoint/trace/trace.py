@@ -118,6 +118,7 @@ class RunFacts:
     course: RunCourse | None = None
     samples: RunSamples | None = None  # of the same process over the whole run
     values: RunValues | None = None  # of one step's batches and attention masks
+    rare: "Trace | None" = None  # the window of a far step that was foreseen, with usual ones
     rare_recording: str | None = None  # file with a far step that was foreseen, in the run folder
     memory: "Trace | None" = None  # the allocator's snapshot of the same process
     documents: Mapping[str, Any] = field(  # as they were read, for display alone

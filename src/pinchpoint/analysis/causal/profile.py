@@ -24,6 +24,9 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.causal.exceptional import batches_beyond_ns, beyond_ns
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.many import simulate_many
+from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO, MOST_PIECES
+from pinchpoint.analysis.causal.piece import Causal as Causal
+from pinchpoint.analysis.causal.piece import Piece as Piece
 from pinchpoint.analysis.causal.pieces import NOBODYS, Cut, Pieces, bought_again, pieces
 from pinchpoint.analysis.causal.spent import Spent, spent
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
@@ -46,59 +49,6 @@ if TYPE_CHECKING:
     from pinchpoint.analysis.causal.critical_path import CriticalPath
 
 
-MOST_PIECES = 40  # of one cut, largest first: beyond them nothing is worth a look
-# A piece that takes less of the step cannot be worth fixing (3 % of the step is).
-LEAST_STEP_RATIO = 0.01
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One piece of a step; nanoseconds a step, without the profiler where that is known."""
-
-    cut: Cut
-    name: str  # as recorded
-    calls: float  # device operations a step
-    host_ns: int  # host time of its own; of a wait, the whole call
-    device_ns: int  # that a device is at work with it, on any stream
-    limit_ns: int | None  # what its device operations need; None: not known for most of them
-    needed_bytes: int | None  # that its device operations have to move
-    step_if_free_ns: int
-    step_at_limit_ns: int
-    step_without_host_ns: int
-    base_ns: int
-    critical_ns: int = 0  # of its host and device time, on the critical path; see ``off_path``
-    launches_per_call: float | None = None  # device operations of one operator call
-    in_kernels: bool = False  # most of its device time, not in copies and collectives
-
-    @property
-    def occupied_ns(self) -> int:
-        """Host and device time together."""
-        return self.host_ns + self.device_ns
-
-    @property
-    def hidden_ns(self) -> int:
-        """Of that, what the step would not get shorter by."""
-        return max(self.occupied_ns - (self.base_ns - self.step_if_free_ns), 0)
-
-    @property
-    def times_limit(self) -> float | None:
-        """How many times its limit the device work takes."""
-        return self.device_ns / self.limit_ns if self.limit_ns else None
-
-
-@dataclass(frozen=True)
-class Causal:
-    """The pieces of all cuts, largest gain first; empty with a reason where replay cannot say."""
-
-    base_ns: int | None
-    pieces: tuple[Piece, ...]
-    why_not: str | None = None
-
-    def of(self, cut: Cut) -> tuple[Piece, ...]:
-        """The pieces of one cut."""
-        return tuple(piece for piece in self.pieces if piece.cut == cut)
-
-
 def off_path(trace: Trace, cut: Cut) -> Causal:
     """The pieces of one cut, for rules: where on the critical path they lie is left out."""
     return _profile(trace, (cut,), None)
@@ -113,9 +63,12 @@ def causal(trace: Trace, by: str | None = None) -> Causal:
 
 
 def profile(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
-    """The pieces of these cuts."""
+    """The pieces of these cuts; without a device, those of the host (:mod:`on_cpu`)."""
     from pinchpoint.analysis.causal.critical_path import critical_path
+    from pinchpoint.analysis.causal.on_cpu import on_cpus
 
+    if (found := on_cpus(trace, cuts)) is not None:
+        return found
     return _profile(trace, cuts, critical_path(trace))
 
 

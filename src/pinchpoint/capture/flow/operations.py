@@ -4,7 +4,7 @@ Tensors are told by their storage, a number that :class:`~pinchpoint.capture.flo
 gives, and by how they lie in it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pinchpoint.frozen import dataclass
@@ -15,6 +15,9 @@ Shapes = tuple[tuple[int, ...], ...]
 _PLAIN = (int, float, complex, str, bool, type(None))
 # Of the arguments of these nothing but size and type is asked.
 _ASK_SIZES_ONLY = ("_like", "::new_", "::sym_")
+# What overwrites all of a tensor whatever it held.
+_OVERWRITES = ("copy_", "fill_", "zero_", "uniform_", "normal_", "_foreach_zero_")
+OVERWRITES = frozenset(f"aten::{name}" for name in _OVERWRITES)
 # What other processes or streams have a part in.
 _SHARED = ("c10d", "fsdp", "symm_mem", "dist")
 
@@ -51,6 +54,8 @@ class Operation:
     checkpoint: bool  # a checkpoint runs it
     bytes: int  # of what it makes
     shape: tuple[int, ...] = ()  # of the first tensor that it gives
+    # As a parameter's gradient is stored: where that lies, and where the parameter does.
+    gradient: tuple[int, int] | None = None
 
 
 ESCAPE = Kind(
@@ -62,6 +67,24 @@ def escape(number: int) -> Operation:
     """The memory of a storage is handed to something that is not seen, which may write to it."""
     writes = ((number, False),)
     return Operation(ESCAPE, (), (), writes, (), False, True, True, False, (), 0, False, 0)
+
+
+_STEPS = Kind(
+    "escape::step",
+    frozenset(),
+    (),
+    random=False,
+    read_by_host=False,
+    opaque=False,
+    sizes_only=False,
+)
+
+
+def read_by_optimizer(gradients: Iterable[Tensor]) -> Operation:
+    """An optimizer is about to step with these gradients: it may read them unseen."""
+    return Operation(
+        _STEPS, (), tuple(gradients), (), (), False, False, True, False, (), 0, False, 0
+    )
 
 
 def kind_of(func: Any) -> Kind:

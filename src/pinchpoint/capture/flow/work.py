@@ -22,6 +22,7 @@ from pinchpoint.capture.flow.claims import (
     positions,
     to_compare,
 )
+from pinchpoint.capture.flow.gradients import HALF_RATIO, ThrownAway, lines_of, thrown_away
 from pinchpoint.capture.flow.loops import loops
 from pinchpoint.capture.flow.numbers import Numbered
 from pinchpoint.capture.flow.operations import ESCAPE, Operation
@@ -180,17 +181,37 @@ def _kept(told: Claims, mine: Iterable[int]) -> int:
 
 def _unused(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
     """What nobody read in steps in turn; nothing where that is most of the work."""
-    dead = unused(watch.steps, watch.storages.all)
-    members = _in_all(watch, dead)
+    uses = unused(watch.steps, watch.storages.all)
+    gradients = thrown_away(watch.steps, watch.storages.all, uses)
+    members = _in_all(watch, [[use.dead for use in some] for some in uses])
+    thrown = _in_all(watch, [some.whole for some in gradients])
     operations = watch.steps[UNUSED_IN[-1]]
     work = sum(one.bytes for one in operations if not idle(one))
-    of_it = sum(one.bytes for one, member in zip(operations, members, strict=True) if member)
+    both = [one or other for one, other in zip(members, thrown, strict=True)]
+    of_it = sum(one.bytes for one, member in zip(operations, both, strict=True) if member)
     if of_it > UNUSED_RATIO * work:
         return
     wholly = sites(operations, members, lines)
     for group in together(operations, wholly):
         yield _note("unused", operations, group, wholly)
+    yield from _of_gradients(watch, gradients, thrown, lines)
     yield from _partly(watch, lines)
+
+
+def _of_gradients(
+    watch: Watch, gradients: Sequence[ThrownAway], whole: list[bool], lines: Sequence[Chain]
+) -> Iterator[dict[str, Any]]:
+    """Work for gradients that nobody reads: what is for them alone, and convolutions' halves."""
+    operations = watch.steps[UNUSED_IN[-1]]
+    stored = _in_all(watch, [some.stored for some in gradients])
+    half = _in_all(watch, [some.half for some in gradients])
+    places = spelt(lines_of(operations, stored, lines))
+    for members, left in ((whole, 0.0), (half, HALF_RATIO)):
+        mine = [at for at, member in enumerate(members) if member]
+        if mine and any(stored):
+            note = _note("gradients", operations, mine, dict.fromkeys(mine, ()))
+            told = {"places": places, "gradients": sum(stored), "left_ratio": left}
+            yield note | told
 
 
 def _partly(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
@@ -311,5 +332,7 @@ def _ranges(orders: Sequence[int]) -> list[tuple[int, int]]:
 def operators(steps: Sequence[Sequence[Operation]]) -> tuple[list[str], list[str]]:
     """Names of all operators that the dispatcher ran: those that compute, and others."""
     computed = {one.kind.name for step in steps for one in step if not idle(one)}
-    all_of_them = {one.kind.name for step in steps for one in step if one.kind is not ESCAPE}
+    all_of_them = {
+        one.kind.name for step in steps for one in step if not one.kind.name.startswith(ESCAPE.name)
+    }
     return sorted(computed), sorted(all_of_them - computed)

@@ -100,6 +100,7 @@ def _work(note: WorkNote) -> VainWork:
         ProductOrder(note.flops, note.flops_left, note.times_left, note.elements_left)
         if 0 < note.flops_left <= note.flops
         else None,
+        gradients=note.gradients,
     )
 
 

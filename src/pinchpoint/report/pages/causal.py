@@ -1,8 +1,8 @@
 """The page of the causal profile: what the step would be without each of its pieces."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from pinchpoint.analysis.causal.profile import LEAST_STEP_RATIO, ON_CPUS
+from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO
 from pinchpoint.report.blocks import Block, Figure, Gap, Page, Table, Text, Title
 from pinchpoint.report.documents.causal import (
     CausalDocument,
@@ -52,14 +52,11 @@ def _head(document: CausalDocument) -> Iterator[Block]:
     yield Title(document.path)
     if document.why_not is not None or document.base_ns is None:
         yield Text(f"No causal profile: {document.why_not}.", "bad")
-        if document.why_not == ON_CPUS:
-            yield Text(
-                "pinchpoint diagnose says where its time goes and what fixes give", label="Instead"
-            )
-        else:
-            yield Text("CPU and device activity together, over two steps or more", label="Record")
+        yield Text("CPU and device activity together, over two steps or more", label="Record")
         return
     yield Text(f"The {document.base} takes {duration(document.base_ns)}. What it would be:")
+    if document.held_up:
+        yield Text("Other programs had its cores for a part of the time, and waiting is in it.")
 
 
 def _pictures(document: CausalDocument) -> Iterator[Block]:
@@ -136,6 +133,36 @@ def queue_sentence(queue: QueueInfo | None) -> str:
     return f"{100 * queue.empty_ratio:.0f} % of launches found nothing queued or running."
 
 
+_LEVELS = "▁▂▃▄▅▆▇█"
+_CURVE_WIDTH = 40  # characters, three of the 120 parts in each: with words they fit 80
+
+
+def queue_curves(queue: QueueInfo) -> Iterator[Block]:
+    """Queue depth and launch latency over the recorded steps, a line of blocks each."""
+    deepest = max((d for d in queue.depth if d is not None), default=0.0)
+    longest = max((ns for ns in queue.latency_ns if ns is not None), default=0)
+    lines = (
+        f"  {'depth':8} {_curve(queue.depth)} up to {deepest:,.0f}",
+        f"  {'latency':8} {_curve(queue.latency_ns)} up to {duration(longest)}",
+    )
+    yield Figure("Queue before the device, and launch latency, over the recorded steps", lines)
+    yield Text(
+        "Operations issued before and not ended, and from the launching call to the start on the"
+        f" device; medians of launches. {queue_sentence(queue)}"
+    )
+
+
+def _curve(values: Sequence[float | None]) -> str:
+    top = max((value for value in values if value is not None), default=0) or 1
+    wide = -(-len(values) // _CURVE_WIDTH) or 1
+    most = (
+        max((v for v in values[at : at + wide] if v is not None), default=None)
+        for at in range(0, len(values), wide)
+    )
+    steps = len(_LEVELS) - 1
+    return "".join(" " if v is None else _LEVELS[round(steps * v / top)] for v in most)
+
+
 LEAST_SAID_RATIO = 0.005  # less is 0 % in words
 
 
@@ -179,11 +206,20 @@ def _tables(document: CausalDocument, sort: str | None, verbose: bool) -> Iterat
     if document.pieces:
         yield Gap()
         yield Text(
-            "takes: host and device time, added; at least: what its device work needs, and how many"
-            " times that it takes. The step without it, with its device work at that limit, and"
-            " without its host time; critical: what of it is on the critical path"
+            _ON_CPUS
+            if document.on_cpus
+            else "takes: host and device time, added; at least: what its device work needs, and how"
+            " many times that it takes. The step without it, with its device work at that limit,"
+            " and without its host time; critical: what of it is on the critical path"
             f"{_OF_NAMES * document.names_apart}. -: not known"
         )
+
+
+_ON_CPUS = (
+    "takes: time on the thread of the steps, none of which is hidden; at least: what one core of a"
+    " slow server would take for its operators, if that is less, and how many times that it takes."
+    " The step without it, and with it at that limit. -: not known"
+)
 
 
 _OF_NAMES = " of the steps recorded with names, which differs from the one above"
@@ -220,8 +256,9 @@ def _told(piece: PieceInfo, field: str) -> str:
 
 def _row(piece: PieceInfo) -> tuple[str, ...]:
     limit = "-" if piece.limit_ns is None else duration(piece.limit_ns)
-    if piece.limit_ns is not None and piece.limit_ns and piece.device_ns > 2 * piece.limit_ns:
-        limit += f" ({number(piece.device_ns / piece.limit_ns)} ×)"
+    worked_ns = piece.device_ns or piece.host_ns  # without a device, the host does the work
+    if piece.limit_ns is not None and piece.limit_ns and worked_ns > 2 * piece.limit_ns:
+        limit += f" ({number(worked_ns / piece.limit_ns)} ×)"
     at_limit = "-" if piece.limit_ns is None else duration(piece.step_at_limit_ns)
     return (
         duration(piece.occupied_ns),

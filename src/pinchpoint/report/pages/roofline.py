@@ -116,8 +116,9 @@ def ceilings_page(ceilings: Ceilings, *, verbose: bool = False) -> Page:
 
 
 def _measured(m: Measurement) -> tuple[str, ...]:
+    name = f"product {m.dtype}, {m.mode}" if m.what == "gemm" else _KINDS.get(m.what, m.what)
     return (
-        f"product {m.dtype}, {m.mode}" if m.what == "gemm" else _KINDS.get(m.what, m.what),
+        name if m.measured_at is None else f"{name}, of {m.measured_at[:10]}",
         _value(m.value, m.unit),
         "" if m.data_sheet_ratio is None else f"{percent(m.data_sheet_ratio)} %",
         "" if m.sm_clock_hz is None else f"{m.sm_clock_hz / 1e6:.0f} MHz",
