@@ -74,8 +74,8 @@ def check(trace: Trace) -> Iterator[Found]:
 _FORWARD = "Leave it out, or compute it in the steps in which it is used"
 _PART = (
     "Choose what is read before it is computed: rows of its operands instead of its result; topk in"
-    " place of a sort, a count of what is larger ((keys > own).sum()) for one place in it, a few draws"
-    " in place of a permutation"
+    " place of a sort, a count of what is larger ((keys > own).sum()) for one place in it, a few"
+    " draws in place of a permutation"
 )
 _BACKWARD = "Compute no gradients for what needs none"
 _HINT = "if ctx.needs_input_grad[1]:  # in backward(): else return None for it"
