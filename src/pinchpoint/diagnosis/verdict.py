@@ -30,6 +30,7 @@ from pinchpoint.diagnosis.evidence.named_time import (
     heaviest_of,
     in_ranges,
     profiled_alone,
+    slow_launches,
 )
 from pinchpoint.diagnosis.evidence.whole_run import before_the_steps, waits_for_others
 from pinchpoint.diagnosis.finding import Location
@@ -63,6 +64,8 @@ def verdict(trace: Trace) -> str:
         said += _heaviest_other(trace)
     if facts.by == Binding.COMMUNICATION:
         said += heaviest_collective(trace)
+    if facts.by == Binding.HOST:
+        said += slow_launches(trace, parts)
     said += in_ranges(trace, parts)
     said = _with_the_mean(trace, said) + _before_the_steps(trace)
     return said + _quicker_than_most(trace, parts) + _between_ranks(trace, parts)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinchpoint.capture.flow.parts import SELECTION_RATIO
+from pinchpoint.capture.flow.parts import COUNT_RATIO, SELECTION_RATIO
 from pinchpoint.capture.flow.work import STEPS, RepeatedWork
 
 pytestmark = pytest.mark.torch
@@ -172,5 +172,43 @@ def test_what_is_kept_for_the_next_step(partly):
         kept[0].sum().item()
         kept[0] = torch.randn(1000).sin()
         kept[0][:10].sum().item()
+
+    assert partly(step) == []
+
+
+SEARCHES = {
+    "nonzero": lambda order, own: (order == own).nonzero()[:, 1],
+    "argmax": lambda order, own: (order == own).int().argmax(1),
+}
+
+
+@pytest.mark.parametrize("how", SEARCHES)
+def test_an_order_in_which_one_place_is_looked_for(partly, how):
+    def step():
+        scores, own = torch.randn(8, 400), torch.randint(0, 400, (8, 1))
+        SEARCHES[how](scores.argsort(1, descending=True), own).sum().item()
+
+    assert partly(step) == [(["sort"], 1 / 400, COUNT_RATIO)]
+
+
+OTHER_ORDERS = {
+    "its keys are read too": lambda keys, places, own: (
+        (places == own).nonzero()[:, 1].sum() + keys.cumsum(1).sum()
+    ),
+    "its places are read too": lambda keys, places, own: (
+        (places == own).nonzero()[:, 1].sum() + places.float().diff().sum()
+    ),
+    "places of all are asked": lambda keys, places, own: (
+        (places == places.flip(1)).nonzero()[:, 1].sum()
+    ),
+    "compared, and not searched": lambda keys, places, own: (places == own).double().mean(),
+}
+
+
+@pytest.mark.parametrize("how", OTHER_ORDERS)
+def test_an_order_that_is_needed(partly, how):
+    def step():
+        scores, own = torch.randn(8, 400), torch.randint(0, 400, (8, 1))
+        OTHER_ORDERS[how](*scores.sort(1), own).item()
 
     assert partly(step) == []

@@ -12,7 +12,8 @@ Memory that a piece gives back to the driver is bought again elsewhere: without 
 Waits are outcomes: they are what the rest leaves of them. A wait itself is removed by deleting
 what it waits for: an operation of the device, or a batch of a loader. What exceptional steps take
 beyond a usual one is taken from the mean (:mod:`exceptional`). No step is shorter than the device
-work that stays, at its fastest recorded pace, in the stream that has most of it.
+work that stays, at its fastest recorded pace, in the stream that has most of it, nor than what all
+streams together have to share.
 """
 
 from dataclasses import replace
@@ -34,6 +35,7 @@ from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
 from pinchpoint.analysis.replay.least_durations import best_ns, sustained_ns
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
+from pinchpoint.analysis.replay.side_by_side import shared_by_rows_ns
 from pinchpoint.analysis.replay.simulate import OF_A_BATCH, OF_THE_DEVICE, Times
 from pinchpoint.analysis.replay.streams import device_ids, stream_ids
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
@@ -282,17 +284,18 @@ class _Replay:
         return max(self.base_ns - (usual - after), 0.0)
 
     def _stays_ns(self, variant: Times) -> float:
-        """Device work a step that a variant leaves, in the stream that has most of it; and what the
-        products that it leaves as they are take at the power limit, on the device with most."""
+        """Device work a step that a variant leaves, in the busiest stream and in all that share a
+        device; and what the products that it leaves as they are take at the power limit."""
         graph, ops, counted = self.window.graph, self.trace.device_ops, self.window.counted
         assert ops is not None
         least = np.minimum(variant.duration_ns, best_ns(self.trace)[graph.op_rows])
         apart = counted[graph.node_step[graph.op_node]]
         work = np.bincount(stream_ids(ops)[graph.op_rows][apart], least[apart], 1)
+        shared = shared_by_rows_ns(self.trace, graph.op_rows[apart], least[apart])
         same = apart & ~variant.dropped & (variant.duration_ns == graph.op_duration_ns)
         rows = graph.op_rows[same]
         warm = np.bincount(device_ids(ops)[rows], sustained_ns(self.trace)[rows], 1)
-        return float(max(work.max(), warm.max())) / max(int(counted.sum()), 1)
+        return float(max(work.max(), warm.max(), shared)) / max(int(counted.sum()), 1)
 
     def _piece(self, cut: Cut, one: _Chosen, after: list[int]) -> Piece:
         free, limit, host = after
