@@ -34,6 +34,7 @@ from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
 from pinchpoint.analysis.replay.least_durations import best_ns, sustained_ns
+from pinchpoint.analysis.replay.least_step import kept_ns
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
 from pinchpoint.analysis.replay.side_by_side import shared_by_rows_ns
 from pinchpoint.analysis.replay.simulate import OF_A_BATCH, OF_THE_DEVICE, Times
@@ -279,8 +280,15 @@ class _Replay:
     def _step(self, replayed_ns: float, variant: Times) -> float:
         usual = self.window.step_ns
         after = usual * min(replayed_ns / self.window.mean_ns, 1.0)
-        after = max(after, min(self._stays_ns(variant), usual))
+        stays = max(self._stays_ns(variant), self._as_it_is_ns(variant))
+        after = max(after, min(stays, usual))
         return max(self.base_ns - (usual - after), 0.0)
+
+    def _as_it_is_ns(self, variant: Times) -> float:
+        """What the device works for in a step, if a variant leaves all of that as it is: streams
+        that took turns go on doing so."""
+        same = np.array_equal(variant.duration_ns, self.window.graph.op_duration_ns)
+        return kept_ns(self.trace, ()) if same and not variant.dropped.any() else 0.0
 
     def _stays_ns(self, variant: Times) -> float:
         """Device work a step that a variant leaves, in the busiest stream and in all that share a
