@@ -140,6 +140,7 @@ class TensorFilesNote(msgspec.Struct, frozen=True, kw_only=True):
     told: Count = 0  # calls of which all values were looked at
     held_bytes: Bytes = 0  # of the tensors of these
     stored_bytes: Bytes = 0  # of their storages
+    thirds: tuple[tuple[Bytes, Ns], ...] = ()  # medians of the calls with least and most bytes
 
 
 class CacheNote(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,3 +79,11 @@ def test_places_are_limited():
     for at in range(MOST_PLACES + 5):
         files.called("save", ((code, 2 * at),), 1, 10)
     assert len(files._calls) == MOST_PLACES
+
+
+def test_what_calls_of_more_bytes_take():
+    files, code = TensorFiles(), test_places_are_limited.__code__
+    for rows in (1, 2, 3, 4, 5, 9):
+        files.called("save", ((code, 0),), torch.zeros(rows, 100)[0], 1000 * rows)
+    (note,) = files.document()
+    assert note["thirds"] == [(400, 1000), (2000, 5000)]

@@ -6,7 +6,9 @@ into; of a call that holds anything else nothing is known.
 
 import sys
 from collections.abc import Iterable
+from dataclasses import field
 from math import prod
+from statistics import median_low
 from types import CodeType
 from typing import Any
 
@@ -15,6 +17,7 @@ from pinchpoint.frozen import dataclass
 
 MOST_VALUES = 10_000  # of one call: 10 ms, where writing so many tensors takes a second
 MOST_PLACES = 32  # of a program
+MOST_SIZES = 4096  # of one place: 64 KB
 _PLAIN = (int, float, complex, str, bytes, type(None))
 
 Place = tuple[tuple[CodeType, int], ...]  # code and instruction, innermost first
@@ -29,6 +32,7 @@ class _Calls:
     told: int = 0  # calls of which all values were looked at
     held_bytes: int = 0  # of the tensors of these
     stored_bytes: int = 0  # of their storages
+    sizes: list[tuple[int, int]] = field(default_factory=list)  # bytes stored and ns of the first
 
 
 class TensorFiles:
@@ -50,6 +54,8 @@ class TensorFiles:
             calls.told += 1
             calls.held_bytes += size[0]
             calls.stored_bytes += size[1]
+            if len(calls.sizes) < MOST_SIZES:
+                calls.sizes.append((size[1], ns))
 
     def document(self) -> list[dict[str, Any]]:
         """As the run folder has it, longest first."""
@@ -63,6 +69,7 @@ class TensorFiles:
                 "told": of.told,
                 "held_bytes": of.held_bytes,
                 "stored_bytes": of.stored_bytes,
+                "thirds": _thirds(of.sizes),
             }
             for (kind, place), of in ordered
         ]
@@ -94,6 +101,15 @@ def held_and_stored(value: Any) -> tuple[int, int] | None:
         elif not isinstance(one, _PLAIN):
             return None
     return sum(_at_most(stored[n], of.values()) for n, of in held.items()), sum(stored.values())
+
+
+def _thirds(sizes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Median bytes, and nanoseconds, of the third with least bytes and of that with most."""
+    third, ordered = len(sizes) // 3, sorted(sizes)
+    if not third:
+        return []
+    parts = (ordered[:third], ordered[-third:])
+    return [(median_low(b for b, _ in part), median_low(ns for _, ns in part)) for part in parts]
 
 
 def _own_bytes(tensor: Any) -> int:

@@ -2,9 +2,12 @@
 
 import numpy as np
 
+from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, named, outermost
+from pinchpoint.diagnosis.record import STACKS
+from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.regex import regex
 from pinchpoint.trace import RunSamples, Trace
 from pinchpoint.trace.arrays import Mask
@@ -53,3 +56,9 @@ def files_of(trace: Trace, kind: str) -> tuple[TensorFiles, ...]:
     """What the run saw of its calls of ``torch.save`` or ``torch.load``, most time first."""
     samples: RunSamples | None = trace.run.samples if trace.run else None
     return () if samples is None else tuple(f for f in samples.tensor_files if f.kind == kind)
+
+
+def needs_stacks(trace: Trace) -> None:
+    """Raise NotChecked where the run handled such files, and this window cannot show whose."""
+    if not shows_python(trace) and (files_of(trace, "save") or files_of(trace, "load")):
+        raise NotChecked("the recording has no Python stacks", STACKS)

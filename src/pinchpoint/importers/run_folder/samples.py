@@ -113,7 +113,9 @@ def _of(
             for c in found.caches
         ),
         tensor_files=tuple(
-            TensorFiles(f.kind, _spelt(f.at), f.calls, f.ns, f.told, f.held_bytes, f.stored_bytes)
+            TensorFiles(
+                f.kind, _spelt(f.at), f.calls, f.ns, f.told, f.held_bytes, f.stored_bytes, f.thirds
+            )
             for f in found.tensor_files
         ),
     )

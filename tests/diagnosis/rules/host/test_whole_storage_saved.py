@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from builders import TraceBuilder
 from pinchpoint.trace import RunFacts
 from pinchpoint.trace.run_samples import TensorFiles
 from program import Program
@@ -32,7 +33,11 @@ def caching(*files, saves=2, loads=4, save_us=3_000, load_us=2_000):
 
 def calls(kind, line, function, held_bytes, stored_bytes, told=10):
     at = ("torch/_tensor.py(9): wrapped", f"cache.py({line}): {function}", "cache.py(9): main")
-    return TensorFiles(kind, at, 10, 10 * MB, told, told * held_bytes, told * stored_bytes)
+    thirds = (
+        (stored_bytes // 2, MB // 2),
+        (stored_bytes, MB),
+    )  # all of their time is that of bytes
+    return TensorFiles(kind, at, 10, 10 * MB, told, told * held_bytes, told * stored_bytes, thirds)
 
 
 WIDE = (
@@ -50,8 +55,26 @@ def test_rows_that_are_saved_with_their_batch(outcome, gain):
         " mean recorded step"
     )
     assert found.location.line == 57
-    assert [change.factor for change in found.changes] == [0.1, 0.1]
+    assert [change.factor for change in found.changes] == pytest.approx([0.1, 0.1])
+    assert found.at_best == ()
     assert 12.6e6 <= gain(trace, "whole-storage-saved") < 14e6  # the kernel may hide what is left
+
+
+THIRDS = {  # of calls of 3 MB, nine tenths of which are nobody's
+    "half of it": (((MB, 2 * MB), (2 * MB, 5 * MB // 2)), 1 - 0.9 * 1.5 / 3, None),
+    "nothing": (((MB, 4 * MB), (2 * MB, 4 * MB)), 1.0, None),
+    "more than all": (((MB, 1 * MB), (2 * MB, 4 * MB)), 0.1, None),
+    "not known": (((3 * MB, 3 * MB), (3 * MB, 4 * MB)), 1.0, 0.1),
+}
+
+
+@pytest.mark.parametrize("how", THIRDS)
+def test_what_does_not_grow_with_bytes_stays(outcome, how):
+    thirds, left, best = THIRDS[how]
+    one = replace(calls("save", 57, "write", 300_000, 3 * MB), thirds=thirds)
+    (found,) = outcome("whole-storage-saved", caching(one)).findings
+    assert [change.factor for change in found.changes] == pytest.approx([left])
+    assert [change.factor for change in found.at_best] == ([] if best is None else [best])
 
 
 def test_it_is_said_in_place_of_the_files_themselves(ranked):
@@ -88,3 +111,21 @@ def test_without_looks_at_what_is_saved_it_is_not_checked(outcome):
 
 def test_without_files_there_is_nothing_to_ask(outcome):
     assert outcome("whole-storage-saved", caching(saves=0, loads=0)).answer == "clear"
+
+
+def test_a_window_without_stacks_shows_no_file(outcome):
+    b = TraceBuilder()
+    for step in range(6):
+        b.step(step, step * 10 * MB, 10 * MB)
+        b.op("aten::mm", step * 10 * MB, MB)
+    bare, run = b.trace(), caching(*WIDE).run
+    for rule in ("whole-storage-saved", "tensor-files-in-step"):
+        assert outcome(rule, replace(bare, run=run)).answer == "not checked"
+        assert outcome(rule, bare).answer == "clear"
+
+
+def test_a_comprehension_is_its_function(outcome):
+    load = calls("load", 62, "<listcomp>", 300_000, 3 * MB)
+    at = (load.at[0], load.at[1], "cache.py(62): read", "cache.py(9): main")
+    (found,) = outcome("whole-storage-saved", caching(replace(load, at=at))).findings
+    assert (found.location.function, found.location.line) == ("read", 62)

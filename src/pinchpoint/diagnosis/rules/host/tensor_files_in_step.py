@@ -22,7 +22,7 @@ Where the device has work queued for longer than the files take.
 from collections.abc import Iterator
 
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, how_often, without
-from pinchpoint.diagnosis.evidence.tensor_files import loading, saved_in_each_step
+from pinchpoint.diagnosis.evidence.tensor_files import loading, needs_stacks, saved_in_each_step
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
@@ -36,6 +36,7 @@ def check(trace: Trace) -> Iterator[Found]:
     """Reads and writes, each at its own line."""
     if trace.host_ops is None:
         return
+    needs_stacks(trace)
     read = host_spans(trace, loading(trace), "reading files of tensors")
     if read is not None:
         yield _found(trace, read, "reads files of tensors", _READ)

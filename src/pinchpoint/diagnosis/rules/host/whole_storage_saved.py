@@ -5,7 +5,8 @@
 run` looks at what is saved and loaded: how many bytes the tensors hold, and how many their
 storages, each once. Named are places inside the steps where the storages hold twice as much or
 more. Objects that are neither tensors nor lists and dictionaries of them are not looked into, and
-nothing is said of what holds them.
+nothing is said of what holds them. What a call takes for its bytes is read from those of the run
+that wrote more and less; where all are of one size, the gain is between nothing and their share.
 
 ## Why it matters
 A row of a batch is saved as the batch: a cache of one file for each row is as many times too large
@@ -24,10 +25,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import parents, within_rows
-from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
+from pinchpoint.analysis.host.frames import NAMELESS, Owner, PythonFrame, frame_of
 from pinchpoint.analysis.replay import Change, ScaleHostSpans
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, named
-from pinchpoint.diagnosis.evidence.tensor_files import files_of, loading, saving
+from pinchpoint.diagnosis.evidence.tensor_files import files_of, loading, needs_stacks, saving
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import WATCHED_RUN
 from pinchpoint.diagnosis.rule import NotChecked, Rule
@@ -35,10 +36,14 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.run_samples import TensorFiles
 
 RULE = Rule(needs=("host_ops",), record=WATCHED_RUN, parent="tensor-files-in-step", periodic=True)
 STORED_RATIO = 2.0  # of what the tensors hold: most of the bytes are nobody's
 LEAST_BYTES = 1 << 16  # a call, beyond what they hold: to write them takes as long as to open it
+
+# Between calls with many bytes and with few: of less, what they take differs by chance.
+DIFFERENT_RATIO = 1.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +54,22 @@ class _Wide:
     at: PythonFrame
     held_bytes: float
     stored_bytes: float
+    bytes_ratio: float | None  # of a call's time, that grows with its bytes; None: not known
 
     @property
     def place(self) -> Location:
         return Location(self.at.file, self.at.line, self.at.function)
+
+    @property
+    def left_ratio(self) -> float:
+        """Of a call's time, without the bytes that its tensors do not hold: what does not grow
+        with bytes stays. All of it where that is not known."""
+        return 1.0 - (self.bytes_ratio or 0.0) * (1.0 - self.least_ratio)
+
+    @property
+    def least_ratio(self) -> float:
+        """Were all of its time that of its bytes."""
+        return self.held_bytes / self.stored_bytes
 
     def rows(self, trace: Trace) -> Rows:
         """Its calls inside the judged steps."""
@@ -76,6 +93,7 @@ def check(trace: Trace) -> Iterator[Found]:
     host = trace.host_ops
     if host is None:
         return
+    needs_stacks(trace)
     spans = host_spans(trace, saving(trace) | loading(trace), "writing and reading")
     if spans is None:
         return
@@ -90,9 +108,9 @@ def check(trace: Trace) -> Iterator[Found]:
     chosen[rows] = True
     mine = host_spans(trace, chosen, "writing and reading files of tensors")
     assert mine is not None
-    changes: tuple[Change, ...] = tuple(
-        ScaleHostSpans(some, one.held_bytes / one.stored_bytes) for one, some in wide
-    )
+    changes: tuple[Change, ...] = tuple(ScaleHostSpans(r, one.left_ratio) for one, r in wide)
+    unknown = any(one.bytes_ratio is None for one, _ in wide)
+    at_best = tuple(ScaleHostSpans(rows, one.least_ratio) for one, rows in wide)
     yield Found(
         summary=(
             f"{_told(first)} in {first.place}{_also(first, [one for one, _ in wide])};"
@@ -105,6 +123,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         cost_ns_per_step=mine.ns_per_step,
         changes=changes,
+        at_best=at_best if unknown else (),
         location=first.place,
         fix="Save copies: what is saved is a view, and is written with all of its storage",
         hint="torch.save({name: value.clone() for name, value in entry.items()}, path)",
@@ -127,23 +146,36 @@ def _also(first: _Wide, wide: list[_Wide]) -> str:
 def _wide(trace: Trace) -> Iterator[_Wide]:
     """By function of the program, most time first."""
     for kind in ("save", "load"):
-        by_function: dict[tuple[str, str], list[float]] = {}
-        frames: dict[tuple[str, str], PythonFrame] = {}
+        by_function: dict[tuple[str, str], list[tuple[PythonFrame, TensorFiles]]] = {}
         for one in files_of(trace, kind):
             at = next((f for name in one.at if (f := _of_program(name))), None)
-            if at is None or not one.told:
-                continue
-            sums = by_function.setdefault((at.file, at.function), [0, 0, 0])
-            frames.setdefault((at.file, at.function), at)
-            sums[0] += one.told
-            sums[1] += one.held_bytes
-            sums[2] += one.stored_bytes
-        for key, (told, held, stored) in by_function.items():
+            if at is not None and one.told:
+                by_function.setdefault((at.file, at.function), []).append((at, one))
+        for found in by_function.values():
+            notes = [note for _, note in found]
+            told = sum(n.told for n in notes)
+            held, stored = sum(n.held_bytes for n in notes), sum(n.stored_bytes for n in notes)
             beyond = stored - held >= LEAST_BYTES * told
             if held and beyond and stored >= STORED_RATIO * held:
-                yield _Wide(kind, frames[key], held / told, stored / told)
+                ratio = _bytes_ratio(notes[0], stored / told)
+                yield _Wide(kind, found[0][0], held / told, stored / told, ratio)
+
+
+def _bytes_ratio(note: TensorFiles, size: float) -> float | None:
+    """What of the time of a call of so many bytes is that of its bytes: calls of more bytes take
+    longer by it. None where all are of about one size."""
+    if len(note.thirds) < 2:
+        return None
+    (less, short_ns), (more, long_ns) = note.thirds
+    if more < DIFFERENT_RATIO * less or more == less:
+        return None
+    ns_per_byte = max(long_ns - short_ns, 0) / (more - less)
+    took_ns = short_ns + ns_per_byte * (size - less)
+    return min(ns_per_byte * size / took_ns, 1.0) if took_ns > 0 else None
 
 
 def _of_program(name: str) -> PythonFrame | None:
     frame = frame_of(name)
-    return frame if frame is not None and frame.owner is Owner.USER else None
+    if frame is None or frame.owner is not Owner.USER or frame.function in NAMELESS:
+        return None
+    return frame
