@@ -414,6 +414,31 @@ def _compared(tmp_path, cwd, **more):
         return run_ab(plan, session, _said)
 
 
+@pytest.mark.parametrize(
+    ("own_ratio", "clock", "cwd", "asked", "told"),
+    [
+        pytest.param(0.5, "host", None, None, True, id="half of a step waits for a CPU"),
+        pytest.param(1.0, "host", None, None, False, id="nothing waits"),
+        pytest.param(0.5, "cuda_event", None, None, False, id="a device times the steps"),
+        pytest.param(0.5, "host", "base", None, False, id="tried, as there are two folders"),
+        pytest.param(0.5, "host", None, True, False, id="tried, as it was asked for"),
+        pytest.param(0.5, "host", "base", False, True, id="was not to be tried"),
+    ],
+)
+def test_pairs_at_once_are_advised_where_others_take_the_cpus(
+    tmp_path, machine, monkeypatch, own_ratio, clock, cwd, asked, told
+):
+    def steps(arm, i):
+        wall = 20 * _BUSY[i * 3 % 7]
+        return _steps(wall, wall, clock, own_ratio * wall)
+
+    machine(lambda arm, i: 10.0, steps=steps)
+    monkeypatch.setattr(at_once, "_fits", lambda so_far: True)
+    result = _compared(tmp_path, cwd, most_pairs=3, at_once=asked)
+    assert result.verdict == "inconclusive"
+    assert any(said.startswith("--at-once, if A and B") for said in result.advice) == told
+
+
 def test_programs_that_cannot_run_at_once_run_one_after_the_other(tmp_path, machine, monkeypatch):
     """The second of two finds the port of the first in use."""
     machine(lambda arm, i: 10.0, steps=lambda arm, i: _steps(20.0 * _jitter(i), 20.0))

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+import pinchpoint as pp
 from builders import TraceBuilder
 from pinchpoint.analysis.replay.binding import Binding, Bound
 from pinchpoint.diagnosis import verdict as module
@@ -91,6 +92,20 @@ def test_a_recording_without_a_device(operator, kind):
     said = verdict(b.trace(device_ops=None, api_calls=None))
     assert said == (
         f"No device activity was recorded. On the host most of the step: operators: {kind} (90 %)."
+    )
+
+
+def test_operators_of_no_known_kind_are_named():
+    b = TraceBuilder()
+    b.devices = []
+    for i in range(4):
+        b.step(i, i * 1000, 1000)
+        b.op("aten::_fft_r2c", i * 1000, 500)
+        b.op("aten::mm", i * 1000 + 500, 200)
+        b.op("custom::roll", i * 1000 + 700, 200)
+    assert verdict(b.trace(device_ops=None, api_calls=None)) == (
+        "No device activity was recorded. On the host most of the step: other operators (70 %)."
+        " Mostly these are aten::_fft_r2c (50 %) and custom::roll (20 %)."
     )
 
 
@@ -227,3 +242,69 @@ def test_of_kernels_of_no_known_kind_the_heaviest_is_named():
     assert "mostly on other kernels (100 %). Of the time of these, Fan2 takes 80 %." in verdict(
         b.trace()
     )
+
+
+def test_the_collective_that_takes_most_is_named():
+    b = TraceBuilder()
+    for i in range(4):
+        b.step(i, i * 100_000, 90_000)
+        for at, name, lasts in (
+            (10_000, "ncclDevKernel_Broadcast_RING", 60_000),
+            (75_000, "ncclDevKernel_AllReduce_RING", 10_000),
+        ):
+            b.launch(i * 100_000 + at, 5_000, name, i * 100_000 + at + 1_000, lasts)
+    said = verdict(b.trace())
+    assert said.startswith("Communication bounds this step")
+    assert "Of the time of its 2 collectives, ncclDevKernel_Broadcast_RING takes 86 %." in said
+
+
+def test_ranges_of_the_program_name_the_time_of_which_nothing_else_was_recorded():
+    b = TraceBuilder()
+    for i in range(4):
+        b.step(i, i * 100_000_000, 90_000_000)
+        for layer in range(6):
+            at = i * 100_000_000 + 1_000_000 + 13_000_000 * layer
+            b.annotation(f"fetch_layer_{layer}", at, 12_000_000)
+        b.launch(i * 100_000_000 + 80_000_000, 5_000, "sgemm", i * 100_000_000 + 80_006_000, 60_000)
+    said = verdict(b.trace())
+    assert "The program's own ranges of that time: fetch_layer_# (80 %)." in said
+
+
+def test_a_report_of_kernels_alone_says_what_was_profiled(tmp_path):
+    head = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream",'
+    head += '"Block Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit",'
+    head += '"Metric Value"\n'
+    row = '"{}","7","a","h","gemm(float*)","1","7","(256, 1, 1)","(32, 1, 1)","0","12.0",'
+    roofline = row + '"Roofline","SM Frequency","Ghz","1.2"\n'
+    lasts = row + '"GPU Speed Of Light Throughput","Duration","us","{}"\n'
+    path = tmp_path / "ncu.csv"
+    path.write_text(head + roofline.format(0) + roofline.format(1), "utf-8")
+    assert verdict(pp.load(path)) == (
+        "2 launches of gemm were profiled, and what each took was not collected:"
+        " ncu --section SpeedOfLight collects it."
+    )
+    path.write_text(head + lasts.format(0, 30) + lasts.format(1, 10), "utf-8")
+    assert verdict(pp.load(path)) == "2 launches of gemm were profiled, 40.0 µs altogether."
+
+
+def test_launches_that_compile_are_named_and_a_first_one_that_loads_is_not():
+    for slow, said_of in ((4, True), (1, False)):
+        b = TraceBuilder()
+        for i in range(4):
+            b.step(i, i * 10_000_000, 9_000_000)
+            for n in range(6):
+                at = i * 10_000_000 + 100_000 + 1_400_000 * n
+                takes = 1_000_000 if n < slow else 5_000
+                b.launch(at, takes, "add", at + takes + 2_000, 10_000)
+        said = verdict(b.trace())
+        assert ("cudaLaunchKernel: it compiles, loads or waits there" in said) == said_of
+
+
+def test_how_long_slow_launches_take_is_said_of_those_alone():
+    b = TraceBuilder()
+    for i in range(4):
+        b.step(i, i * 10_000_000, 9_000_000)
+        for n in range(5):
+            at = i * 10_000_000 + 100_000 + 1_700_000 * n
+            b.launch(at, 1_000_000 if n else 5_000, "add", at + 1_002_000, 10_000)
+    assert "yet 4 a step take 1.00 ms each, 45 % of it, in cudaLaunchKernel" in verdict(b.trace())

@@ -392,11 +392,6 @@ STRANGERS = {
         "sums by operator",
         "export_chrome_trace",
     ),
-    "printed cProfile": (
-        b"warning\n" * 900 + b"   83638 function calls in 0.609 seconds\n\n" + b"1 f\n" * 90_000,
-        "Python's cProfile prints",
-        "pinchpoint run",
-    ),
     "line_profiler": (
         b"\x80\x04\x95\xa2\x01\0\0\0\0\0\0\x8c\x0e_line_profiler\x94\x8c\tLineStats\x94",
         "times by line of line_profiler",

@@ -11,12 +11,14 @@ from importers.nsys_export import call, kernel, nvtx, strings, write
 from importers.test_ascend import DATABASE, DETAILS
 from importers.test_benchmark_results import INSPECTED, LLAMA_BENCH
 from importers.test_execution_trace import flat
+from importers.test_instruction_trace import TRACED
 from importers.test_load_test import VLLM, stats
 from importers.test_memory_timeline import ROWS
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
 from importers.test_onnxruntime import event, profile
 from importers.test_own_figures import HYPERFINE
 from importers.test_perfetto import HOST, QUEUE, TRACKS, note, slice_on
+from importers.test_pprof import PROFILE
 from importers.test_program_logs import SERVED
 from importers.test_rocpd import database, rocpd
 from importers.test_rocprofv3 import PROCESS, stamp
@@ -104,6 +106,7 @@ SAMPLES = {
     "Ascend database": lambda f: [database(f / "msprof_0.db", DATABASE)],
     "Ascend kernel table": lambda f: text(f, "kernel_details.csv", DETAILS),
     "bench folder": bench,
+    "JAX memory profile": lambda f: text(f, "memory.prof", PROFILE),
     "kineto": kineto,
     "PyTorch memory snapshot": lambda _: sorted((DATA / "memory").glob("*.pickle.gz"))[:1],
     "load test": lambda f: text(f, "result.json", json.dumps(VLLM)),
@@ -121,6 +124,7 @@ SAMPLES = {
     "table of figures": lambda f: text(f, "bench.json", json.dumps(HYPERFINE)),
     "rocpd": lambda f: [rocpd(f / "7_results.db")],
     "rocprofv3": rocprof,
+    "rocprofv3 instructions": lambda f: text(f, "stats_1.csv", TRACED),
     "run folder": lambda f: [run_folder(f)],
     "DCGM exporter text": lambda f: text(f, "metrics.txt", SCRAPE),
     "nvidia-smi dmon": lambda _: [DATA / "nvidia-smi/dmon.log"],

@@ -147,10 +147,23 @@ def test_records_by_name_and_lists_of_numbers(tmp_path):
         "throughput": 12.5,
         "model": "a",
     }
-    stages, lists, once = tables(tmp_path, "own.json", document)
+    once, stages, lists = tables(tmp_path, "own.json", document)
     assert columns(stages, 1) == {"name": "run", "mean_ms": "4.5"}  # n is the same in both
     assert lists.rows[0][:5] == ("latencies_ms", "ms", "3", "2", "3")
     assert once.rows == (("throughput", "12.5"),)
+
+
+def test_what_is_measured_once_comes_before_what_was_set_and_before_tables(tmp_path):
+    document = {
+        "metadata": {"layers": 36, "device_index": 0},
+        "operators": [{"name": f"op{n}", "self_ms": 1.5 * n} for n in range(3)],
+        "summary": {"time_to_first_token_ms": 920.2, "tokens_per_second": 11.2},
+    }
+    once, _ = tables(tmp_path, "own.json", document)
+    assert [row[0] for row in once.rows] == [
+        "summary.time_to_first_token_ms", "summary.tokens_per_second",
+        "metadata.layers", "metadata.device_index",
+    ]  # fmt: skip
 
 
 def test_a_history_of_steps_becomes_figures_of_its_columns(tmp_path):

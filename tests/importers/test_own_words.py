@@ -161,6 +161,49 @@ def test_the_share_of_the_loader_is_that_of_lines_with_both(tmp_path):
     assert found["data_wait of step_time"] == ("28.6 %",)  # 0.12 of 0.42
 
 
+PARTS = (
+    "step={0} dataload=1.2 encoder=0.2 forward_total=0.3 loss=0.9{0} backward=0.4 optimizer=0.1\n"
+)
+
+
+def test_the_share_of_the_loader_among_the_parts_of_a_step(tmp_path):
+    """A loss may be a value, and what is within the forward pass is in its total."""
+    text = "".join(PARTS.format(n) for n in range(5))
+    found = rows(tables(tmp_path, text), "what lines say of steps")
+    assert found["dataload of its step"] == ("60.0 %, if all have one unit, which no line says",)
+    assert found["the step, added up"] == ("dataload, forward_total, backward, optimizer",)
+
+
+def test_what_is_compiled_is_no_step(tmp_path):
+    """As ninja and make print it, before a program that was built for it runs."""
+    built = "".join(f"[{n}/9] /usr/bin/nvcc -c k{n}.cu -o k{n}.o\n[ {n}1%] Building CXX object a\n"
+                    for n in range(1, 9))  # fmt: skip
+    found = tables(tmp_path, built + "load 0.5 s\nload 0.6 s\nload 0.9 s\n")
+    assert not [table for table in found if table.columns[0] == "what lines say of steps"]
+    assert list(rows(found, "figure")) == ["load"]
+
+
+def test_one_pass_alone_is_no_step(tmp_path):
+    """Of lines without a backward pass, nothing says that the rest is all of a step."""
+    text = "".join(PARTS.format(n).replace("backward=0.4 ", "") for n in range(5))
+    found = rows(tables(tmp_path, text), "what lines say of steps")
+    assert not [name for name in found if "of its step" in name]
+
+
+def test_an_epoch_lasts_from_its_first_line_to_the_first_of_the_next(tmp_path):
+    """Lines of its batches count it, too; what passes between them is of the epoch."""
+    lines = [
+        (f"2024-05-01 {10 + at // 60}:{at % 60:02d}:00", epoch, batch)
+        for epoch in range(5)
+        for batch, at in ((0, 12 * epoch), (500, 12 * epoch + 6))
+    ]
+    text = "".join(f"{when} INFO epoch: {e}, batch_id: {b}, loss: 0.{b}1\n" for when, e, b in lines)
+    found = rows(tables(tmp_path, text), "what lines say of steps")
+    assert found["counted by"] == ("epoch: 0 to 4",)
+    assert found["median"] == ("720 s",)
+    assert not [name for name in found if name.startswith("longer")]
+
+
 def test_bars_count_until_their_last_picture(tmp_path):
     text = "".join(
         f"Epoch {e}: {n}%|##  | {n}/100 [00:{n // 2:02d}<00:10, 2.00it/s, loss=0.{n}]\r"

@@ -169,8 +169,13 @@ def test_sizes_are_found_where_other_lines_stand_within_their_rows(tmp_path):
             ("Action", "Mean duration (s)", "Num calls", "Total"),
             ("run_training_batch", "0.41", "1465", "607"),
         ),
-        (LOAD, "", ("serving benchmark result", "value"), ("Successful requests", "1000")),
-        (TRTLLM, "", ("performance overview", "value"), ("Number of requests", "7500")),
+        (LOAD, "", ("serving benchmark result", "value"), ("Request throughput (req/s)", "80.0")),
+        (
+            TRTLLM,
+            "",
+            ("performance overview", "value"),
+            ("Token Throughput (tokens/sec)", "3575.3588"),
+        ),
         (
             IMAGENET,
             "steps, as the program prints them",
@@ -182,6 +187,70 @@ def test_sizes_are_found_where_other_lines_stand_within_their_rows(tmp_path):
 def test_what_benchmarks_and_training_print(tmp_path, text, title, first, row):
     found = tables(tmp_path, "what a program said before\n" * 500 + text)[0]
     assert (found.title, found.columns, found.rows[0]) == (title, first, row)
+
+
+def test_latencies_of_a_load_test_are_a_row_each_and_its_rates_come_first(tmp_path):
+    said = "".join(f"Mean {x} (ms): 1.5\nP99 {x} (ms): 9.5\n" for x in ("TTFT", "TPOT"))
+    text = LOAD.replace("---\nMean TTFT", f"---\n{said}Mean E2E", 1)
+    result, latencies = tables(tmp_path, text)[:2]
+    assert result.rows[0] == ("Request throughput (req/s)", "80.0")
+    assert rows(result)["Mean E2E (ms)"] == ("120.5",)  # one figure is no row of several
+    assert latencies.columns == ("latency", "mean", "p99")
+    assert latencies.rows == (("TTFT (ms)", "1.5", "9.5"), ("TPOT (ms)", "1.5", "9.5"))
+
+
+CPROFILE = """warning: nothing
+         150 function calls (140 primitive calls) in 2.000 seconds
+
+   Ordered by: cumulative time
+
+   ncalls  tottime  percall  cumtime  percall filename:lineno(function)
+     10/1    0.500    0.050    2.000    2.000 train.py:5(step)
+      100    1.500    0.015    1.500    0.015 {built-in method posix.read}
+
+accuracy: 0.5
+"""
+LINES = """Timer unit: 1e-06 s
+
+Total time: 2.5 s
+File: /home/a/net.py
+Function: backward at line 7
+
+Line #      Hits         Time  Per Hit   % Time  Line Contents
+==============================================================
+     7                                           @profile
+     9       100     500000.0   5000.0     20.0      a = b[0]
+    10       100    2000000.0  20000.0     80.0      for i in a:
+
+"""
+
+
+def test_functions_of_cprofile_by_their_own_time(tmp_path):
+    functions, said = tables(tmp_path, CPROFILE)[:2]
+    assert functions.rows == (
+        ("{built-in method posix.read}", "75.0 %", "1.500", "1.500", "100"),
+        ("train.py:5(step)", "25.0 %", "0.500", "2.000", "10/1"),
+    )
+    assert rows(said)["function calls"] == ("150 in 2.000 s",)
+
+
+def test_lines_of_line_profiler_in_seconds(tmp_path):
+    lines, said = tables(tmp_path, LINES)
+    assert lines.rows == (
+        ("for i in a:", "net.py:10", "80.0 %", "2", "backward", "100"),
+        ("a = b[0]", "net.py:9", "20.0 %", "0.5", "backward", "100"),
+    )
+    assert "pinchpoint run" in rows(said)["to see what a device did"][0]
+
+
+def test_a_total_time_of_another_program_stays_its_own(tmp_path):
+    found = tables(tmp_path, "Total time: 2.5 s\nloss 0.5 time 0.25 s\n" * 3)
+    assert any("Total time" in row[0] for table in found for row in table.rows)
+
+
+def test_flops_of_deepspeed_say_what_an_iteration_took(tmp_path):
+    text = "--- DeepSpeed Flops Profiler ---\nfwd latency:   372.35 ms\niter latency:   1.08 s  \n"
+    assert rows(tables(tmp_path, text)[0])["iter latency"] == ("1.08 s",)
 
 
 def test_a_load_test_ends_with_its_rule(tmp_path):

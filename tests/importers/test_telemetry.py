@@ -346,6 +346,17 @@ def test_boxes_dated_by_half_days_and_without_a_date(tmp_path):
     assert "telemetry-without-time" in [trace.names[f] for f in trace.health["fact"].tolist()]
 
 
+def test_boxes_before_the_lines_of_a_program_are_not_what_the_file_is(tmp_path):
+    """A script of a cluster prints them once a job; the rest is the log."""
+    lines = "".join(f"step {n} loss 2.{n} time 0.{n}5 s\n" for n in range(40))
+    for text in (BOXES + lines, BOXES + lines + BOXES + lines):
+        assert pp.load(written(tmp_path, text, "slurm.out")).source.format == "program log"
+    few = pp.load(written(tmp_path, BOXES + lines[:150], "slurm.out"))
+    assert few.source.format == "program log"
+    with pytest.raises(UnreadableFile, match="tables of nvidia-smi"):
+        pp.load(written(tmp_path, BOXES + BOXES + "done\n" * 60, "slurm.out"))
+
+
 def test_a_title_of_nvidia_smi_without_devices_is_refused(tmp_path):
     with pytest.raises(UnreadableFile, match="without a device"):
         pp.load(written(tmp_path, "| NVIDIA-SMI 535.183.01 |\n"))

@@ -59,6 +59,7 @@ def test_bytes(count, text):
         (110, "per step", "110 per step"),
         (2048, "bytes", "2.00 KiB"),
         (0.287, "ratio", "28.7 %"),
+        (590_248_673_280, "flop", "590 GFLOP"),
         (12345, "count", "12,345"),
         (6.2, "GB/s", "6.20 GB/s"),
         ("aten::mm", "", "aten::mm"),

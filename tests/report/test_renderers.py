@@ -109,6 +109,17 @@ def test_columns_without_room_are_named():
     assert 1 < len(shown) < len(heads)
 
 
+def test_names_keep_what_is_said_of_them():
+    """The longest text of two columns is cut; names alone would tell nothing."""
+    rows = (("step", "1.5 s"), ("the step, added up", "dataload, " * 20))
+    table = Table(("what lines say of steps", "value"), rows, says_cut=True)
+    text = terminal.render(Page((table,)))
+    assert "1.5 s" in text
+    assert "dataload, dataload" in text
+    assert "no room" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_ascii_terminals_get_ascii():
     page = report_page(full_report(), verbose=True)
     assert terminal.render(page, Look(unicode=False)).isascii()

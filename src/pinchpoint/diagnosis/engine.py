@@ -207,8 +207,9 @@ def _covering(trace: Trace, kept: list[Ranked], candidate: Ranked) -> tuple[str,
 def predicted(trace: Trace, id_: str, finding: Found) -> Ranked:
     """The finding with the step after its fix, alone."""
     if finding.saving_ns_per_step is not None:
-        after = saved_mean(trace, finding.saving_ns_per_step, finding.leaves_ns_per_step)
-        middle = sum(finding.saving_ns_per_step) // 2
+        saving, likely = finding.saving_ns_per_step, finding.likely_saving_ns
+        after = saved_mean(trace, saving, finding.leaves_ns_per_step, likely_ns=likely)
+        middle = sum(saving) // 2 if likely is None else likely
         sure = _as_sure(finding, after)
         return Ranked(id_, sure, after, middle if after is None else after.saving_ns)
     replayed = None

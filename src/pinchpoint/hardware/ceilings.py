@@ -33,6 +33,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     power_w: float | None = None
     throttled: tuple[str, ...] = ()  # clock event reasons that were seen
     data_sheet_ratio: float | None = None  # of the data sheet's figure
+    measured_at: str | None = None  # of a figure that is older than its document
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +106,24 @@ def save(ceilings: Ceilings, where: Path | None = None) -> Path:
     with replacing(path) as beside:
         beside.write_bytes(msgspec.json.format(msgspec.json.encode(ceilings), indent=1))
     return path
+
+
+def with_older(new: Ceilings, where: Path | None = None) -> Ceilings:
+    """``new``, and the figures kept of the same device, driver and clocks that it does not have.
+
+    A busy machine gives figures that are refused; it must not take the good ones of a quiet one.
+    """
+    try:
+        older = load((where or folder()) / f"{key_of(new.fingerprint)}.json")
+    except (OSError, UnreadableFile):
+        return new  # there are none
+    has = {(m.what, m.dtype, m.mode) for m in new.measurements}
+    kept = tuple(
+        msgspec.structs.replace(m, measured_at=m.measured_at or older.measured_at)
+        for m in older.measurements
+        if (m.what, m.dtype, m.mode) not in has
+    )
+    return msgspec.structs.replace(new, measurements=(*new.measurements, *kept))
 
 
 def load(path: Path) -> Ceilings:

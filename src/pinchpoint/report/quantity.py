@@ -75,6 +75,7 @@ _SCALED: dict[str, Callable[[float], str]] = {
     "ns": duration,
     "bytes": size,
     "ratio": lambda ratio: f"{percent(ratio)} %",
+    "flop": lambda flops: rate(flops, "FLOP"),
 }
 
 

@@ -106,11 +106,16 @@ def columns_of(table: Table, rows: Sequence[Sequence[str]], width: int) -> list[
 def _that_fit(
     wanted: list[int], numeric: Sequence[bool], least: int, width: int, between: int
 ) -> list[int]:
-    """Text columns share what the figures leave; columns that find no room go."""
+    """Text columns share what the figures leave; columns that find no room go, but for a second.
+
+    Names without what is said of them tell nothing: its longest texts are cut instead.
+    """
     widths = [w if n else min(w, _CELL_WIDTH) for w, n in zip(wanted, numeric, strict=True)]
     widths[0] = min(wanted[0], least)
-    while len(widths) > 1 and sum(widths) + between * (len(widths) - 1) > width:
+    while len(widths) > 2 and sum(widths) + between * (len(widths) - 1) > width:
         widths.pop()
+    if sum(widths) + between * (len(widths) - 1) > width:
+        widths[1:] = [max(width - widths[0] - between, 1)] * len(widths[1:])
     spare = width - sum(widths) - between * (len(widths) - 1)
     for i in range(len(widths)):
         more = min(wanted[i] - widths[i], max(spare, 0))
@@ -137,7 +142,7 @@ def table_lines(
 def _cell(text: str, width: int, number: bool, dense: bool) -> str:
     """Names differ at both ends, so their middles go; dense ones end in their shapes."""
     if number:
-        return plain(text).rjust(width)
+        return plain(text, width).rjust(width)
     return (plain(text, width) if dense else middle_cut(plain(text), width)).ljust(width)
 
 

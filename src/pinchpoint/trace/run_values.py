@@ -70,9 +70,11 @@ class VainOperations:
     """Operations of one name with tensors of these shapes."""
 
     name: str
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[int, ...], ...] | None  # None: other ones in each step
     count: int  # in a step, of all of them
     which: tuple[tuple[int, int], ...]  # first and last of stretches of these, from 0
+    of_name: int = 0  # in a step, of all of this name; 0 where that was not written
+    which_of_name: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ class VainWork:
     """Work of one place whose result was there already, or that nobody reads."""
 
     # step: each step anew; within: more than once in a step; unused; part: most of it is unused;
-    # order: products that another order makes cheaper; ranks: ``of`` ranks compute the same
+    # order: products that another order makes cheaper; ranks: ``of`` ranks compute the same;
+    # gradients: work for gradients that are stored and that nobody reads
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]
@@ -103,6 +106,7 @@ class VainWork:
     left_ratio: float = 0.0  # of its work that this part needs
     order: ProductOrder | None = None
     shared_ratio: float = 0.0  # of all that was compared between ranks, by bytes
+    gradients: int = 0  # that are stored a step, and that nobody reads
 
 
 @dataclass(frozen=True)

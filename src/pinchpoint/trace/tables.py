@@ -127,6 +127,16 @@ TABLES: dict[str, dict[str, Column]] = {
             "the condition row by row of which only one side reads it", nullable=True
         ),
         "chosen_side": Column("uint8", "1: read where it holds, 2: where it does not", "", True),
+        "rewritten_at": _name(
+            "the loop that writes its result anew, nearly unchanged", nullable=True
+        ),
+        "put_back_bytes": _number("slices of an array that it writes back into it", "bytes"),
+        "changed_ratio": Column(
+            "float64", "of that work what is needed: the share that changes", "", True
+        ),
+        "carried_ratio": Column(
+            "float64", "what stays of it if the loop carries one array, changed in place", "", True
+        ),
         "argument": _name("the argument of the program that it is a copy of", nullable=True),
         "donated": Column("bool", "whether that argument was given to be changed", "", True),
         "loop": _name("where the innermost loop that it is in is written", nullable=True),

@@ -29,6 +29,8 @@ class LoaderWorker:
     busy_ns: int = 0  # making batches
     alive_ns: int = 0  # from its first batch to its last note
     torch_threads: int | None = None
+    # File, line and name of the function that makes a batch of samples.
+    collate: tuple[str, int, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class RunFacts:
     course: RunCourse | None = None
     samples: RunSamples | None = None  # of the same process over the whole run
     values: RunValues | None = None  # of one step's batches and attention masks
+    rare: "Trace | None" = None  # the window of a far step that was foreseen, with usual ones
     rare_recording: str | None = None  # file with a far step that was foreseen, in the run folder
     memory: "Trace | None" = None  # the allocator's snapshot of the same process
     documents: Mapping[str, Any] = field(  # as they were read, for display alone

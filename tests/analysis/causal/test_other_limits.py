@@ -5,7 +5,12 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.causal.kernel_bytes import CHUNK, bytes_by_grid
-from pinchpoint.analysis.causal.limits import MEMORY_REACHED, RANDOM_ROWS_REACHED, needed_limits
+from pinchpoint.analysis.causal.limits import (
+    KERNEL_START_NS,
+    MEMORY_REACHED,
+    RANDOM_ROWS_REACHED,
+    needed_limits,
+)
 from pinchpoint.analysis.causal.transfers import BUS_REACHED, LINK_REACHED
 from pinchpoint.analysis.costs import OperatorCall, cost_of
 from pinchpoint.hardware import find_spec
@@ -25,6 +30,14 @@ ADAM = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous"
     " namespace)::FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4> >(int)"
 )
+OLD_ADD = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>,"
+    " at::detail::Array<char*, 3> >(int, at::native::AddFunctor<float>)"
+)
+PUT = (
+    "void at::native::index_elementwise_kernel<128, 4, at::native::index_copy_kernel_impl<"
+    "at::native::OpaqueType<2> >(at::TensorIterator&, long, long, long)::{lambda(int)#1}>(long)"
+)
 TAKE = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long)"
 
 
@@ -35,6 +48,12 @@ TAKE = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*,
         pytest.param(COPY, 1_000, 128, 2 * 4 * 1_000 * 128 * 4, id="strided, read and written"),
         pytest.param(ADAM, 320, 512, 7 * 4 * 320 * CHUNK, id="four lists read, three written"),
         pytest.param(TAKE, 5_000, 32, 2 * 16 * 32 * 5_000, id="rows taken"),
+        pytest.param(OLD_ADD, 1_000, 64, 3 * 4 * 1_000 * 64 * 4, id="before PyTorch 2.6"),
+        pytest.param(PUT, 1_000, 128, 2 * 2 * 1_000 * 128 * 4, id="rows put, of 16 bits"),
+        pytest.param(
+            "cupy_multiply__float32_float64_bool", 1_000, 128, 13 * 128_000, id="operands of CuPy"
+        ),
+        pytest.param("cupy_sum", 1_000, 128, None, id="CuPy says no types"),
         pytest.param("nvjet_sm90_tst_64x8", 100, 128, None, id="a product: unknown"),
     ],
 )
@@ -43,7 +62,7 @@ def test_bytes_by_grid(name, grid, block, expected):
     b.launch(0, 5, name, 10, 100, grid=f"[{grid},1,1]", block=f"[{block},1,1]")
     found, by_index = bytes_by_grid(b.trace(), np.ones(1, np.bool_))
     assert np.isnan(found[0]) if expected is None else found[0] == expected
-    assert by_index[0] == (name is TAKE)
+    assert by_index[0] == (name in (TAKE, PUT))
 
 
 def test_each_launch_of_a_lookup_needs_its_own_rows():
@@ -103,3 +122,39 @@ def test_a_gradient_of_the_weights():
     values = ("[64, 32, 3, 3]",)
     call = OperatorCall("aten::cudnn_convolution_backward_weight", shapes, ("", "float"), values)
     assert cost_of(call).flops == 2 * 8 * 32 * 32 * 64 * 32 * 9
+
+
+def test_no_kernel_needs_less_than_its_start():
+    """What it does is not known, and it takes no longer than one that does nothing may."""
+    b = TraceBuilder()
+    b.launch(0, 5, "nvjet_sm90_tst_64x8", 10, KERNEL_START_NS)
+    b.launch(10, 5, "nvjet_sm90_tst_64x8", 50_000, KERNEL_START_NS + 1)
+    found = needed_limits(b.trace())
+    assert found.limit_ns[0] == KERNEL_START_NS
+    assert np.isnan(found.limit_ns[1])
+    assert np.isnan(found.bytes).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "dtypes", "sent"),
+    [
+        pytest.param("record_param_comms", "[[1000000],[],[]]", '["float","Scalar","Scalar"]', 2e6,
+                     id="half of what a rank has"),
+        pytest.param("c10d::_allgather_base_", "[[8000000],[1000000],[]]", '["float","float",""]',
+                     28e6, id="what the others have"),
+        pytest.param("vllm::all_reduce", "[[1000000],[]]", '["float",""]', 4e6, id="all of it"),
+        pytest.param("record_param_comms", "[[],[],[]]", '["TensorList","",""]', None,
+                     id="a list of tensors: unknown"),
+        pytest.param("aten::mul", "[[1000000],[]]", '["float",""]', None, id="no collective"),
+    ],
+)  # fmt: skip
+def test_collectives_that_say_nothing_have_the_size_of_their_operators(name, shapes, dtypes, sent):
+    b = TraceBuilder()
+    b.op(name, 0, 50, shapes=shapes, dtypes=dtypes)
+    b.launch(10, 5, "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", 100, 10**9,
+             kind=DeviceKind.COLLECTIVE)  # fmt: skip
+    (limit,) = needed_limits(b.trace()).limit_ns.tolist()
+    if sent is None:
+        assert np.isnan(limit)
+    else:
+        assert limit == pytest.approx(sent / (H100.link_bytes_per_s / 2 * LINK_REACHED) * 1e9)

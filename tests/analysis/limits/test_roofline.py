@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pinchpoint as pp
@@ -41,6 +42,19 @@ def test_operators_under_their_roofs():
     assert add.bytes_per_s == pytest.approx(3 * N * N * 4 / 40e-6)
     assert not add.waits
     assert found.not_placed_ratio == 0
+
+
+def test_an_operator_without_a_cost_is_placed_by_what_its_kernels_need():
+    builder = TraceBuilder()
+    builder.op("aten::_index_put_impl_", 0, 50, shapes="[[8,4]]", dtypes='["float"]')
+    builder.launch(10, 5, "sort", runs_at=100, for_ns=10_000)
+    builder.launch(20, 5, "put", runs_at=20_000, for_ns=30_000)
+    trace = builder.trace()
+    (point,) = operator_roofline(trace, np.array([1e6, 3.6e6])).points
+    assert (point.bytes, point.bound, point.flops) == (4.6e6, "memory", None)
+    assert point.bytes_per_s == pytest.approx(4.6e6 / 40e-6)
+    (unknown,) = operator_roofline(trace, np.array([1e6, np.nan])).points
+    assert (unknown.bytes, unknown.bound) == (None, None)
 
 
 def test_far_below_both_roofs():

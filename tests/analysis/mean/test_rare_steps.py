@@ -73,6 +73,26 @@ def test_usual_work_inside_a_function_that_only_far_steps_call_is_of_that_functi
     assert cause.kind is GapKind.PYTHON
 
 
+def test_parts_of_one_function_that_only_far_steps_call_are_one_cause():
+    """Each far step is looked at once or twice, each time in another part of the rollout."""
+    found = samples(EVALUATING, count=200)
+    rollout = ("train.py(60): rollout", "train.py(99): <module>")
+    parts = [(f"sim.py({line}): {name}", *rollout) for line, name in ((8, "act"), (20, "advance"))]
+    parts += [rollout, TRAINING]
+    frames = tuple(dict.fromkeys(f for part in parts for f in part))
+    stacks = tuple(tuple(map(frames.index, part)) for part in parts)
+    events = tuple(
+        replace(event, looks=2, seen=((n % 3, event.ns // 1000),))
+        for n, event in enumerate(found.events)
+    )
+    found = replace(found, frames=frames, stacks=stacks, usual=((3, 1_000_000),), events=events)
+    threads = tuple(replace(thread, stacks=((3, 500),)) for thread in found.threads)
+    (cause,) = rare_causes(sampled(replace(found, threads=threads)))
+    assert (cause.place.at.function, cause.place.at.line) == ("rollout", 60)
+    assert cause.every == 5
+    assert cause.ns_per_step == pytest.approx(477 * MS / 5)
+
+
 @pytest.mark.parametrize(
     "found",
     [

@@ -12,8 +12,13 @@ from exceptional_programs import now_and_then
 from pinchpoint.analysis.mean.base_parts import base_parts
 from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns
 from pinchpoint.analysis.mean.on_cpu import slower_outside
-from pinchpoint.analysis.mean.what_if import _counted_from, _of_the_step_said, what_if_mean
-from pinchpoint.analysis.replay import RemoveHostTime
+from pinchpoint.analysis.mean.what_if import (
+    _counted_from,
+    _of_the_step_said,
+    covered_ratio,
+    what_if_mean,
+)
+from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, RemoveHostTime, ScaleDeviceOps
 from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.steps import steps
@@ -124,3 +129,18 @@ def test_what_a_change_takes_beyond_the_recorded_steps_is_of_the_mean():
     )
     assert before.step_ns - less.step_ns == pytest.approx(15 * MS)
     assert before.step_ns - all_of_it.step_ns == pytest.approx(20 * MS)
+
+
+def test_a_wait_that_is_gone_explains_no_work_of_the_device_but_that_work_explains_the_wait():
+    """The host waits for 100 ns, in 80 of which the device works."""
+    built = TraceBuilder()
+    built.add(
+        "api_calls", start_ns=0, duration_ns=100, name="sync", kind=4, thread=0, correlation=1
+    )
+    built.add("device_ops", start_ns=20, duration_ns=80, name="work", device=0, stream=1, kind=1)
+    trace, row = built.trace(), np.array([0])
+    wait, work = DropSyncs(row), DropDeviceOps(row)
+    assert covered_ratio(trace, [wait], [work]) == 0
+    assert covered_ratio(trace, [work], [wait]) == 0.8
+    assert covered_ratio(trace, [ScaleDeviceOps(row, 0.5)], [work]) == 1
+    assert covered_ratio(trace, [wait], [wait, work]) == 1  # of the host all

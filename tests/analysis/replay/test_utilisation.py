@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from builders import TraceBuilder
@@ -83,6 +84,25 @@ def test_without_shapes_nothing_is_modelled():
     trace = builder.trace()
     assert not_modelled_ratio(trace) == 1.0
     assert utilisation(trace).mfu is None
+
+
+def test_only_kernels_of_the_steps_count_as_not_modelled():
+    """What was launched before the recording began has no operator."""
+    builder = TraceBuilder()
+    builder.launch(0, 5, GEMM, runs_at=10, for_ns=400_000)
+    for i in range(1, 4):
+        builder.step(i, i * MS, MS)
+        builder.op("aten::mm", i * MS + 10, 100, shapes=f"[[{N},{N}],[{N},{N}]]", dtypes=BF16)
+        builder.launch(i * MS + 20, 10, GEMM, runs_at=i * MS + 100_000, for_ns=300_000)
+    assert not_modelled_ratio(builder.trace()) == 0.0
+
+
+def test_kernels_whose_bytes_are_known_are_modelled():
+    builder = TraceBuilder()
+    builder.op("aten::mm", 10, 100)
+    builder.launch(20, 10, GEMM, runs_at=100, for_ns=300)
+    builder.launch(30, 10, "add", runs_at=500, for_ns=100)
+    assert not_modelled_ratio(builder.trace(), np.array([np.nan, 64.0])) == 0.75
 
 
 def test_an_unknown_device_has_flops_and_no_mfu():

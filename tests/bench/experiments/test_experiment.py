@@ -279,9 +279,39 @@ def test_the_ledger_is_summed_up():
         _entry(predicted_gain=1.0, measured_gain=0.5, on_top_of={"gc": "off"}),
         _entry(measured_gain=0.5),
     ]
+    ledger.append(ledger[0])  # measured again by a search: the same change of the same program
     notes = experiments_page.page(ledger, "all").notes
     said = "the step after a change was predicted within 10% in 1 of 2; off by 19.8 % at the median"
     assert notes[0] == said
+
+
+def test_predictions_stand_beside_results_in_one_form_and_are_of_the_program_as_it_was():
+    facts = {"predicted_range": (0.8, 1.9), "measured_ci95": (1.2, 1.4)}
+    ledger = [
+        _entry(predicted_gain=0.956, measured_gain=1.27, **facts),
+        _entry(predicted_gain=0.956, measured_gain=0.02, outcome="no gain", on_top_of={"a": "b"})
+    ]  # fmt: skip
+    text = terminal.render(blocks(experiments_page.page(ledger, "all")))
+    assert "as predicted in 1 of 1" in text
+    assert (text.count("1.96 ×"), text.count("2.27 ×"), text.count("1.02 ×")) == (2, 1, 1)
+
+
+def test_a_quiet_measure_that_gains_nothing_is_said_of_the_change():
+    """Not "without the change it is not worse"."""
+    step = SimpleNamespace(
+        name="step_time_ms", label="step time", estimate_ratio=0.0, ci95_ratio=None, pairs=5,
+        improved=False, verdict=None, gated=True, threshold_ratio=0.03,
+    )  # fmt: skip
+    own = SimpleNamespace(
+        name="own_ms_per_step", label="step without waiting for a CPU", gated=False,
+        improved=False, verdict=None, estimate_ratio=0.0,
+    )  # fmt: skip
+    result = SimpleNamespace(
+        measures=(step, own), decided_by=("own_ms_per_step",), verdict="pass", why=""
+    )
+    done = _judged(_entry(outcome="failed"), tuple(settings_of("gc")), result, {"gc: off": 1})
+    assert done.outcome == "no gain"
+    assert done.why == "less than 3.0% of step without waiting for a CPU; wall time cannot tell"
 
 
 def test_a_gain_that_the_confirming_run_does_not_show_is_told():
@@ -291,5 +321,5 @@ def test_a_gain_that_the_confirming_run_does_not_show_is_told():
     ]
     text = terminal.render(blocks(experiments_page.page(ledger, "all")))
     assert "4.81 times as fast; measured again: cannot tell" in text
-    assert "95 %: 4.14 × to 5.59 ×" in text
+    assert "95 %: 4.14 × to 5.59 × as fast" in text
     assert max(map(len, text.splitlines())) <= 80

@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -47,5 +48,33 @@ def test_collections_stay_as_they_were(collects):
         (gc.enable if collects else gc.disable)()
         assert threading.get_ident() in frames_of_threads()
         assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_what_a_thread_had_in_hand_is_kept_by_no_look():
+    """Tensors of a program would stay on its device until garbage is collected."""
+
+    class Held:
+        pass
+
+    there, may_go, held = threading.Event(), threading.Event(), []
+
+    def works():
+        mine = Held()
+        held.append(weakref.ref(mine))
+        there.set()
+        may_go.wait(60)
+
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        thread = threading.Thread(target=works)
+        thread.start()
+        there.wait(60)
+        assert thread.ident in tuple(frames_of_threads())
+        may_go.set()
+        thread.join()
+        assert held[0]() is None
     finally:
         (gc.enable if before else gc.disable)()

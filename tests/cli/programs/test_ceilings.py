@@ -1,6 +1,7 @@
 import json
 from importlib.util import find_spec
 
+import msgspec
 import pytest
 
 from pinchpoint.cli import main
@@ -53,6 +54,35 @@ def test_what_was_measured_is_kept_and_shown(capsys, machine, tmp_path):
     code, again, err = run(capsys, "--stored")
     assert (code, again, err) == (0, out, "")
     assert len(machine) == 1
+
+
+def test_figures_that_a_later_measurement_lacks_stay(capsys, monkeypatch, tmp_path):
+    """A busy machine gives figures that are refused, and no reason to forget the good ones."""
+    assert run(capsys, "--device", "cpu")[0] == 0
+    busy = msgspec.structs.replace(
+        CPU,
+        measured_at="2026-11-29T10:00:00+00:00",
+        measurements=(store.Measurement(what="triad", value=1e10, unit="bytes/s"),),
+        refused=(
+            store.Refused(what="copy", value=1e10, unit="bytes/s", why="others had its CPUs"),
+        ),
+    )
+    monkeypatch.setattr("pinchpoint.hardware.measure.measure", lambda device, **more: busy)
+    code, out, err = run(capsys, "--device", "cpu")
+    assert code == 0
+    assert "of 2026-11-28 there stay: copy" in err
+    assert "copy, of 2026-11-28" in out
+    assert "25.0 GB/s" in out
+    kept = store.stored("A processor")
+    assert {(m.what, m.value) for m in kept.measurements} == {("copy", 2.5e10), ("triad", 1e10)}
+    # Of another driver nothing stays; and what holds no figure is not kept.
+    none = msgspec.structs.replace(busy, fingerprint={"torch": "2.13.0"}, measurements=())
+    monkeypatch.setattr("pinchpoint.hardware.measure.measure", lambda device, **more: none)
+    assert "nothing is kept" in run(capsys, "--device", "cpu")[2]
+    assert store.stored("A processor") == kept
+    other = msgspec.structs.replace(busy, fingerprint={"torch": "2.12.0"})
+    monkeypatch.setattr("pinchpoint.hardware.measure.measure", lambda device, **more: other)
+    assert "there stay" not in run(capsys, "--device", "cpu")[2]
 
 
 def test_json_and_a_file_of_ones_own(capsys, tmp_path):

@@ -107,6 +107,22 @@ def test_pieces_in_another_order(capsys):
     assert "step_if_free_ns" in err
 
 
+def test_the_field_that_pieces_are_in_the_order_of_is_shown(capsys):
+    _, out, _ = run(capsys, "causal", RECORDING, "--by", "operator", "--sort", "needed")
+    (heads,) = (line for line in out.splitlines() if line.startswith("operators"))
+    assert "needed bytes" in heads
+    assert max(map(len, out.splitlines())) <= 80
+    _, plain, _ = run(capsys, "causal", RECORDING, "--by", "operator", "--sort", "critical")
+    (heads,) = (line for line in plain.splitlines() if line.startswith("operators"))
+    assert heads.split()[-2:] == ["host", "critical"]
+
+
+def test_a_cut_without_pieces_says_so(capsys):
+    code, out, _ = run(capsys, "causal", RECORDING, "--by", "collective")
+    assert code == 0
+    assert "No collective takes 1 % of the step or more." in out
+
+
 def test_a_folder_of_ranks_is_one_job(capsys, tmp_path):
     for path in (DATA / "ranks").glob("even.rank*.json.gz"):
         copy(path, tmp_path)

@@ -18,6 +18,15 @@ def test_largest_first_and_unknown_last():
     assert [row[0] for row in by_column(TABLE, "kernel").rows] == ["a", "b", "c"]
 
 
+def test_the_column_is_moved_to_where_a_narrow_screen_shows_it():
+    columns = (*COLUMNS, TableColumn(id="bytes", label="moves"))
+    table = msgspec.structs.replace(TABLE, columns=columns, rows=(("b", 2, 5), ("a", 1, 9)))
+    found = by_column(table, "moves")
+    assert [column.id for column in found.columns] == ["name", "bytes", "calls"]
+    assert found.rows == (("a", 9, 1), ("b", 5, 2))
+    assert by_column(table, "name").columns == columns
+
+
 def test_a_field_without_its_unit():
     parts = [
         PartOfStep(part=str(ns), label="", group="", ns_per_step=ns, unprofiled_ns_per_step=None)
@@ -37,5 +46,7 @@ def test_all_tables_that_have_the_column():
     (found,) = tables_by([report({"mine": TABLE, "other": other})], "calls")
     assert [row[0] for row in found.tables["mine"].rows] == ["c", "b", "a"]
     assert found.tables["other"] == other
+    (found,) = tables_by([report({"mine": TABLE})], "kernel")
+    assert [row[0] for row in found.tables["mine"].rows] == ["a", "b", "c"]
     with pytest.raises(UsageError, match="weight"):
         tables_by([report({"mine": TABLE})], "weight")

@@ -2,8 +2,11 @@
 
 from exceptional_programs import now_and_then
 from pinchpoint.report import terminal
+from pinchpoint.report.blocks import Page
 from pinchpoint.report.documents.causal import CausalDocument, PieceInfo, causal_document
-from pinchpoint.report.pages.causal import causal_page
+from pinchpoint.report.documents.report import QueueInfo
+from pinchpoint.report.pages.causal import causal_page, queue_curves
+from pinchpoint.report.svg.causal import ladder_svg, path_svg, queue_svg
 
 MS = 1_000_000
 
@@ -53,3 +56,29 @@ def test_the_step_is_said_to_be_the_mean_where_it_is():
     document = causal_document(now_and_then("checkpoint", (3, 8, 13), steps=16))
     assert document.base.startswith("mean step with")
     assert causal_document(now_and_then("python", ())).base.startswith("step with")
+
+
+QUEUE = QueueInfo(
+    start_ns=0,
+    part_ns=1_000,
+    depth=(0.0, None, 14.0, 7.0),
+    latency_ns=(2_000, None, 4_000, 4_000),
+    empty_ratio=0.25,
+)
+
+
+def test_the_queue_over_time_in_a_terminal():
+    depth, latency = terminal.render(Page(tuple(queue_curves(QUEUE)))).splitlines()[1:3]
+    assert depth == "  depth    ▁ █▅ up to 14"
+    assert latency == "  latency  ▅ ██ up to 4.00 µs"
+
+
+def test_pictures_fit_a_page_of_any_width():
+    """Places along are shares of it; a telephone showed bars cut off at its edge."""
+    one = piece("mine", limit_ns=1 * MS)
+    text = ladder_svg(20 * MS, (one,))
+    assert 'x="0.00%" y="19.0" width="75.00%"' in text  # without it 15 of 20 ms
+    assert 'x="85.00%"' in text  # the mark, at 17 ms
+    for drawn in (text, path_svg(()), queue_svg(QUEUE)):
+        assert "viewBox" not in drawn
+        assert "width:100%" in drawn

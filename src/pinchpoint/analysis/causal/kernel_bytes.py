@@ -1,9 +1,10 @@
-"""What kernels of PyTorch move, from names and grids, where the operator's shapes are unknown.
+"""What kernels move, from names and grids, where the operator's shapes are unknown.
 
 Kernels in replayed graphs have no operator, and lists of tensors no recorded shapes. The generic
-kernels handle a fixed number of elements a block (``ATen/native/cuda``: ``CUDALoops.cuh``,
-``MultiTensorApply.cuh``, ``IndexKernelUtils.cu``); the last block may have fewer, so what is said
-is the most that they can move, and limits made of it are never too short.
+kernels of PyTorch handle a fixed number of elements a block (``ATen/native/cuda``:
+``CUDALoops.cuh``, ``MultiTensorApply.cuh``, ``IndexKernelUtils.cu``), those of CuPy an element a
+thread (``cupy/_core/_kernel.pyx``); the last block may have fewer, so what is said is the most that
+they can move, and limits made of it are never too short.
 """
 
 import math
@@ -19,12 +20,20 @@ from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Mask, distinct_rows
 
-ITEMS_A_THREAD = 8  # of the vectorised kernel since PyTorch 2.6; 4 before
+ITEMS_A_THREAD = 8  # of the vectorised kernel since PyTorch 2.6
+ITEMS_BEFORE = 4  # that, until tensors' addresses came in a std::array
 CHUNK = 65_536  # elements a block of multi_tensor_apply
-_VECTORISED = regex(r"(?:un)?(?:vectorized|rolled)_elementwise_kernel<.*array<char\*, \D*(\d{1,9})")
-_STRIDED = regex(r"elementwise_kernel<\D*(\d{1,9}), \D*(\d{1,9}), at::native::gpu_kernel_impl")
+_VECTORISED = regex(
+    r"(?:un)?(?:vectorized|rolled)_elementwise_kernel<.*(detail::A|a)rray<char\*, \D*(\d{1,9})"
+)
+_STRIDED = regex(
+    r"elementwise_kernel(?:_manual_unroll)?<\D*(\d{1,9}), \D*(\d{1,9}), at::native::gpu_kernel_impl"
+)
 _LISTS = regex(r"multi_tensor_apply_kernel<.*?(FusedOptimizer)?TensorListMetadata<\D*(\d{1,9})")
 _INDEXED = regex(r"index_elementwise_kernel<(\d{1,9}), (\d{1,9})")
+_OPAQUE = regex(r"index_(?:put_|copy_)?kernel_impl<.*?OpaqueType<(\d{1,3})")  # bytes an element
+_CUPY = regex(r"^cupy_\w+?__((?:(?:bool|u?int|float|complex)\d{0,3}_?)+)$")
+_CUPY_TYPE = regex(r"bool|\d{1,3}")  # a truth value, or how many bits
 _GATHERED = regex(r"vectorized_gather_kernel<(\d{1,9})")  # bytes that a thread takes at once
 _TYPE = regex(r"\b(double|long|float|BFloat16|Half|bool|unsigned char|int)\b")
 _WIDTHS = {"double": 8, "long": 8, "float": 4, "int": 4, "BFloat16": 2, "Half": 2}
@@ -61,6 +70,9 @@ def bytes_by_grid(trace: Trace, wanted: Mask) -> tuple[Floats, Mask]:
         if (match := kernel.indexed) and given and given.name == _GATHER:
             found[at] = 2 * given.element_bytes(0) * int(match[1]) * int(match[2]) * blocks
             indexed[at] = True
+        elif match and kernel.index_bytes and given is None:
+            found[at] = 2 * kernel.index_bytes * int(match[1]) * int(match[2]) * blocks
+            indexed[at] = True
         elif (match := kernel.gathered) and blocks:
             found[at], indexed[at] = 2 * int(match[1]) * threads * blocks, True
         elif blocks and kernel.modelled and kernel.elements:
@@ -77,6 +89,7 @@ class _Kernel(NamedTuple):
     """What the name of a kernel says: how it matches each pattern, and the width it moves."""
 
     indexed: _Match
+    index_bytes: int  # of an element that such a kernel reads and writes; 0 where not said
     gathered: _Match
     modelled: _Match
     elements: Callable[[re.Match[str], int, int], int] | None
@@ -86,16 +99,24 @@ class _Kernel(NamedTuple):
 def _kernel(name: str) -> _Kernel:
     found = ((pattern.search(name), elements) for pattern, elements in _MODELS)
     modelled, elements = next((one for one in found if one[0]), (None, None))
-    return _Kernel(_INDEXED.search(name), _GATHERED.search(name), modelled, elements, _width(name))
+    opaque = _OPAQUE.search(name)
+    return _Kernel(
+        _INDEXED.search(name), int(opaque[1]) if opaque else 0, _GATHERED.search(name), modelled,
+        elements, _width(name),
+    )  # fmt: skip
 
 
 def _width(name: str) -> int:
+    if (types := _CUPY.match(name)) is not None:  # of all operands together
+        widths = _CUPY_TYPE.findall(types[1])
+        return sum(1 if width == "bool" else int(width) // 8 for width in widths)
     found = _TYPE.search(name[name.find("<") :])
     return _WIDTHS.get(found[1], 1) if found else 4
 
 
 def _vectorised(match: re.Match[str], blocks: int, threads: int) -> int:
-    return int(match[1]) * blocks * threads * ITEMS_A_THREAD
+    items = ITEMS_BEFORE if match[1] == "detail::A" else ITEMS_A_THREAD
+    return int(match[2]) * blocks * threads * items
 
 
 def _strided(match: re.Match[str], blocks: int, threads: int) -> int:
@@ -109,8 +130,13 @@ def _listed(match: re.Match[str], blocks: int, threads: int) -> int:
     return (2 * lists - 1 if match[1] else lists) * blocks * CHUNK
 
 
+def _each_thread(match: re.Match[str], blocks: int, threads: int) -> int:
+    return blocks * threads
+
+
 _MODELS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], int, int], int]], ...] = (
     (_VECTORISED, _vectorised),
     (_STRIDED, _strided),
     (_LISTS, _listed),
+    (_CUPY, _each_thread),
 )

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO
 from pinchpoint.analysis.causal.pieces import Cut
-from pinchpoint.analysis.causal.profile import LEAST_STEP_RATIO, without_waiting
+from pinchpoint.analysis.causal.profile import without_waiting
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.what_if import JobReplay, as_recorded
 from pinchpoint.frozen import dataclass

@@ -11,7 +11,7 @@ import numpy as np
 
 from pinchpoint.analysis.device.compiled import compiled_rows
 from pinchpoint.analysis.host.ancestry import nearest
-from pinchpoint.analysis.host.attribution import called_by_operators, launching_operators
+from pinchpoint.analysis.host.attribution import called_by_operators
 from pinchpoint.analysis.host.graph_replays import of_operators
 from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
@@ -83,12 +83,7 @@ def _operator(trace: Trace, cut: Cut) -> Pieces:
 
 def operators_of_device_ops(trace: Trace) -> Ints:
     """Name of the operator that launched each row of ``device_ops``, or NOBODYS; of a replay the
-    operator that another recording captured."""
-    host = trace.host_ops
-    names = np.zeros(0, np.int64) if host is None else host["name"].astype(np.int64)
-    found: Ints = np.append(names, NOBODYS)[launching_operators(trace)]
-    if trace.captured_ops is None:
-        return found
+    operator that was captured, in this recording or another one."""
     return of_operators(trace, lambda rows: rows["name"].astype(np.int64), NOBODYS)
 
 

@@ -12,7 +12,8 @@ Memory that a piece gives back to the driver is bought again elsewhere: without 
 Waits are outcomes: they are what the rest leaves of them. A wait itself is removed by deleting
 what it waits for: an operation of the device, or a batch of a loader. What exceptional steps take
 beyond a usual one is taken from the mean (:mod:`exceptional`). No step is shorter than the device
-work that stays, at its fastest recorded pace, in the stream that has most of it.
+work that stays, at its fastest recorded pace, in the stream that has most of it, nor than what all
+streams together have to share.
 """
 
 from dataclasses import replace
@@ -24,13 +25,18 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.causal.exceptional import batches_beyond_ns, beyond_ns
 from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.many import simulate_many
+from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO, MOST_PIECES
+from pinchpoint.analysis.causal.piece import Causal as Causal
+from pinchpoint.analysis.causal.piece import Piece as Piece
 from pinchpoint.analysis.causal.pieces import NOBODYS, Cut, Pieces, bought_again, pieces
 from pinchpoint.analysis.causal.spent import Spent, spent
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
 from pinchpoint.analysis.replay.least_durations import best_ns, sustained_ns
+from pinchpoint.analysis.replay.least_step import kept_ns
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
+from pinchpoint.analysis.replay.side_by_side import shared_by_rows_ns
 from pinchpoint.analysis.replay.simulate import OF_A_BATCH, OF_THE_DEVICE, Times
 from pinchpoint.analysis.replay.streams import device_ids, stream_ids
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
@@ -44,59 +50,6 @@ from pinchpoint.trace.intervals import flatten
 
 if TYPE_CHECKING:
     from pinchpoint.analysis.causal.critical_path import CriticalPath
-
-
-MOST_PIECES = 40  # of one cut, largest first: beyond them nothing is worth a look
-# A piece that takes less of the step cannot be worth fixing (3 % of the step is).
-LEAST_STEP_RATIO = 0.01
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One piece of a step; nanoseconds a step, without the profiler where that is known."""
-
-    cut: Cut
-    name: str  # as recorded
-    calls: float  # device operations a step
-    host_ns: int  # host time of its own; of a wait, the whole call
-    device_ns: int  # that a device is at work with it, on any stream
-    limit_ns: int | None  # what its device operations need; None: not known for most of them
-    needed_bytes: int | None  # that its device operations have to move
-    step_if_free_ns: int
-    step_at_limit_ns: int
-    step_without_host_ns: int
-    base_ns: int
-    critical_ns: int = 0  # of its host and device time, on the critical path; see ``off_path``
-    launches_per_call: float | None = None  # device operations of one operator call
-    in_kernels: bool = False  # most of its device time, not in copies and collectives
-
-    @property
-    def occupied_ns(self) -> int:
-        """Host and device time together."""
-        return self.host_ns + self.device_ns
-
-    @property
-    def hidden_ns(self) -> int:
-        """Of that, what the step would not get shorter by."""
-        return max(self.occupied_ns - (self.base_ns - self.step_if_free_ns), 0)
-
-    @property
-    def times_limit(self) -> float | None:
-        """How many times its limit the device work takes."""
-        return self.device_ns / self.limit_ns if self.limit_ns else None
-
-
-@dataclass(frozen=True)
-class Causal:
-    """The pieces of all cuts, largest gain first; empty with a reason where replay cannot say."""
-
-    base_ns: int | None
-    pieces: tuple[Piece, ...]
-    why_not: str | None = None
-
-    def of(self, cut: Cut) -> tuple[Piece, ...]:
-        """The pieces of one cut."""
-        return tuple(piece for piece in self.pieces if piece.cut == cut)
 
 
 def off_path(trace: Trace, cut: Cut) -> Causal:
@@ -113,9 +66,12 @@ def causal(trace: Trace, by: str | None = None) -> Causal:
 
 
 def profile(trace: Trace, cuts: tuple[Cut, ...]) -> Causal:
-    """The pieces of these cuts."""
+    """The pieces of these cuts; without a device, those of the host (:mod:`on_cpu`)."""
     from pinchpoint.analysis.causal.critical_path import critical_path
+    from pinchpoint.analysis.causal.on_cpu import on_cpus
 
+    if (found := on_cpus(trace, cuts)) is not None:
+        return found
     return _profile(trace, cuts, critical_path(trace))
 
 
@@ -325,21 +281,29 @@ class _Replay:
     def _step(self, replayed_ns: float, variant: Times) -> float:
         usual = self.window.step_ns
         after = usual * min(replayed_ns / self.window.mean_ns, 1.0)
-        after = max(after, min(self._stays_ns(variant), usual))
+        stays = max(self._stays_ns(variant), self._as_it_is_ns(variant))
+        after = max(after, min(stays, usual))
         return max(self.base_ns - (usual - after), 0.0)
 
+    def _as_it_is_ns(self, variant: Times) -> float:
+        """What the device works for in a step, if a variant leaves all of that as it is: streams
+        that took turns go on doing so."""
+        same = np.array_equal(variant.duration_ns, self.window.graph.op_duration_ns)
+        return kept_ns(self.trace, ()) if same and not variant.dropped.any() else 0.0
+
     def _stays_ns(self, variant: Times) -> float:
-        """Device work a step that a variant leaves, in the stream that has most of it; and what the
-        products that it leaves as they are take at the power limit, on the device with most."""
+        """Device work a step that a variant leaves, in the busiest stream and in all that share a
+        device; and what the products that it leaves as they are take at the power limit."""
         graph, ops, counted = self.window.graph, self.trace.device_ops, self.window.counted
         assert ops is not None
         least = np.minimum(variant.duration_ns, best_ns(self.trace)[graph.op_rows])
         apart = counted[graph.node_step[graph.op_node]]
         work = np.bincount(stream_ids(ops)[graph.op_rows][apart], least[apart], 1)
+        shared = shared_by_rows_ns(self.trace, graph.op_rows[apart], least[apart])
         same = apart & ~variant.dropped & (variant.duration_ns == graph.op_duration_ns)
         rows = graph.op_rows[same]
         warm = np.bincount(device_ids(ops)[rows], sustained_ns(self.trace)[rows], 1)
-        return float(max(work.max(), warm.max())) / max(int(counted.sum()), 1)
+        return float(max(work.max(), warm.max(), shared)) / max(int(counted.sum()), 1)
 
     def _piece(self, cut: Cut, one: _Chosen, after: list[int]) -> Piece:
         free, limit, host = after

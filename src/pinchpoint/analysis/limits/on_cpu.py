@@ -86,6 +86,25 @@ def cpu_pieces(trace: Trace) -> tuple[CpuPiece, ...]:
     return tuple(sorted(found, key=lambda piece: -piece.ns_per_step))
 
 
+@once_per_trace
+def cpu_limits_ns(trace: Trace) -> Floats:
+    """For each row of ``host_ops`` what a slow machine takes for it, without the operators inside;
+    NaN where that is not known, and of rows that are no operator or in no judged step."""
+    host = trace.host_ops
+    assert host is not None
+    out = np.full(len(host), np.nan)
+    with_shapes = with_inputs(trace)  # which has names of its own
+    shown, own = with_shapes.host_ops, cpu_operators(trace)
+    assert shown is not None
+    rows = np.flatnonzero(own.operator & (own.own_ns > 0) & rows_in_steps(trace, host))
+    columns = [shown["name"][rows].astype(np.int64)]
+    columns += [shown.filled(c, NOT_KNOWN)[rows] for c in ("shapes", "dtypes", "values")]
+    distinct, which = distinct_rows(*columns)
+    limits = [_limit_ns(call_of(with_shapes.names, *one)) for one in distinct.tolist()]
+    out[rows] = np.array(limits, np.float64)[which]
+    return out
+
+
 def _fastest(which: Rows, took: Ints, alike: Mask) -> Ints:
     """For each call, the shortest of those with its inputs; itself where they are not known.
 

@@ -18,7 +18,7 @@ from pinchpoint.analysis.work.operator_work import NOT_KNOWN, OperatorWork, oper
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware import find_spec
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import distinct_rows
+from pinchpoint.trace.arrays import Floats, Rows, distinct_rows
 
 Bound = Literal["memory", "compute"]
 
@@ -81,17 +81,22 @@ class Roofline:
         return 1 - self.placed_ns / self.time_ns if self.time_ns else None
 
 
-@once_per_trace
-def roofline(trace: Trace) -> Roofline:
+def roofline(trace: Trace, needs_bytes: Floats | None = None) -> Roofline:
     """Launches with counters where the trace has them, else operators."""
     if kernel_launches(trace):
         return launch_roofline(trace)
-    return operator_roofline(trace)
+    return operator_roofline(trace, needs_bytes)
 
 
-def operator_roofline(trace: Trace) -> Roofline:
-    """Operators grouped by name, shapes and number format."""
+def operator_roofline(trace: Trace, needs_bytes: Floats | None = None) -> Roofline:
+    """Operators grouped by name, shapes and number format.
+
+    ``needs_bytes`` of each row of ``device_ops``, NaN where unknown: what an operator without a
+    cost of its own is placed by, if it is known of all of its kernels.
+    """
     work, known = operator_work(trace), roofs(trace)
+    if needs_bytes is not None and len(work.rows):
+        work = replace(work, bytes=_filled(trace, work, needs_bytes))
     points = [] if not len(work.rows) else _operator_points(trace, work, known)
     total = int(work.device_ns.sum())
     ops = trace.device_ops
@@ -100,6 +105,22 @@ def operator_roofline(trace: Trace) -> Roofline:
     placed = sum(p.time_ns for p in points if p.bound is not None)
     points.sort(key=lambda p: -p.time_ns)
     return Roofline(tuple(points), known, total, placed)
+
+
+def _filled(trace: Trace, work: OperatorWork, needs_bytes: Floats) -> Rows:
+    """Bytes of each call, with those that its kernels need where it has no cost."""
+    ops, host = trace.device_ops, trace.host_ops
+    assert ops is not None
+    assert host is not None
+    kernels = np.flatnonzero((ops["kind"] == DeviceKind.KERNEL) & ops.known("host_op"))
+    call = np.searchsorted(work.rows, ops["host_op"][kernels])
+    needs = np.bincount(call, needs_bytes[kernels], len(work.rows))  # NaN if one is unknown
+    fits = ~work.understood & np.isfinite(needs)
+    # What fills and copies inside a call have of its bytes differs from call to call.
+    of_call = (host["name"], host.filled("shapes", NOT_KNOWN))
+    alike = distinct_rows(*(column[work.rows].astype(np.int64) for column in of_call))[1]
+    mean = np.bincount(alike, np.where(fits, needs, 0.0)) / np.bincount(alike, fits).clip(1)
+    return np.where(fits, np.rint(mean[alike]).astype(np.int64), work.bytes)
 
 
 def _operator_points(trace: Trace, work: OperatorWork, known: Roofs | None) -> list[Point]:
@@ -222,7 +243,7 @@ def _placed(point: Point, known: Roofs | None) -> Point:
         how = f"intensity {intensity:.3g} FLOP/byte, balance {balance:.3g}"
         at_roof = max((size or 0.0) / memory, (flops or 0.0) / compute.per_s)
     elif size and memory and flops is None and not _may_be_product(point):
-        bound, how, at_roof = "memory", "moves bytes; its FLOPs are not known", size / memory
+        bound, how, at_roof = "memory", "moves bytes; its FLOPs are not counted", size / memory
     ratio = at_roof / seconds if at_roof is not None and seconds else None
     return replace(
         point,

@@ -6,6 +6,7 @@ which the thread was ready to run for most of the rest, and got no core, is no d
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 from pinchpoint.analysis.host.frames import (
@@ -72,12 +73,12 @@ def rare_causes(trace: Trace) -> tuple[RareCause, ...]:
     samples = trace.run.samples if trace.run else None
     if samples is None or samples.count < FEWEST_STEPS or not samples.typical_ns:
         return ()
-    alike: dict[tuple[GapKind, str, bool], list[tuple[FarStep, RarePlace, int]]] = {}
+    alike: _Alike = {}
     typical = _typical(samples)
     for event in samples.events:
         kind, place, ns, no_core = _cause(samples, event, typical)
-        at = "" if place.at is None else f"{place.at.file}:{place.at.function}"
-        alike.setdefault((kind, at, no_core), []).append((event, place, ns))
+        alike.setdefault((kind, _function_of(place), no_core), []).append((event, place, ns))
+    alike = _of_one_function(samples, alike)
     kept_ns = sum(e.excess_ns for e in samples.events)
     step_ns = max(samples.typical_ns, _device_step_ns(trace))
     lost_ns = min(samples.excess_ns, samples.total_ns - samples.count * step_ns)
@@ -88,6 +89,49 @@ def rare_causes(trace: Trace) -> tuple[RareCause, ...]:
         for (kind, _, no_core), found in alike.items()
     ]
     return tuple(sorted(causes, key=lambda cause: -cause.ns_per_step))
+
+
+_Alike = dict[tuple[GapKind, str, bool], list[tuple[FarStep, RarePlace, int]]]
+# What was not timed exactly is told by looks, and one step has few of them.
+_BY_LOOKS = (GapKind.DISPATCH, GapKind.PYTHON, GapKind.UNRECORDED)
+
+
+def _function_of(place: RarePlace) -> str:
+    return "" if place.at is None else f"{place.at.file}:{place.at.function}"
+
+
+def _of_one_function(samples: RunSamples, alike: _Alike) -> _Alike:
+    """The same with causes joined that are parts of one function of the program.
+
+    A far step of a long function is looked at a few times, each time in another part of it. The
+    looks at all such steps tell that function, if hardly any look at typical steps is within it.
+    """
+    parts = {key: found for key, found in alike.items() if key[0] in _BY_LOOKS and not key[2]}
+    around = _around(samples, [s for found in parts.values() for e, _, _ in found for s in e.seen])
+    if around is None:
+        return alike
+    inside = {
+        key: found
+        for key, found in parts.items()
+        if _within(samples, around, [s for event, _, _ in found for s in event.seen])
+    }
+    if len(inside) < 2:
+        return alike
+    most = max(inside, key=lambda key: sum(ns for _, _, ns in inside[key]))
+    joined = [
+        (event, RarePlace(around, None), event.excess_ns)
+        for found in inside.values()
+        for event, _, _ in found
+    ]
+    kind = GapKind.PYTHON if most[0] is GapKind.UNRECORDED else most[0]
+    rest = {key: found for key, found in alike.items() if key not in inside}
+    return {(kind, _function_of(RarePlace(around, None)), False): joined, **rest}
+
+
+def _within(samples: RunSamples, at: PythonFrame, seen: list[tuple[int, int]]) -> bool:
+    """Whether most of these looks are within a function."""
+    inside = sum(n for s, n in seen if (at.file, at.function) in _own_functions(samples, s))
+    return inside >= MOSTLY_RATIO * sum(n for _, n in seen) > 0
 
 
 def _device_step_ns(trace: Trace) -> int:
@@ -198,7 +242,7 @@ def _cause(
         return GapKind.UNRECORDED, RarePlace(None, None), excess, False
     (kind, at), ns = max(grown.items(), key=lambda one: one[1])
     if typical.get((kind, at), 0.0) >= USUAL_RATIO:  # the usual work took longer, and why is unseen
-        around = _around(samples, event)
+        around = _around(samples, event.seen)
         if around is None:
             return GapKind.UNRECORDED, RarePlace(None, None), excess, False
         return GapKind.PYTHON, RarePlace(around, None), excess, False
@@ -238,8 +282,8 @@ def _grown(samples: RunSamples, event: FarStep, typical: _Shares) -> _Shares:
     return {at: share * event.ns - typical.get(at, 0.0) * usual for at, share in here.items()}
 
 
-def _around(samples: RunSamples, event: FarStep) -> PythonFrame | None:
-    """The function of the program that most looks at a far step were within, and hardly any at
+def _around(samples: RunSamples, seen: Sequence[tuple[int, int]]) -> PythonFrame | None:
+    """The function of the program that most looks at far steps were within, and hardly any at
     typical ones: what usual steps call, too, it calls more often. Of several, the innermost."""
     usual: Counter[tuple[str, str]] = Counter()
     for stack, us in samples.usual:
@@ -248,14 +292,14 @@ def _around(samples: RunSamples, event: FarStep) -> PythonFrame | None:
     within: Counter[tuple[str, str]] = Counter()
     lines: dict[tuple[str, str], Counter[PythonFrame]] = {}
     depth: dict[tuple[str, str], int] = {}
-    for stack, looks in event.seen:
+    for stack, looks in seen:
         for at, (function, frame) in enumerate(_own_functions(samples, stack).items()):
             if usual[function] < USUAL_RATIO * of_usual:
                 within[function] += looks
                 lines.setdefault(function, Counter())[frame] += looks
                 depth[function] = max(depth.get(function, 0), at)
     most = max(within, key=lambda one: (within[one], -depth[one]), default=None)
-    if most is None or within[most] < MOSTLY_RATIO * sum(looks for _, looks in event.seen):
+    if most is None or within[most] < MOSTLY_RATIO * sum(looks for _, looks in seen):
         return None
     return lines[most].most_common(1)[0][0]
 

@@ -7,6 +7,7 @@ of an exception there comes from the accounting: the time in which both overlap.
 from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +89,7 @@ def what_if_mean(
         from pinchpoint.analysis.mean.on_cpu import slower_outside, what_if_on_cpu
 
         return _of_the_step_said(
-            what_if_on_cpu(trace, _touched(trace, changes)),
+            what_if_on_cpu(trace, [(one.ratio, one.spans) for one in _touched(trace, changes)]),
             step_base_ns(trace),
             slower_outside(trace),
         )
@@ -184,10 +185,15 @@ def _of_the_step_said(
 
 
 def saved_mean(
-    trace: Trace, saving_ns: tuple[int, int], leaves_ns: int | None = None
+    trace: Trace,
+    saving_ns: tuple[int, int],
+    leaves_ns: int | None = None,
+    *,
+    likely_ns: int | None = None,
 ) -> Prediction | None:
     """As ``replay.after_saving``, counted from the mean step where that is not the typical one."""
-    return after_saving(trace, saving_ns, leaves_ns, base_ns=step_base_ns(trace))
+    base = step_base_ns(trace)
+    return after_saving(trace, saving_ns, leaves_ns, base_ns=base, likely_ns=likely_ns)
 
 
 def taken_ns(trace: Trace, changes: Sequence[Change], exceptions: Sequence[ExceptionalStep]) -> int:
@@ -199,7 +205,7 @@ def taken_ns(trace: Trace, changes: Sequence[Change], exceptions: Sequence[Excep
         stretches = iv.flatten(one.start_ns, one.end_ns)
         covered = sum(
             ratio * iv.intersect(stretches, spans).total
-            for ratio, spans in _touched(trace, changes)
+            for ratio, spans, _ in _touched(trace, changes)
         )
         total += min(covered, one.part_ns)
     return round(total / max(len(steps(trace).durations_ns), 1))
@@ -213,15 +219,32 @@ def _of_far_steps(trace: Trace, taken: int, recorded: Sequence[ExceptionalStep])
 
 
 def covered_ratio(trace: Trace, changes: Sequence[Change], of: Sequence[Change]) -> float:
-    """The share of the time that ``of`` takes away which ``changes`` take away as well."""
-    mine = _union(_touched(trace, of))
-    if not mine.total:
+    """The share of the time that ``of`` takes away which ``changes`` take away as well.
+
+    A wait that is gone takes nothing of the device's work that it waited for; less of that work
+    takes the wait.
+    """
+    mine, theirs = _touched(trace, of), _touched(trace, changes)
+    whole = _union(mine)
+    if not whole.total:
         return 0.0
-    return iv.intersect(mine, _union(_touched(trace, changes))).total / mine.total
+    host, device = ([one for one in mine if one.of_device == way] for way in (False, True))
+    work = [one for one in theirs if one.of_device]
+    both = (
+        iv.intersect(_union(host), _union(theirs)),
+        iv.intersect(_union(device), _union(work)),
+    )
+    return iv.union(*both).total / whole.total
 
 
-def _union(touched: list[tuple[float, iv.Intervals]]) -> iv.Intervals:
-    spans = [span for ratio, span in touched if ratio > 0]
+class _Touched(NamedTuple):
+    ratio: float  # of it, what is taken away
+    spans: iv.Intervals
+    of_device: bool  # work of the device; else time of the host
+
+
+def _union(touched: Sequence[_Touched]) -> iv.Intervals:
+    spans = [one.spans for one in touched if one.ratio > 0]
     if not spans:
         return iv.NONE
     return iv.flatten(
@@ -229,25 +252,27 @@ def _union(touched: list[tuple[float, iv.Intervals]]) -> iv.Intervals:
     )
 
 
-def _touched(trace: Trace, changes: Sequence[Change]) -> list[tuple[float, iv.Intervals]]:
+def _touched(trace: Trace, changes: Sequence[Change]) -> list[_Touched]:
     """The stretches of time that each change takes away, with the share that it takes."""
     out = []
     for change in changes:
         match change:
             case RemoveHostTime(start_ns=start, end_ns=end):
-                out.append((1.0, iv.flatten(start, end)))
+                out.append(_Touched(1.0, iv.flatten(start, end), False))
             case ScaleHostSpans(rows, factor):
-                out.append((float(np.mean(1 - factor)), _spans(trace, "host_ops", rows)))
+                spans = _spans(trace, "host_ops", rows)
+                out.append(_Touched(float(np.mean(1 - factor)), spans, False))
             case DropSyncs(rows):
-                out.append((1.0, _spans(trace, "api_calls", rows)))
+                out.append(_Touched(1.0, _spans(trace, "api_calls", rows), False))
             case DropDeviceOps(rows):
-                out.append((1.0, _spans(trace, "device_ops", rows)))
+                out.append(_Touched(1.0, _spans(trace, "device_ops", rows), True))
             case LimitDeviceOps(rows, limit):
                 took = trace.device_ops["duration_ns"][rows] if trace.device_ops else limit
                 ratio = 1 - float(limit.sum()) / max(float(took.sum()), 1.0)
-                out.append((ratio, _spans(trace, "device_ops", rows)))
+                out.append(_Touched(ratio, _spans(trace, "device_ops", rows), True))
             case ScaleDeviceOps(rows, factor):
-                out.append((float(np.mean(1 - factor)), _spans(trace, "device_ops", rows)))
+                ratio, spans = float(np.mean(1 - factor)), _spans(trace, "device_ops", rows)
+                out.append(_Touched(ratio, spans, True))
             case _:
                 pass
     return out

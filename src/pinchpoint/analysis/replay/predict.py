@@ -10,11 +10,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
-from pinchpoint.analysis.replay.changes import (
-    AddHostTime,
-    Change,
-    MoveToOwnStream,
-)
+from pinchpoint.analysis.replay.changes import AddHostTime, Change, MoveToOwnStream
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.least_step import (
     at_power_limit_ns,
@@ -40,9 +36,8 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
 from pinchpoint.trace.intervals import covered_before, flatten
 
-OTHER_WORK_RATIO = (
-    0.3  # the same work under load: an H100's 1.98 GHz fall to 1.4 at its power limit
-)
+# The same work under load: an H100's 1.98 GHz fall to 1.4 at its power limit.
+OTHER_WORK_RATIO = 0.3
 BURST_PERCENTILE = 95  # a round of 16 workers makes one step in 16 wait for all of them
 BURST_RATIO = 3.0  # of the median; steps that vary by themselves stay below it
 
@@ -245,11 +240,13 @@ def after_saving(
     leaves_ns: int | None = None,
     *,
     base_ns: int | None = None,
+    likely_ns: int | None = None,
 ) -> Prediction | None:
     """The step after a fix whose least and most saving is known otherwise than by replay.
 
-    It is no shorter than ``leaves_ns`` of device work, by default all that is recorded, collectives
-    beside the rest. ``base_ns`` is the step before, by default the typical one as corrected.
+    Said is the middle of both, or what is ``likely_ns`` of it. It is no shorter than ``leaves_ns``
+    of device work, by default all that is recorded, collectives beside the rest. ``base_ns`` is the
+    step before, by default the typical one as corrected.
     """
     base = corrected_step_ns(trace) if base_ns is None else base_ns
     if base is None:
@@ -260,7 +257,8 @@ def after_saving(
         apart = np.flatnonzero(category_of_device_ops(trace) == Category.COLLECTIVE)
         leaves_ns = ceil(device_ns(trace, (MoveToOwnStream(apart),)))
     bound = min(leaves_ns, base)
-    most, middle, least = base - saving_ns[0], base - sum(saving_ns) // 2, base - saving_ns[1]
+    likely = sum(saving_ns) // 2 if likely_ns is None else likely_ns
+    most, middle, least = base - saving_ns[0], base - likely, base - saving_ns[1]
     middle = max(middle, ceil(warm))
     most = max(most, middle)
     step, low, high = (max(after, bound) for after in (middle, least, most))
@@ -285,9 +283,8 @@ def _before_and_after(
     mean, replayed = _mean_step_ns(trace, base, clean), float(periods.mean())
     timed = timed_ns(trace)
     if timed and not comes_in_bursts(trace):  # the recorded steps may have had the cause more often
-        taken = (
-            (clean.every_ns - replayed) * usual / clean.mean_ns
-        )  # of each recorded step, at most
+        # Of each recorded step, at most.
+        taken = (clean.every_ns - replayed) * usual / clean.mean_ns
         return mean, min(max(usual * replayed / clean.mean_ns, mean - taken), mean)
     return mean, min(max(mean * min(replayed / clean.every_ns, 1.0), typical), mean)
 

@@ -20,7 +20,7 @@ from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.work.operator_work import OperatorWork, operator_work, peak_type
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask, distinct_rows
+from pinchpoint.trace.arrays import Floats, Ints, Mask, distinct_rows
 from pinchpoint.trace.names import rows_named
 
 
@@ -138,18 +138,28 @@ def _made_again(trace: Trace, work: OperatorWork) -> Mask:
     return found
 
 
-def not_modelled_ratio(trace: Trace) -> float | None:
+def not_modelled_ratio(trace: Trace, needs_bytes: Floats | None = None) -> float | None:
     """Share of kernel time of which nothing is known: no shapes, no model, inside a graph.
 
-    Fused kernels of a compiler count as known by their bytes; they hold no matrix products.
+    Of the typical steps, which MFU is of, where there are some; what was launched before the
+    recording began has no operator. Fused kernels of a compiler count as known by their bytes;
+    they hold no matrix products. So do rows of ``device_ops`` whose ``needs_bytes`` are no NaN.
     Collectives do not count: they are not there to compute. None without kernels.
     """
     ops = trace.device_ops
     if ops is None:
         return None
-    total = int(ops["duration_ns"][ops["kind"] == DeviceKind.KERNEL].sum())
-    work = operator_work(trace)
-    return 1 - int(work.device_ns[work.understood].sum()) / total if total else None
+    kernels, timed = ops["kind"] == DeviceKind.KERNEL, steps(trace)
+    inside = kernels & np.append(timed.typical, False)[step_of(timed, ops["start_ns"])]
+    kernels = inside if inside.any() else kernels
+    total = int(ops["duration_ns"][kernels].sum())
+    work, host = operator_work(trace), trace.host_ops
+    known = np.zeros(0 if host is None else len(host) + 1, np.bool_)
+    known[work.rows[work.understood]] = True
+    told = np.zeros(len(ops), np.bool_) if host is None else known[ops.filled("host_op", -1)]
+    if needs_bytes is not None:
+        told = told | ~np.isnan(needs_bytes)
+    return 1 - int(ops["duration_ns"][kernels & told].sum()) / total if total else None
 
 
 def step_of(timed: Steps, times: Ints) -> Ints:

@@ -144,12 +144,17 @@ def says_too_little(trace: Trace) -> bool:
 # The phases of a step, where the ranges that a program marks are all that was recorded.
 
 
-def phases(trace: Trace) -> tuple[tuple[str, float], ...]:
-    """Name and nanoseconds a step of the outer ranges on the main thread, longest first."""
+def phases(trace: Trace, *, in_marks: bool = False) -> tuple[tuple[str, float], ...]:
+    """Name and nanoseconds a step of the outer ranges on the main thread, longest first.
+
+    With ``in_marks``, of those within the marks of whole steps, which are none then.
+    """
     host = trace.host_ops
     if host is None or not len(host):
         return ()
     mine = (host["kind"] == HostKind.ANNOTATION) & (host["thread"] == main_thread(trace))
+    if in_marks and trace.steps is not None:
+        mine &= ~np.isin(host["start_ns"], trace.steps["start_ns"])
     rows = outermost(host.take(mine & rows_in_steps(trace, host)))
     if not len(rows):
         return ()

@@ -6,6 +6,9 @@ from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
+from pinchpoint.bench.ab.advice import advice
 from pinchpoint.bench.ab.at_once import both_at_once, may_be_at_once
 from pinchpoint.bench.ab.decision import Decision, decide_all, looks_up_to
 from pinchpoint.bench.ab.pairs import Pair, good_pairs, log_ratios, pair_seconds
@@ -131,7 +134,7 @@ def decided(
         notice(f"after {len(good_pairs(pairs))} pairs: {_open_or_decided(decisions)}")
         if over or _disturbed(pairs, look) or _decided(plan, pairs, decisions, looks):
             break
-    return result_of(
+    result = result_of(
         arms=(plan.a, plan.b),
         measures=plan.measures(),
         pairs=pairs,
@@ -140,6 +143,12 @@ def decided(
         warnings=warnings,
         options=plan.options,
     )
+    if result.verdict != "inconclusive":
+        return result
+    apart = plan.a.cwd != plan.b.cwd
+    tried = apart if plan.at_once is None else plan.at_once
+    said = advice(decisions, good_pairs(pairs), at_once_tried=tried)
+    return msgspec.structs.replace(result, advice=said)
 
 
 def _look(

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from math import ceil
 
+from pinchpoint.bench.ab.at_once import could_be_at_once
 from pinchpoint.bench.ab.decision import Decision
 from pinchpoint.bench.ab.pairs import Pair, pair_seconds
 from pinchpoint.bench.measures import DURATION, WORK
@@ -13,13 +14,21 @@ MOST_PAIRS = 400  # of runs; more take a day of any program worth measuring
 _MARGIN = 1.1  # of what the spread so far asks for: it is an estimate
 
 
-def advice(decisions: Mapping[str, Decision], pairs: Sequence[Pair]) -> tuple[str, ...]:
+def advice(
+    decisions: Mapping[str, Decision], pairs: Sequence[Pair], *, at_once_tried: bool = False
+) -> tuple[str, ...]:
     """One sentence a way, the surest first; empty if all is decided."""
     still_open = {n: d for n, d in decisions.items() if d.verdict == "inconclusive"}
     if not still_open:
         return ()
     said = []
     load = os.getloadavg()[0]
+    runs = [run for pair in pairs for run in pair]
+    if not at_once_tried and not any(run.at_once for run in runs) and could_be_at_once(runs):
+        said.append(
+            "--at-once, if A and B write no file of the same name: both of a pair then meet the"
+            " same neighbours"
+        )
     if is_busy(load, os.cpu_count()):
         said.append(f"the load is {load:.0f} on {os.cpu_count()} CPUs: wait until it is below one")
     if set(still_open) <= {WORK, DURATION}:

@@ -29,8 +29,13 @@ def may_be_at_once(
     """Not where they may be in each other's way: by files, as both run in one folder, unless it is
     ``asked`` for; by a device; by memory. What else collides (a port) makes a run fail."""
     apart = a.cwd != b.cwd if asked is None else asked
+    return apart and could_be_at_once(so_far)
+
+
+def could_be_at_once(so_far: Sequence[RunMetrics]) -> bool:
+    """Where others take the CPUs, no device times the steps, and memory is enough for two."""
     on_host = all(r.gpu is None and (not r.steps or r.steps.clock == "host") for r in so_far)
-    return apart and on_host and disturbed(so_far) and _fits(so_far)
+    return on_host and disturbed(so_far) and _fits(so_far)
 
 
 def both_at_once(

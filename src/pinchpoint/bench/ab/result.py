@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pinchpoint.bench.ab.advice import advice
 from pinchpoint.bench.ab.at_once import NOTE as AT_ONCE
 from pinchpoint.bench.ab.decision import ALPHA, LOOKS, Decision, sequential_p
 from pinchpoint.bench.ab.pairs import Pair, good_pairs, log_ratios
@@ -114,7 +113,6 @@ def result_of(
         notes=_notes(good, gated),
         decided_by=quiet.by if quiet else (),
         decided=decided,
-        advice=advice(decisions, good) if verdict == "inconclusive" else (),
         runs=tuple(run for pair in pairs for run in pair),
         env_sha256=options.env_sha256,
     )

@@ -63,8 +63,9 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     unknown: dict[str, str] = {}
 
     def as_predicted(self) -> bool | None:
-        """Whether the measured interval meets the predicted range; None if one is missing."""
-        if self.measured_ci95 is None or self.predicted_range is None:
+        """Whether the measured interval meets the predicted range; None if one is missing, and on
+        top of other changes: the prediction is for the program as it was."""
+        if self.measured_ci95 is None or self.predicted_range is None or self.on_top_of:
             return None
         low, high = self.measured_ci95
         return low <= self.predicted_range[1] and high >= self.predicted_range[0]
@@ -200,8 +201,12 @@ def _judged(
         slower = 1 / (1 + best.estimate_ratio) - 1
         longer = f"{1 + slower:.3g} × as long" if slower >= 1 else f"{slower:.1%} longer"
         outcome, why = "loss", f"with the change it takes {longer}"
-    elif outcome == "cannot tell" and result.advice:
-        why = f"{why}. To decide: {'; or '.join(result.advice)}"
+    elif outcome == "no gain" and result.decided_by:
+        less = f"{given.threshold_ratio or 0.0:.1%}"
+        why = f"less than {less} of {', '.join(m.label for m in decided)}; wall time cannot tell"
+    elif outcome == "cannot tell":
+        why += " (the program as it is, against the change)"
+        why += f". To decide: {'; or '.join(result.advice)}" if result.advice else ""
     elif outcome == "gain":
         # Arm A has the change and B is the program as it is: what B is worse by, A gains.
         why = f"{best.label} {improved(1 / (1 + best.estimate_ratio) - 1, best.better)}"

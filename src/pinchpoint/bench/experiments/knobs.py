@@ -27,6 +27,7 @@ class Knob:
     values: tuple[str, ...]
     fix: str
     variable: tuple[str, str] | None = None  # set by an environment variable: name and value
+    inside: bool = False  # a program may undo the variable: held from inside, too
     changes_numbers: bool = False
 
 
@@ -79,6 +80,13 @@ KNOBS: tuple[Knob, ...] = (
         "the model's forward pass in 16 bits",
         ("bfloat16",),
         'with torch.autocast("cuda", torch.bfloat16): around the forward pass',
+        changes_numbers=True,
+    ),
+    Knob(
+        "float32",
+        "float64 models, and tensors given to them, in 32 bits",
+        ("true",),
+        "model.float(), and dtype=float32 where the data is made",
         changes_numbers=True,
     ),
     Knob(
@@ -138,6 +146,7 @@ KNOBS: tuple[Knob, ...] = (
         tuple(dict.fromkeys((str(cores_allowed()), "1"))),
         "OMP_NUM_THREADS=1 (or torch.set_num_threads)",
         variable=("OMP_NUM_THREADS", "{value}"),
+        inside=True,
     ),
 )
 _BY_NAME = {knob.name: knob for knob in KNOBS}
@@ -187,7 +196,7 @@ def with_settings(base: Arm, settings: tuple[Setting, ...], name: str) -> Arm:
         if setting.knob.variable:
             variable, template = setting.knob.variable
             env[variable] = template.format(value=setting.value)
-        else:
+        if setting.knob.inside or not setting.knob.variable:
             inside[setting.knob.name] = _typed(setting)
     if inside:
         env[KNOBS_VARIABLE] = json.dumps(inside)
@@ -201,7 +210,7 @@ def _typed(setting: Setting) -> Any:
     if value in ("true", "false"):
         return value == "true"
     name = setting.knob.name
-    if name in ("num_workers", "prefetch_factor"):
+    if name in ("num_workers", "prefetch_factor", "omp_threads"):
         return _whole(setting)
     if name == "batch_size" and not value.startswith("x"):
         return _whole(setting)

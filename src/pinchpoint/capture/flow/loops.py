@@ -11,14 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pinchpoint.capture.flow.operations import ESCAPE, Operation
+from pinchpoint.capture.flow.operations import ESCAPE, OVERWRITES, Operation
 from pinchpoint.capture.flow.repeats import idle
 from pinchpoint.capture.flow.watch import Stack
 from pinchpoint.frozen import dataclass
 
 FEWEST_TURNS = 16  # as many as the rule about loops wants; layers of a net are fewer, or are named
 MOST_SOURCES = 256  # of one tensor: what is made of more comes after a loop, not in it
-_OVERWRITES = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::normal_", "aten::uniform_")
 _SUMS = ("add", "sub", "rsub", "neg", "clone", "_to_copy", "copy", "maximum", "minimum")
 _PRODUCTS = ("mul", "div", "lerp", "addcmul", "addcdiv")  # of what stands first and what is there
 
@@ -123,7 +122,7 @@ def _needs(step: Sequence[Operation], number: dict[int, int]) -> tuple[set[_Edge
         one = step[at]
         if one.view or one.kind.sizes_only:
             continue
-        overwritten = {n for n, _ in one.writes} if one.kind.name in _OVERWRITES else ()
+        overwritten = {n for n, _ in one.writes} if one.kind.name in OVERWRITES else ()
         mine, sources = number.get(at), set[int]()
         for position, (storage, lies) in enumerate(one.reads):
             for region, of_it in () if storage in overwritten else there.get(storage, ()):

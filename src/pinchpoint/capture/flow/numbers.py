@@ -8,15 +8,13 @@ operations ran, so that what is written in place gets a new number.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pinchpoint.capture.flow.operations import Operation
+from pinchpoint.capture.flow.operations import OVERWRITES, Operation
 from pinchpoint.capture.flow.storages import TINY, Storage
 from pinchpoint.frozen import dataclass
 
 Content = tuple[int, int]  # sum over the bits; whether all of it is one value
 _UNWRITTEN = "unwritten"
 _MAKES_ROOM = ("aten::empty", "aten::new_empty")
-# What overwrites all of a tensor whatever it held.
-_OVERWRITES = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::uniform_", "aten::normal_")
 # Random operations that regularise: no input of the program is made by them.
 _DROPS = ("dropout", "bernoulli", "scaled_dot_product", "rrelu")
 
@@ -103,7 +101,7 @@ def numbered(
 def _number(state: _State, one: Operation, step: int, before: set[Any]) -> tuple[int, bool]:
     kind = one.kind
     changed = {number for number, _ in one.writes}
-    overwrites = kind.name in _OVERWRITES
+    overwrites = kind.name in OVERWRITES
     read: list[Any] = []
     from_inputs = False
     for number, lies in one.reads:

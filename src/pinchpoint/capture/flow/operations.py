@@ -4,7 +4,7 @@ Tensors are told by their storage, a number that :class:`~pinchpoint.capture.flo
 gives, and by how they lie in it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pinchpoint.frozen import dataclass
@@ -15,17 +15,11 @@ Shapes = tuple[tuple[int, ...], ...]
 _PLAIN = (int, float, complex, str, bool, type(None))
 # Of the arguments of these nothing but size and type is asked.
 _ASK_SIZES_ONLY = ("_like", "::new_", "::sym_")
+# What overwrites all of a tensor whatever it held.
+_OVERWRITES = ("copy_", "fill_", "zero_", "uniform_", "normal_", "_foreach_zero_")
+OVERWRITES = frozenset(f"aten::{name}" for name in _OVERWRITES)
 # What other processes or streams have a part in.
 _SHARED = ("c10d", "fsdp", "symm_mem", "dist")
-
-
-# Each row of what they give is made of the same one of what they take; and which argument says so.
-_SOFTMAXES = {"_softmax": 1, "_log_softmax": 1}
-_SOFTMAXES |= {"_softmax_backward_data": 2, "_log_softmax_backward_data": 2}
-_NORMS = {"native_layer_norm": 1, "_fused_rms_norm": 1, "rms_norm": 1}
-_NORMS |= {"native_layer_norm_backward": 2, "_fused_rms_norm_backward": 2}
-
-_SUMS = frozenset(("sum", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "prod"))
 
 
 @dataclass(frozen=True)
@@ -60,6 +54,8 @@ class Operation:
     checkpoint: bool  # a checkpoint runs it
     bytes: int  # of what it makes
     shape: tuple[int, ...] = ()  # of the first tensor that it gives
+    # As a parameter's gradient is stored: where that lies, and where the parameter does.
+    gradient: tuple[int, int] | None = None
 
 
 ESCAPE = Kind(
@@ -73,29 +69,22 @@ def escape(number: int) -> Operation:
     return Operation(ESCAPE, (), (), writes, (), False, True, True, False, (), 0, False, 0)
 
 
-def is_of_rows(one: Operation) -> bool:
-    """Whether it works on each row of the last dimension by itself: a softmax, a norm."""
-    name = one.kind.name.removeprefix("aten::")
-    given = one.plain[0] if one.plain else ()
-    at = _SOFTMAXES.get(name, _NORMS.get(name, 0))
-    if not at or len(given) <= at:
-        return False
-    if name in _NORMS:
-        return len(given[at]) == 1
-    return given[at] in ("-1", str(len(one.shape) - 1))
+_STEPS = Kind(
+    "escape::step",
+    frozenset(),
+    (),
+    random=False,
+    read_by_host=False,
+    opaque=False,
+    sizes_only=False,
+)
 
 
-def sums_rows(one: Operation) -> bool:
-    """Whether it gives one number for each row of the last dimension of its first tensor."""
-    if one.kind.name.removeprefix("aten::") not in _SUMS or not one.reads:
-        return False
-    shape = one.reads[0][1][1]
-    given: Any = one.plain[0] if one.plain else ()
-    dimension = given[1] if len(given) > 1 else None
-    if isinstance(dimension, tuple) and len(dimension) == 1:
-        (dimension,) = dimension
-    over_last = dimension in ("-1", str(len(shape) - 1))
-    return over_last and len(shape) > 0 and one.shape in (shape[:-1], (*shape[:-1], 1))
+def read_by_optimizer(gradients: Iterable[Tensor]) -> Operation:
+    """An optimizer is about to step with these gradients: it may read them unseen."""
+    return Operation(
+        _STEPS, (), tuple(gradients), (), (), False, False, True, False, (), 0, False, 0
+    )
 
 
 def kind_of(func: Any) -> Kind:

@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from pinchpoint.capture.flow.numbers import Numbered
-from pinchpoint.capture.flow.operations import Operation
+from pinchpoint.capture.flow.operations import OVERWRITES, Operation
 from pinchpoint.capture.flow.storages import Storage
+from pinchpoint.frozen import dataclass
 
 MAKES_NOTHING = ("aten::empty", "aten::new_empty", "aten::_efficientzerotensor")
 _MARKS = ("escape", "profiler::")  # no operations of the program
@@ -86,29 +87,50 @@ def _leave_what_changes(
                 spoilt += [*one.makes, *(n for n, _ in one.writes)]
 
 
-def unused(steps: Sequence[Sequence[Operation]], storages: Sequence[Storage]) -> list[list[bool]]:
-    """For each operation whether nobody reads what it gives, all steps in one look back."""
-    live = {n for n, one in enumerate(storages) if _is_kept(one)}
-    found: list[list[bool]] = []
+@dataclass(frozen=True)
+class Use:
+    """What becomes of what one operation gives."""
+
+    dead: bool  # nobody reads any of it
+    unread: frozenset[int]  # storages of it that nobody reads
+
+
+def unused(
+    steps: Sequence[Sequence[Operation]], storages: Sequence[Storage], *, dropped: bool = False
+) -> list[list[Use]]:
+    """For each operation what nobody reads of what it gives, all steps in one look back.
+
+    ``dropped``: gradients of parameters are read by operations alone, or when the watch is over.
+    """
+    live = {n for n, one in enumerate(storages) if _is_kept(one, dropped=dropped)}
+    found: list[list[Use]] = []
     for step in reversed(steps):
-        dead = []
+        uses = []
         for one in reversed(step):
             written = [number for number, _ in one.writes]
-            outside = any(not storages[n].made for n in written)
+            gives = {*one.makes, *written, *(one.gradient or ())[:1]}
+            unread = frozenset(gives - live)
+            mine = [n for n in written if dropped and storages[n].gradient]
+            outside = any(not storages[n].made for n in written if n not in mine)
             needed = one.root or outside or any(n in live for n in (*one.makes, *written))
+            again: list[int] = []
+            if one.kind.name in OVERWRITES:
+                again = [n for n, whole in one.writes if whole and n in mine]
+            live.difference_update(one.makes, again)
             # A backward pass begins with ones of the size of the loss, whatever that is.
             if needed and (not one.kind.sizes_only or one.kind.name == "aten::ones_like"):
-                live.update(number for number, _ in one.reads)
-            live.difference_update(one.makes)
-            again = one.backward and one.checkpoint  # by intent, to its end
-            dead.append(not needed and not idle(one) and not again and _gives(one))
-        found.append(dead[::-1])
+                live.update(number for number, _ in one.reads if number not in again)
+            by_intent = one.backward and one.checkpoint  # to its end
+            dead = not needed and not idle(one) and not by_intent and _gives(one)
+            uses.append(Use(dead, unread))
+        found.append(uses[::-1])
     return found[::-1]
+
+
+def _is_kept(one: Storage, *, dropped: bool) -> bool:
+    stored = one.after_backward and not (dropped and one.gradient)
+    return one.alive or one.escaped or stored
 
 
 def _gives(one: Operation) -> bool:
     return bool(one.makes or one.writes)
-
-
-def _is_kept(one: Storage) -> bool:
-    return one.alive or one.escaped or one.after_backward

@@ -30,6 +30,7 @@ class Storage:
     escaped: bool = False  # read by something else than operations
     after_backward: bool = False  # still there when the backward pass that made it was over
     backward: bool = False  # made by a backward pass
+    gradient: bool = False  # of a parameter, as autograd stores it
     written: bool = False  # by operations that were seen: what it holds is known by them
 
 
@@ -94,6 +95,16 @@ class Storages:
         for tensor in tensors:
             if not self.known(tensor):
                 self.all[self.number(tensor)].parameter = True
+
+    def stored(
+        self, parameter: int | None, *, writes: Any, made: list[int], reads: Any
+    ) -> tuple[int, int] | None:
+        """Where the gradient of a parameter lies and the parameter: added to, copied, or kept."""
+        if parameter is None:
+            return None
+        lies = next(iter([*(number for number, _ in writes), *made, *(n for n, _ in reads)]))
+        self.all[lies].gradient = True
+        return lies, parameter
 
     def backward_ended(self) -> None:
         """What is there still of what a backward pass made was made to be kept."""

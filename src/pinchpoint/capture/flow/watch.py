@@ -29,9 +29,11 @@ from pinchpoint.capture.flow.operations import (
     kind_of,
     laid_flat,
     lies,
+    read_by_optimizer,
     shapes_of,
 )
 from pinchpoint.capture.flow.storages import Storages, content
+from pinchpoint.capture.flow.stored import before_optimizers, parameter_of
 from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
 
@@ -80,6 +82,7 @@ class _Begun:
     opaque: bool
     shapes: Shapes
     backward: bool
+    parameter: int | None  # whose gradient it stores
 
 
 class Watch:
@@ -136,6 +139,7 @@ class Watch:
             self._replace(name, hands_out=name in _HANDS_OUT)
         reads = partial(self._escapes, written=False)
         self._undo += leave_alone(self.torch, self._mode, reads)
+        self._undo += before_optimizers(self._taken)
         return True
 
     def end(self) -> None:
@@ -240,7 +244,11 @@ class Watch:
             writes = [self._written(t) for t in written]
         random = opaque or is_random(kind, args, kwargs)
         shapes = shapes_of(tensors)
-        return _Begun(kind, plain, reads, tuple(writes), random, opaque, shapes, backward)
+        of = parameter_of(torch, kind.name) if backward else None
+        parameter = None if of is None else self.storages.number(of)
+        return _Begun(
+            kind, plain, reads, tuple(writes), random, opaque, shapes, backward, parameter
+        )
 
     def _reads(self, tensors: list[Any], unread: Any) -> tuple[Tensor, ...]:
         """What is read, looked at before it may be changed; nothing of it if all is ``unread``."""
@@ -287,6 +295,7 @@ class Watch:
                 *self._stack(sys._getframe(3)),
                 size,
                 tuple(there[0].shape) if there else (),
+                storages.stored(begun.parameter, writes=begun.writes, made=made, reads=begun.reads),
             )
         )
         key = (kind.name, begun.shapes)
@@ -297,6 +306,12 @@ class Watch:
             storage = storages.of(there[which])
             if storages.affords(storage.nbytes()):
                 self.sums[-1][key, at] = content(torch, storage)
+
+    def _taken(self, gradients: list[Any]) -> None:
+        if not (self._paused or self.why_not):
+            known = [one for one in gradients if self.storages.known(one)]
+            taken = ((self.storages.number(one), lies(one)) for one in known)
+            self.steps[-1].append(read_by_optimizer(taken))
 
     def _escapes(self, tensor: Any, *, written: bool) -> None:
         if self._paused or self.why_not:

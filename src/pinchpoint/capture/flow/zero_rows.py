@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from pinchpoint.capture.flow.operations import Operation, is_of_rows, sums_rows
+from pinchpoint.capture.flow.operations import Operation
+from pinchpoint.capture.flow.rows import is_of_rows, sums_rows
 from pinchpoint.frozen import dataclass
 
 Look = tuple[tuple[int, ...], tuple[int, ...]]  # sizes and strides of a tensor in its storage

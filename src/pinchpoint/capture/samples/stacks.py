@@ -33,7 +33,12 @@ def frames_of_threads() -> dict[int, Any]:
     collects, _, frames = said
     if collects:
         gc.enable()
-    return frames
+    try:
+        return frames
+    finally:
+        # The frame of this call is one of them: with them as its own variable it would keep them,
+        # and with those of other threads the tensors in their hands, until garbage is collected.
+        del frames
 
 
 def stack_of(thread: int) -> list[Place]:

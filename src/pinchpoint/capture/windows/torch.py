@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -68,6 +69,18 @@ def _say_nothing(*_: object, **__: object) -> None:
     pass
 
 
+def _reads_gradients_silently() -> None:
+    """torch's tracer reads ``.grad`` of all parameters of a module that is called, and torch warns
+    of one that is no leaf (a target network that was updated in place): where modules are called,
+    which is no line of the program's."""
+    warnings.filterwarnings(
+        "ignore",
+        message=r"The \.grad attribute of a Tensor that is not a leaf",
+        category=UserWarning,
+        module=r"pinchpoint\.inside\.hooks|torch\.nn\.modules\.module",
+    )
+
+
 def _graphs_are_safe() -> bool:
     """Whether the setting is about nothing: it is for old CUDA alone."""
     cuda = str(getattr(sys.modules["torch"].version, "cuda", None) or "99.0")
@@ -103,6 +116,8 @@ class TorchWindow:
         action = torch_profiler.ProfilerAction
         _refuse_second_profiler()
         settings, self._heard = self._settings, sys.getprofile()
+        if settings.stacks:
+            _reads_gradients_silently()
         with _building():
             self._profiler = torch_profiler.profile(
                 activities=_activities(),

@@ -56,7 +56,8 @@ def command(
 
     Takes about half a minute on an otherwise idle device and needs PyTorch. Later analyses of
     recordings of the same device prefer these figures to the data sheet, and say so. Figures
-    above what the device can do are refused.
+    above what the device can do are refused, and so are those of a machine that others use; what
+    was kept before stays where there is no new figure.
 
     Parameters
     ----------
@@ -77,7 +78,11 @@ def command(
         must_be_writable(keep.output, _BEGINNING, force=keep.force)
     found = _stored(device) if keep.stored else _measured(device, dtypes, sustained)
     if not keep.stored and not keep.no_store:
-        note(f"kept in {store.save(found)}")
+        found = store.with_older(found)
+        if found.measurements:
+            note(f"kept in {store.save(found)}{_older(found)}")
+        else:
+            note("nothing is kept: every figure was refused")
     if keep.output is not None:
         wrote(store.save(found, keep.output))
     if json:
@@ -85,6 +90,14 @@ def command(
     else:
         show(terminal.render(ceilings_page(found, verbose=verbose), look()))
     return 0
+
+
+def _older(found: store.Ceilings) -> str:
+    """Which figures this measurement does not have and an earlier one has."""
+    older = [m for m in found.measurements if m.measured_at is not None]
+    days = ", ".join(sorted({str(m.measured_at)[:10] for m in older}))
+    names = (" ".join(filter(None, (m.what, m.dtype, m.mode))) for m in older)
+    return f"; of {days} there stay: {', '.join(names)}" if older else ""
 
 
 def _measured(device: str, dtypes: str | None, sustained: float) -> store.Ceilings:

@@ -31,7 +31,8 @@ class Choosing:
     knob
         A built-in knob, as NAME, NAME=VALUE or NAME=VALUE,VALUE. May be given again.
     from_report
-        Try what the findings of a report (diagnose --json) propose, with their predictions.
+        A run folder, a recording or a report (diagnose --json): try what its findings propose, and
+        hold the results against their predictions.
     all
         Try every built-in knob.
     search
@@ -62,6 +63,7 @@ def command(
     pairs: int = 5,
     threshold: str = "3%",
     budget: str = "5m",
+    at_once: Annotated[bool, Switch] = False,
     choosing: Choosing | None = None,
     measuring: Measuring | None = None,
     json: Annotated[bool, Switch] = False,
@@ -82,6 +84,9 @@ def command(
         The smallest gain that must not be missed.
     budget
         Time for the runs of a knob, such as 5m or 90s.
+    at_once
+        On a busy machine run the program with and without the knob at the same time, which sees
+        more in less time; files that both write would collide.
     json
         The experiments as JSON on standard output.
     """
@@ -102,7 +107,8 @@ def command(
     wanted = _wanted(choosing)
     from pinchpoint.bench.experiments.search import search
 
-    deciding = Deciding(pairs=pairs, threshold=threshold, budget=budget)
+    together = at_once or None
+    deciding = Deciding(pairs=pairs, threshold=threshold, budget=budget, at_once=together)
     seconds(budget)  # refused before anything is measured
     measure = partial(_one, program, deciding, choosing, measuring)
     done = search(wanted, measure) if choosing.search else [measure(w, ()) for w in wanted]
@@ -154,27 +160,39 @@ def _from_report(path: Path) -> "list[Wanted]":
                 step / finding.predicted_step_ns - 1,
                 (step / bounds[1] - 1, step / bounds[0] - 1) if bounds and bounds[0] > 0 else None,
             )
-        known = {w.settings for w in wanted}
-        wanted += [Wanted((s,), prediction) for s in _settings_for(finding) if (s,) not in known]
+        wanted += [Wanted((s,), prediction) for s in _settings_for(finding)]
+    undecided = (item.record or "" for item in report.not_checked if item.fits)
+    wanted += [Wanted((s,)) for text in undecided for s in _said(text)]
+    once: dict[tuple[Setting, ...], Wanted] = {}
+    for one in wanted:
+        once.setdefault(one.settings, one)
+    wanted = list(once.values())
     if not wanted:
         ids = ", ".join(f.id for f in report.findings) or "no findings"
         raise UsageError(f"no built-in knob fixes {ids}", hint="change the code, then bench ab")
     return wanted
 
 
-_KNOB = regex(r"--knob ([a-z0-9_]+=\w+)")
+_KNOB = regex(r"--knob ([a-z0-9_]+(?:=\w+)?)")
 
 
 def _settings_for(finding: "Finding") -> "list[Setting]":
     """With the value that the finding says for this machine, else the usual ones."""
-    from pinchpoint.bench.experiments.knobs import proposed, settings_of
+    from pinchpoint.bench.experiments.knobs import proposed
     from pinchpoint.diagnosis.registry import rules
 
     known = rules().get(finding.id)  # a report of another version may have other rules
-    said = [s for text in _KNOB.findall(finding.confirm or "") for s in settings_of(text)]
+    said = _said(finding.confirm or "")
     names = {s.knob.name for s in said}
     others = proposed(n for n in (known.rule.knobs if known else ()) if n not in names)
     return [*said, *others]
+
+
+def _said(command: str) -> "list[Setting]":
+    """The knobs of a command of ours, at its values."""
+    from pinchpoint.bench.experiments.knobs import settings_of
+
+    return [s for text in _KNOB.findall(command) for s in settings_of(text)]
 
 
 def _one(
@@ -209,6 +227,7 @@ def _one(
             custom=measuring.custom(),
             most_pairs=deciding.most_pairs,
             budget_s=seconds(deciding.budget),
+            at_once=deciding.at_once,
         )
         done = experiment(base, wanted.settings, plan, session, note, wanted.prediction, kept)
     append(choosing.ledger, done)

@@ -64,9 +64,9 @@ def command(
     if json:
         show_json(encode_causal(document))
     else:
-        show(terminal.render(causal_page(document, verbose=verbose), look()))
+        show(terminal.render(causal_page(document, by=by, sort=sort, verbose=verbose), look()))
     if page.html:
-        page.write(html.render(causal_page(document, verbose=True)), [file])
+        page.write(html.render(causal_page(document, by=by, sort=sort, verbose=True)), [file])
     return 0
 
 

@@ -1,5 +1,6 @@
 """What rules about device work say alike: how much of it, the longest operation, and where."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,9 +11,11 @@ from pinchpoint.analysis.device.compiled import compiled_rows
 from pinchpoint.analysis.host.ancestry import parents, within_rows
 from pinchpoint.analysis.host.attribution import backward_nodes
 from pinchpoint.analysis.host.frames import (
+    PythonFrame,
     acts,
     acts_for_values,
     called_by_program,
+    frame_of,
     idle_acts,
 )
 from pinchpoint.analysis.host.launches import main_thread
@@ -32,7 +35,7 @@ from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
 from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
-from pinchpoint.trace import Trace
+from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask, Rows, distinct_rows
 
 # ------------------------------------------------------------------------------------------------
@@ -301,3 +304,27 @@ def _inside(trace: Trace, host_ops: Rows) -> Mask:
     if host is None:
         return np.zeros(1, np.bool_)
     return within_rows(parents(host), host_ops)
+
+
+@once_per_trace
+def reading_function(trace: Trace) -> PythonFrame | None:
+    """The function of a framework that the program called and that made reads, where its folder
+    made most of them."""
+    waits, host = host_waits(trace), trace.host_ops
+    if host is None:
+        return None
+    reads = waits.host_op[waits.rows(WaitReason.VALUE)]
+    act = called_by_program(trace)[reads]
+    names, counts = np.unique(host["name"][act[act < len(host)]], return_counts=True)
+    seen: Counter[PythonFrame] = Counter()
+    for name, count in zip(names.tolist(), counts.tolist(), strict=True):
+        if frame := frame_of(trace.names[name]):
+            seen[frame] += count
+    folders: Counter[str] = Counter()
+    for frame, count in seen.items():
+        folders[frame.file.rpartition("/")[0]] += count
+    folder, most = max(folders.items(), key=lambda item: item[1], default=("", 0))
+    if 2 * most < len(reads) or not most:
+        return None
+    mine = {f: n for f, n in seen.items() if f.file.rpartition("/")[0] == folder}
+    return max(mine, key=mine.__getitem__)

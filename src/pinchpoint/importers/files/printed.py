@@ -22,17 +22,13 @@ PRINTED = (
         'export what they are of: prof.export_chrome_trace("trace.json")',
     ),
     (
-        regex(rb"^ *\d+ function calls .*in \d+\.\d+ seconds$|^ *ncalls +tottime ", re.MULTILINE),
-        "statistics that Python's cProfile prints, which know the host alone",
-        RECORD,
-    ),
-    (
         regex(rb"^Flat profile:$", re.MULTILINE),
         "printed by gprof, which knows the host alone",
         RECORD,
     ),
     (
-        regex(rb"DeepSpeed Flops Profiler"),
+        # with the times of an iteration in it, it is read
+        regex(rb"DeepSpeed Flops Profiler(?![\s\S]*latency: )"),
         "sums by module of DeepSpeed's FLOPs profiler, without what the device did",
         RECORD,
     ),

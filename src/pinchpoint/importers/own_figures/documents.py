@@ -162,9 +162,12 @@ class Found:
         if self._lists:
             columns = ("list", "unit", "values", *FIGURES[3:])
             found += (SummaryTable(columns, tuple(self._lists[:_MOST_SAID]), "lists of numbers"),)
-        if self._said:
-            found += (SummaryTable(("said once", "value"), tuple(self._said)),)
-        return found
+        if not self._said:
+            return found
+        # What a run measured before how it was set up, and both before long tables of its parts.
+        said = sorted(self._said, key=lambda one: not _is_measured(one[0], self._units))
+        table = SummaryTable(("said once", "value"), tuple(said))
+        return (table, *found) if _is_measured(said[0][0], self._units) else (*found, table)
 
 
 def _is_measured(name: str, units: Mapping[str, Unit]) -> bool:

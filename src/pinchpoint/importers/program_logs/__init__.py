@@ -27,8 +27,8 @@ FORMAT = "program log"
 FILES = (
     ".log .txt .out .ipynb",
     "vLLM, SGLang, TensorRT-LLM, NCCL (NCCL_DEBUG=INFO), nccl-tests, llama.cpp, trtexec, Megatron,"
-    " Lightning, Keras, transformers, torch.profiler (key_averages), MLPerf, and any program that"
-    " prints figures under names",
+    " Lightning, Keras, transformers, torch.profiler (key_averages), cProfile, line_profiler,"
+    " MLPerf, and any program that prints figures under names",
 )
 READS: tuple[str, ...] = ("sums",)
 NOT_READ = "when anything ran"
@@ -83,10 +83,14 @@ def read(path: Path) -> Trace:
     from pinchpoint.importers.program_logs.intervals import Intervals
     from pinchpoint.importers.program_logs.printed_results import PrintedResults
     from pinchpoint.importers.program_logs.progress_bars import ProgressBars
+    from pinchpoint.importers.program_logs.python_profiles import PythonProfiles
     from pinchpoint.importers.program_logs.steps import Steps
     from pinchpoint.importers.program_logs.text_tables import TextTables
 
-    named = (Engines(), Steps(), PrintedResults(), Operators(), Collectives(), Intervals())
+    named = (
+        Engines(), Steps(), PrintedResults(), Operators(), Collectives(), Intervals(),
+        PythonProfiles(),
+    )  # fmt: skip
     bars, of_text, any_figures, failures = ProgressBars(), TextTables(), AnyFigures(), Failures()
     notebook = is_notebook(_head(path))
     for part in printed(path) if notebook else (lines(path),):

@@ -29,18 +29,17 @@ class Number(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Which number of a line is the time that its data took, and which that of the whole step."""
+    """Which number of a line is the time that its data took, and which make up the whole step."""
 
     sums: list[float]  # of both, and how many lines
     load: int
     load_scale: float
-    step: int
-    step_scale: float
+    step: tuple[tuple[int, float], ...]  # each with its scale: one, or the parts of it
 
     def add(self, values: Sequence[float]) -> None:
         """Those of another line."""
         self.sums[0] += values[self.load] * self.load_scale
-        self.sums[1] += values[self.step] * self.step_scale
+        self.sums[1] += sum(values[at] * scale for at, scale in self.step)
         self.sums[2] += 1
 
 

@@ -21,7 +21,9 @@ from pinchpoint.regex import regex
 # What is called so counts, if it rises, the finest first. Anything else that rises may be a loss.
 _COUNTERS = (
     regex(
-        r"^(?:\w+[ _/:.])*(?:steps?|iters?|iterations?|batch|batches|updates?|it|itr)(?: ?#)?$", 2
+        r"^(?:\w+[ _/:.])*(?:steps?|iters?|iterations?|batch|batches|updates?|it|itr)"
+        r"(?: ?#|[ _](?:id|idx|index|num|number))?$",
+        2,
     ),
     regex(r"^(?:\w+[ _/:.])*(?:epochs?|episodes?|rounds?|trials?|runs?|generation)(?: ?#)?$", 2),
     regex(r"^(?:\w+[ _/:.])*(?:images?|frames?|samples?|requests?|tokens?|timesteps?)(?: ?#)?$", 2),
@@ -144,6 +146,13 @@ class StepLines:
         self, held: NDArray[np.float64], seconds: NDArray[np.float64], at: NDArray[np.int64],
         within: NDArray[np.bool_],
     ) -> Iterator[tuple[str, str]]:  # fmt: skip
+        first = np.concatenate([[True], (np.diff(held) != 0) | ~within])
+        # Where most time passes between lines of one count, as between those of batches of an
+        # epoch, one lasts from its first line to the first of the next.
+        same = within & (np.diff(held) == 0)
+        if np.diff(seconds)[same].sum() > np.diff(seconds)[within & ~same].clip(0).sum():
+            held, seconds, at = held[first], seconds[first], at[first]
+            within = within[first[1:]]
         apart, taken = np.diff(held), np.diff(seconds)
         known = (apart > 0) & (taken >= 0) & within
         if known.sum() < _LEAST_LINES - 1 or taken[known].sum() <= 0:

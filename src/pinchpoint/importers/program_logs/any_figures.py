@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.importers.files.units import Unit
 from pinchpoint.importers.program_logs._figures import MOST_VALUES, parsed, said_table, shown
+from pinchpoint.importers.program_logs._parts_of_steps import BETWEEN, load_and_step
 from pinchpoint.importers.program_logs._quantities import (
     OF,
     Plans,
@@ -49,20 +50,11 @@ _TIMED = regex(
     r"|throughput|bandwidth|speed|speedup)(?:[\W_].*)?$",
     2,
 )
-_LOADER = regex(
-    r"\b(?:data|dataload\w*|data_?load\w*|loader|load|fetch|input)"
-    r"(?:[ _-]?(?:time|wait|loading|ms|s))*\b|time[ _/]data|\bbatch[ _]load\w*",
-    2,
-)
-_WHOLE_STEP = regex(
-    r"^(?:train[ _/]?)?(?:step|iter|iteration|batch|total|elapsed)?[ _/]?time"
-    r"(?:[ _](?:ms|s|per[ _]\w+))?(?: \(\w+\))?$"
-    r"|^(?:step|iter|iteration|batch)(?:[ _](?:time|ms|s|duration))+$",
-    2,
-)
-# What an installer fetches tells nothing of a run.
+# What an installer fetches and what is compiled tells nothing of a run.
 _FETCHED = regex(
     r"\s*(?:Downloading|Downloaded|Using cached|Collecting|Fetching|Get:\d|━|.{0,40}━━)"
+    r"|\s*\[ *\d+(?:/\d+|%)\] (?:Building|Linking|Compiling|Generating|Built target"
+    r"|(?:\S*/)?(?:nvcc|hipcc|cc|gcc|clang|[gc]\+\+|clang\+\+|ld|ar|cmake|ccache)(?:-\d+)? )"
 )
 _RECORD_LINE = regex(r"\s*\{'\w[^{}]{0,2000}\}\s*$")  # {'loss': 2.5, 'epoch': 0.1}
 _RECORD = "record it: pinchpoint run"
@@ -181,15 +173,16 @@ class AnyFigures:
 
     def _load_of(self, ones: Sequence[Quantity]) -> Load | None:
         """Which numbers of a line are a step's time and, in the same unit, that of its data."""
-        loads = [at for at, one in enumerate(ones) if _is_of(_LOADER, one.key)]
-        steps = [at for at, one in enumerate(ones) if loads and _is_of(_WHOLE_STEP, one.key)]
-        for load, step in zip(loads[:1], steps[:1], strict=False):
-            of_load, of_step = ones[load], ones[step]
-            if of_load.unit.family == of_step.unit.family and load != step:
-                name = (of_load.key, of_step.key, of_load.unit.family)
-                sums = self._loader.setdefault(name, [0.0, 0.0, 0.0])
-                return Load(sums, load, of_load.unit.scale, step, of_step.unit.scale)
-        return None
+        found = load_and_step([one.key for one in ones])
+        if found is None:
+            return None
+        load, step = ones[found.load], [ones[at] for at in found.step]
+        if any(one.unit.family != load.unit.family for one in step):
+            return None
+        name = (load.key, found.of, load.unit.family)
+        sums = self._loader.setdefault(name, [0.0, 0.0, 0.0])
+        scales = tuple((at, ones[at].unit.scale) for at in found.step)
+        return Load(sums, found.load, load.unit.scale, scales)
 
     def part_ended(self) -> None:
         """What follows was printed by another cell: no time between the two is of a step."""
@@ -277,8 +270,12 @@ class AnyFigures:
     def _shares(self) -> Iterator[tuple[str, str]]:
         for (load, step, unit), (loaded, all_, lines) in self._loader.items():
             if lines >= LEAST and 0 <= loaded <= all_:
-                if_same = "" if unit else ", if both have one unit, which no line says"
-                yield f"{load} of {step}", f"{100 * loaded / all_:.1f} %{if_same}"
+                if_same = "" if unit else ", if all have one unit, which no line says"
+                share = f"{100 * loaded / all_:.1f} %{if_same}"
+                parts = step.split(BETWEEN)
+                yield (f"{load} of {step}" if len(parts) == 1 else f"{load} of its step"), share
+                if len(parts) > 1:
+                    yield "the step, added up", ", ".join(parts)
 
 
 def _joined(all_series: Iterable[_Series]) -> Iterator[_Series]:

@@ -1,5 +1,7 @@
 """Results that benchmarks print at their end: load tests, llama-bench, trtexec, Lightning."""
 
+from collections.abc import Sequence
+
 from pinchpoint.importers.program_logs._figures import said_table
 from pinchpoint.regex import regex
 from pinchpoint.trace import SummaryTable
@@ -12,6 +14,9 @@ _BLOCK = regex(
 _RULE = regex(r"=+\s*$")
 _SECTION = regex(r"-+[\w ()./-]+-+\s*$")  # Time to First Token, within a load test
 _SAID = regex(r"(?:\[[^\]]*\]\s*)?(\S[^:]{0,80}):\s+(\S.{0,80})$")
+# Mean TTFT (ms): of each latency a row, of each figure a column
+_OF_LATENCY = regex(r"(Mean|Median|Std|Min|Max|P\d{1,2}(?:\.\d+)?) (\S.{0,60} \((?:ms|s|us)\))$", 2)
+_FIRST_FIGURES = ("mean", "median", "p90", "p95", "p99", "max")
 # [date] [I] Latency: min = 1.2 ms, max = 3 ms, ..., percentile(99%) = 3 ms
 _TRTEXEC = "=== Performance summary ==="
 _TRT_LINE = regex(r"\[I\] ([\w ]{1,40}): (.{1,300})$")
@@ -130,7 +135,9 @@ class PrintedResults:
 
     def _close_block(self) -> None:
         if self._pairs and len(self._found) < _MOST_TABLES:
-            self._found += said_table(self._title, self._pairs)
+            said, latencies = _apart(self._pairs)
+            self._found += said_table(self._title, said)
+            self._found += _latencies(self._title, latencies)
         self._title, self._pairs = "", []
 
     def _of_trtexec(self, what: str, text: str) -> None:
@@ -193,6 +200,33 @@ class PrintedResults:
             rows = tuple(self._bandwidths.values())
             found += (SummaryTable(columns, rows, "bandwidth of Inductor's kernels"),)
         return found
+
+
+def _apart(
+    pairs: Sequence[tuple[str, str]],
+) -> tuple[list[tuple[str, str]], dict[str, dict[str, str]]]:
+    """Rates first, then the rest; and of each latency its figures, where it has several."""
+    held: dict[str, dict[str, str]] = {}
+    for name, value in pairs:
+        if found := _OF_LATENCY.match(name):
+            held.setdefault(found[2], {})[found[1].lower()] = value
+    several = {name: figures for name, figures in held.items() if len(figures) > 1}
+    said = [
+        (name, value) for name, value in pairs
+        if not ((found := _OF_LATENCY.match(name)) and found[2] in several)
+    ]  # fmt: skip
+    return sorted(said, key=lambda one: not one[0].endswith(("/s)", "/sec)"))), several
+
+
+def _latencies(title: str, held: dict[str, dict[str, str]]) -> tuple[SummaryTable, ...]:
+    if not held:
+        return ()
+    order = (*_FIRST_FIGURES, *sorted({f for each in held.values() for f in each}))
+    columns = [f for f in dict.fromkeys(order) if any(f in each for each in held.values())]
+    rows = tuple(
+        (name, *(each.get(column, "") for column in columns)) for name, each in held.items()
+    )
+    return (SummaryTable(("latency", *columns), rows, title),)
 
 
 def _said(name: str) -> str:

@@ -142,6 +142,7 @@ def read(path: Path) -> Trace:
             documents=_for_display(found, process),
             named=None if own.named is None else _named(path, own.named, facts),
             late=None if own.late is None else _named(path, own.late, facts),
+            rare=None if own.rare is None else _named(path, own.rare, facts),
             memory=None if trace.snapshot is not None else _memory(_snapshot(path, own)),
         ),
     )

@@ -7,7 +7,7 @@ only differences of them mean something.
 from datetime import datetime
 from pathlib import Path
 
-from pinchpoint.errors import UnreadableFile
+from pinchpoint.errors import NotThisFormat, UnreadableFile
 from pinchpoint.importers.telemetry._samples import Samples, lines, number, small_number
 from pinchpoint.regex import regex
 from pinchpoint.trace import Device, Trace
@@ -18,7 +18,9 @@ READS: tuple[str, ...] = ("counters",)
 NOT_READ = "processes"
 
 _SIGN = b"| NVIDIA-SMI "
+_BOX = ("|", "+")  # how lines of a box begin
 _MIB = 1024.0**2  # bytes
+_DATES = 2  # lines before a box that are its own: a date, an empty title
 _FEWEST_LOOKS = 2  # one tells nothing of a time
 _DEVICE = regex(
     r"\|\s{1,4}(\d{1,3})\s+(\S.{0,60}?)(?:\.\.\.)?\s+(?:On|Off|N/A|Disabled|Enabled)\s+\|"
@@ -46,11 +48,16 @@ def claims(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path) -> Trace:
-    """Counters by device, in the names of ``monitor/sample.py``."""
+    """Counters by device, in the names of ``monitor/sample.py``.
+
+    NotThisFormat where most lines are a program's own, which a script printed boxes before.
+    """
     samples, names = Samples(path), dict[int, str]()
     device: int | None = None
-    time_ns, looks, dated = 0, 0, False
+    time_ns, looks, dated, inside, others = 0, 0, False, 0, 0
     for line in lines(path):
+        inside += line.startswith(_BOX)
+        others += bool(line.strip()) and not line.startswith(_BOX)
         if (at := _time_ns(line)) is not None:
             time_ns, dated = at, True
         elif line.startswith(_SIGN.decode()):
@@ -65,17 +72,29 @@ def read(path: Path) -> Trace:
                 value = number(cell)
                 samples.add(time_ns, name, None if value is None else value * factor, device)
             device = None
-    if not names or looks < _FEWEST_LOOKS:
-        what = "one look at devices" if names else "a title of nvidia-smi without a device below it"
-        raise UnreadableFile(
-            f"{path}: {what}, not a log of what they did",
-            hint="log it while the program runs: nvidia-smi --query-gpu=timestamp,index,"
-            "utilization.gpu,memory.used,power.draw --format=csv -l 1",
-        )
+    _must_be_a_log_of_looks(path, looks if names else 0, inside, others)
     if not dated:
         samples.note("telemetry-without-time", 1, "looks have no time: only their order is known")
     devices = tuple(Device(n, name, vendor="nvidia") for n, name in sorted(names.items()))
     return samples.trace(FORMAT, devices, recorder="nvidia-smi")
+
+
+def _must_be_a_log_of_looks(path: Path, looks: int, inside: int, others: int) -> None:
+    """Raises where it is one look, or the output of a program before which a script looked."""
+    if others > inside:
+        raise NotThisFormat(
+            f"{path}: the output of a program that printed tables of nvidia-smi,"
+            " without one figure of what ran",
+            hint="record it: pinchpoint run COMMAND",
+        )
+    if looks < _FEWEST_LOOKS:
+        what = "one look at devices" if looks else "a title of nvidia-smi without a device below it"
+        refused = NotThisFormat if others > _DATES else UnreadableFile
+        raise refused(
+            f"{path}: {what}, not a log of what they did",
+            hint="log it while the program runs: nvidia-smi --query-gpu=timestamp,index,"
+            "utilization.gpu,memory.used,power.draw --format=csv -l 1",
+        )
 
 
 def _time_ns(line: str) -> int | None:

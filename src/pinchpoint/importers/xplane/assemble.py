@@ -27,7 +27,7 @@ from pinchpoint.importers.xplane.operations import Row, compiled_row, table_of_r
 from pinchpoint.importers.xplane.programs import with_programs
 from pinchpoint.importers.xplane.space import Event, Line, Plane, device_of, device_row
 from pinchpoint.regex import regex
-from pinchpoint.trace import Names, Source, Table, Thread, Trace
+from pinchpoint.trace import DeviceKind, Names, Source, Table, Thread, Trace
 
 # ------------------------------------------------------------------------------------------------
 # Allocations of device memory, as XLA's allocator marks them on the host's threads.
@@ -162,7 +162,10 @@ def _of_device(path: Path, plane: Plane, number: int, base: int) -> Iterator[tup
             placed = _named_as_xla_does(one) if line.name == _OF_A_TPU else one
             copy = _called_a_copy(placed.event)
             row = device_row(copy, placed.start_ns, placed.duration_ns, number, line.id)
-            yield row, _compiled(placed, number, line.name, modules)
+            compiled = _compiled(placed, number, line.name, modules)
+            if row["kind"] == DeviceKind.COPY:
+                compiled = [one | {"copied_bytes": row["bytes"]} for one in compiled]
+            yield row, compiled
 
 
 def _facts(calls: Table, ops: Table, threads: tuple[Thread, ...], names: Names) -> Iterator[Fact]:

@@ -31,7 +31,7 @@ _COMPUTATION_INSTRUCTION, _COMPUTATION_ID, _COMPUTATION_ROOT = 2, 5, 6  # of Hlo
 _SEQUENCES, _KEY, _VALUE, _IDS = 1, 1, 2, 1  # of HloScheduleProto: a map of lists
 # of HloInstructionProto
 _NAME, _OPCODE, _SHAPE, _METADATA, _CONVOLUTION, _TARGET, _DOT = 1, 2, 3, 7, 16, 28, 30
-_PARAMETER, _TUPLE_INDEX = 9, 13  # the same
+_LITERAL, _PARAMETER, _TUPLE_INDEX, _DIRECTION = 8, 9, 13, 63  # the same
 _ID, _OPERANDS, _CALLED, _CONFIG, _PRECISION = 35, 36, 38, 43, 51  # the same
 _SCOPE, _FILE, _LINE, _EQUAL, _FRAME = 2, 3, 4, 12, 15  # of OpMetadata; deduplicated_name
 _FILES, _LOCATIONS, _FRAMES = 1, 3, 4  # of StackFrameIndexProto, whose entries count from 1
@@ -79,6 +79,12 @@ class Instruction:
     def tuple_index(self) -> int:
         """Which part of a tuple it takes."""
         return integer(self._told, _TUPLE_INDEX)
+
+    @property
+    def spelt_out(self) -> tuple[bytes, str]:
+        """What makes two scalar instructions of one kind differ: a constant's value, as it is
+        stored, and which way a comparison goes."""
+        return next(messages(self._told, _LITERAL), b""), text(self._told, _DIRECTION)
 
     @property
     def called(self) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 ``/host:metadata`` keeps each program that ran.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from pinchpoint.importers.xplane.hlo import (
 )
 from pinchpoint.importers.xplane.operations import LARGEST, said_of
 from pinchpoint.importers.xplane.partly_read import partly_read
+from pinchpoint.importers.xplane.rewritten import Rewritten, rewritten
 from pinchpoint.importers.xplane.space import StoredProgram
 from pinchpoint.importers.xplane.widened import widened
 from pinchpoint.regex import regex
@@ -30,8 +31,9 @@ def with_programs(rows: Sequence[dict[str, Any]], programs: Iterable[StoredProgr
     """Put to rows of ``compiled_ops`` what their programs tell and the recording does not.
 
     That is the line, FLOPs and bytes; what they compute with more digits than they were given,
-    what they compute that nobody reads, or that one side of a condition alone reads; the argument
-    that they copy; the loop that they are in; and the instruction, where a run of a program was
+    what they compute that nobody reads, or that one side of a condition alone reads; what they
+    write anew though it hardly changes; the argument that they copy; the loop that they are in; and
+    the instruction, where a run of a program was
     recorded as one operation (a graph) and its kernels are as many, in the order that the program
     has. A program that is damaged is left out, and of programs with one name what they do not agree
     in, where rows do not say which of them ran.
@@ -59,6 +61,8 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
     wide = widened(programs[0]) if len(programs) == 1 else {}
     partly = partly_read(programs[0]) if len(programs) == 1 else {}
     choices = chosen(programs[0]) if len(programs) == 1 else {}
+    anew = rewritten(programs[0]) if len(programs) == 1 else {}
+    of_size = _told_by_size(programs[0], anew) if anew else {}
     known: dict[str, _Facts] = {}
     for run in _runs(rows):
         op, took = run[0]["op"], sum(row["duration_ns"] for row in run)
@@ -74,6 +78,29 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
                 row["read_at"], row["read_ratio"], row["read_of"] = partly[op]
             if op in choices:
                 row["chosen_at"], row["chosen_side"] = choices[op]
+            told = anew.get(op)
+            if told is None and op not in programs[0].by_name:
+                told = of_size.get(row.get("copied_bytes") or 0)
+            if told is not None:
+                row["rewritten_at"] = told.at
+                row["changed_ratio"], row["carried_ratio"] = told.changed_ratio, told.carried_ratio
+                row["put_back_bytes"] = told.written_bytes
+
+
+def _told_by_size(program: Program, anew: Mapping[str, Rewritten]) -> dict[int, Rewritten]:
+    """By what they copy, copies that a recorded graph does not tell by name: no other copy of the
+    program is as large."""
+    sizes: dict[int, list[Rewritten | None]] = {}
+    fused = {n for one in program.by_id.values() if one.opcode == "fusion" for n in one.called}
+    for number, inside in program.computations.items():
+        for one in inside if number not in fused else ():
+            if one.opcode == "copy":
+                sizes.setdefault(one.shape.bytes, []).append(anew.get(one.name))
+    return {
+        size: told[0]
+        for size, told in sizes.items()
+        if told[0] is not None and all(told) and told[0].copied_bytes == size
+    }
 
 
 def _tell_row(row: dict[str, Any], facts: "_Facts", share: float) -> None:

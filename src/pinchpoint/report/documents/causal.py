@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from pinchpoint.analysis.causal.on_cpu import time_of_rows
 from pinchpoint.analysis.causal.pieces import Cut, compiled_place, pieces
 from pinchpoint.analysis.causal.profile import Piece, profile
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.host.source_lines import places
+from pinchpoint.analysis.limits.on_cpu import held_up
 from pinchpoint.analysis.mean.mean_step import (
     mean_differs,
     mean_without_profiler_ns,
@@ -20,12 +23,12 @@ from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.evidence.operators import known
+from pinchpoint.diagnosis.evidence.operators import known, known_on_cpu
 from pinchpoint.json_text import indented, said
 from pinchpoint.regex import regex
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace, once_per_trace
-from pinchpoint.trace.arrays import Mask
+from pinchpoint.trace.arrays import Floats, Ints, Mask
 
 if TYPE_CHECKING:
     from pinchpoint.analysis.causal.of_job import OfJob
@@ -87,6 +90,8 @@ class CausalDocument(msgspec.Struct, frozen=True, kw_only=True):
     pieces: tuple[PieceInfo, ...]  # those that take 1 % of the step or more, 40 a cut
     why_not: str | None = None  # why there are none
     critical_path: CriticalPathInfo | None = None  # null: as why_not says
+    on_cpus: bool = False  # without a device: times are of the steps' thread, limits of a slow core
+    held_up: bool = False  # that: others had its cores, and waiting for them is in its times
     names_apart: bool = False  # pieces are of the window with names, the path of that without
 
 
@@ -104,6 +109,8 @@ def causal_document(trace: Trace, by: str | None = None) -> CausalDocument:
         pieces=tuple(piece_info(trace, piece) for piece in found.pieces),
         why_not=found.why_not,
         critical_path=of_bare or critical_path_info(trace),
+        on_cpus=computes_on_cpu(trace),
+        held_up=held_up(trace) is not None,
         names_apart=of_bare is not None and bare is not trace,
     )
 
@@ -130,7 +137,9 @@ def critical_path_info(trace: Trace) -> CriticalPathInfo | None:
 
 
 def _base(trace: Trace) -> str:
-    known = len(timed_steps_ns(trace)) or why_uncalibrated(trace) is None
+    known = len(timed_steps_ns(trace)) or (
+        why_uncalibrated(trace) is None and not computes_on_cpu(trace)
+    )
     mean = mean_without_profiler_ns(trace) is not None or (
         corrected_step_ns(trace) is None and mean_differs(trace)
     )
@@ -195,8 +204,12 @@ def encode_causal(document: CausalDocument | CausalJobDocument) -> bytes:
 
 def piece_info(trace: Trace, piece: Piece) -> PieceInfo:
     """What a document says of a piece."""
-    entry = known(piece.name, _longest_kernel(trace, piece))
-    far = piece.limit_ns is None or 2 * piece.limit_ns < piece.device_ns
+    on_cpus = computes_on_cpu(trace)
+    entry = (
+        known_on_cpu(piece.name) if on_cpus else known(piece.name, _longest_kernel(trace, piece))
+    )
+    took_ns = piece.host_ns if on_cpus else piece.device_ns
+    far = took_ns > 0 and (piece.limit_ns is None or 2 * piece.limit_ns < took_ns)
     return PieceInfo(
         by=piece.cut.value,
         name=plain(_spelt(piece)),
@@ -212,8 +225,8 @@ def piece_info(trace: Trace, piece: Piece) -> PieceInfo:
         step_at_limit_ns=piece.step_at_limit_ns,
         step_without_host_ns=piece.step_without_host_ns,
         critical_ns=piece.critical_ns,
-        known=entry.why if entry is not None and far and piece.device_ns else None,
-        instead=entry.instead if entry is not None and far and piece.device_ns else None,
+        known=entry.why if entry is not None and far else None,
+        instead=entry.instead if entry is not None and far else None,
     )
 
 
@@ -252,13 +265,27 @@ def _its_rows(trace: Trace, piece: Piece) -> Mask:
 
 
 def _place(trace: Trace, piece: Piece) -> str | None:
-    """The program's function that launches most of its device work."""
+    """The program's function that launches most of its device work; without a device, that calls
+    most of it."""
+    if computes_on_cpu(trace) and piece.cut not in (Cut.LINE, Cut.FUNCTION):
+        return _calling(trace, piece)
     ops, host = trace.device_ops, trace.host_ops
     if piece.cut in (Cut.LINE, Cut.FUNCTION) or ops is None or host is None or not piece.calls:
         return None
     mine = _its_rows(trace, piece)
     frame = places(trace).frame[ops.filled("host_op", -1)[mine]]
-    took = ops["duration_ns"][mine]
+    return _most(trace, frame, ops["duration_ns"][mine])
+
+
+def _calling(trace: Trace, piece: Piece) -> str | None:
+    number, host = trace.names.index(piece.name), trace.host_ops
+    assert host is not None
+    mine = pieces(trace, piece.cut).host[: len(host)] == number
+    return _most(trace, places(trace).frame[: len(host)][mine], time_of_rows(trace)[:-1][mine])
+
+
+def _most(trace: Trace, frame: Ints, took: Ints | Floats) -> str | None:
+    """The function that most of the time is of."""
     if not (frame >= 0).any():
         return None
     most = int(np.bincount(frame[frame >= 0], took[frame >= 0]).argmax())

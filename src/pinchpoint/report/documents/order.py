@@ -14,13 +14,19 @@ SMALLEST_FIRST = ("step_if_free_ns", "step_at_limit_ns", "step_without_host_ns")
 
 
 def by_column(table: ResultTable, name: str) -> ResultTable:
-    """A table by one of its columns, named by its id or its label. Raises UsageError."""
+    """A table by one of its columns, named by its id or its label, which comes second: a narrow
+    screen cuts the last ones. Raises UsageError."""
     labels = {text: at for at, c in enumerate(table.columns) for text in (c.id, c.label)}
     if name not in labels:
         raise _unknown(name, [column.id for column in table.columns])
     at = labels[name]
     rows = sorted(table.rows, key=lambda row: _key(row[at], smallest_first=False))
-    return msgspec.structs.replace(table, rows=tuple(rows))
+    order = [0, *([at] if at else []), *(i for i in range(1, len(table.columns)) if i != at)]
+    return msgspec.structs.replace(
+        table,
+        columns=tuple(table.columns[i] for i in order),
+        rows=tuple(tuple(row[i] for i in order) for row in rows),
+    )
 
 
 Document = TypeVar("Document", bound=Report | RanksReport)
@@ -28,8 +34,8 @@ Document = TypeVar("Document", bound=Report | RanksReport)
 
 def tables_by(documents: Sequence[Document], name: str) -> list[Document]:
     """Documents with tables in the order of a column, where they have it. Raises UsageError."""
-    known = {c.id: None for one in documents for t in one.tables.values() for c in t.columns}
-    if documents and name not in known:
+    known = {c.id: c.label for one in documents for t in one.tables.values() for c in t.columns}
+    if documents and name not in {*known, *known.values()}:
         raise _unknown(name, list(known))
     return [
         msgspec.structs.replace(one, tables={key: _by(t, name) for key, t in one.tables.items()})
@@ -38,20 +44,27 @@ def tables_by(documents: Sequence[Document], name: str) -> list[Document]:
 
 
 def _by(table: ResultTable, name: str) -> ResultTable:
-    return by_column(table, name) if name in {c.id for c in table.columns} else table
+    named = {text for c in table.columns for text in (c.id, c.label)}
+    return by_column(table, name) if name in named else table
 
 
 def by_field(items: Sequence[Item], name: str) -> tuple[Item, ...]:
     """Items by a field, with or without the unit at its end. Raises UsageError."""
     if not items:
         return tuple(items)
+    field = field_named(items, name)
+    smallest = field in SMALLEST_FIRST
+    return tuple(sorted(items, key=lambda one: _key(getattr(one, field), smallest_first=smallest)))
+
+
+def field_named(items: Sequence[Item], name: str) -> str:
+    """The field of some items, given with or without the unit at its end. Raises UsageError."""
     fields = items[0].__struct_fields__
     field = next((f for f in (name, f"{name}_ns", f"{name}_bytes") if f in fields), None)
     plain = [f for f in fields if not isinstance(getattr(items[0], f), (tuple, dict))]
     if field is None or field not in plain:
         raise _unknown(name, plain)
-    smallest = field in SMALLEST_FIRST
-    return tuple(sorted(items, key=lambda one: _key(getattr(one, field), smallest_first=smallest)))
+    return field
 
 
 def _key(value: Any, *, smallest_first: bool) -> tuple[int, float, str]:

@@ -1,5 +1,6 @@
 """From a trace to the document of its roofline."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -134,17 +135,21 @@ def roofline_document(trace: Trace, most: int = MOST_POINTS) -> RooflineDocument
 
     Of a run whose window without names has no sizes, it is that of the window with names.
     """
+    from pinchpoint.analysis.causal.vector_bytes import vector_bytes
     from pinchpoint.analysis.limits.roofline import roofline
 
-    found, path, notes = roofline(trace), trace.source.path, []
+    found, path, notes = roofline(trace, vector_bytes(trace)), trace.source.path, []
     if trace.with_names is not trace and not _placed(found):
-        of_names = roofline(trace.with_names)
+        of_names = roofline(trace.with_names, vector_bytes(trace.with_names))
         if _placed(of_names):
             found, trace, notes = of_names, trace.with_names, [_OF_NAMES]
     from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns
-    from pinchpoint.analysis.replay.utilisation import utilisation
+    from pinchpoint.analysis.replay.utilisation import not_modelled_ratio, utilisation
 
     used = utilisation(trace) if trace.device_ops is not None else None
+    if used is not None:
+        unknown = not_modelled_ratio(trace, vector_bytes(trace))
+        used = replace(used, not_modelled_ratio=unknown)
     points = found.points
     operators = not points or points[0].kind == "operator"
     return RooflineDocument(

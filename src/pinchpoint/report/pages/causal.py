@@ -1,8 +1,8 @@
 """The page of the causal profile: what the step would be without each of its pieces."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from pinchpoint.analysis.causal.profile import ON_CPUS
+from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO
 from pinchpoint.report.blocks import Block, Figure, Gap, Page, Table, Text, Title
 from pinchpoint.report.documents.causal import (
     CausalDocument,
@@ -12,9 +12,10 @@ from pinchpoint.report.documents.causal import (
     PieceInfo,
     ladder,
 )
+from pinchpoint.report.documents.order import field_named
 from pinchpoint.report.documents.report import QueueInfo
 from pinchpoint.report.plain import middle_cut
-from pinchpoint.report.quantity import duration, number
+from pinchpoint.report.quantity import duration, number, quantity
 
 _ROWS = 8  # of each cut, for a terminal
 _TITLES = {
@@ -30,23 +31,32 @@ _TITLES = {
 }
 
 
-def causal_page(document: CausalDocument, *, verbose: bool = False) -> Page:
-    """The largest pieces and the critical path as pictures; all cuts, one table each."""
-    return Page((*_head(document), *_pictures(document), *_tables(document, verbose)))
+def causal_page(
+    document: CausalDocument,
+    *,
+    by: str | None = None,
+    sort: str | None = None,
+    verbose: bool = False,
+) -> Page:
+    """The largest pieces and the critical path as pictures; all cuts, one table each.
+
+    ``by``: the one cut that was asked for, which is also said to have no pieces; ``sort``: the
+    field that pieces are in the order of, which gets a column.
+    """
+    blocks = (*_head(document), *_pictures(document), *_tables(document, sort, verbose))
+    empty = by is not None and document.base_ns is not None and not document.pieces
+    return Page((*blocks, *(_nothing(by) if by is not None and empty else ())))
 
 
 def _head(document: CausalDocument) -> Iterator[Block]:
     yield Title(document.path)
     if document.why_not is not None or document.base_ns is None:
         yield Text(f"No causal profile: {document.why_not}.", "bad")
-        if document.why_not == ON_CPUS:
-            yield Text(
-                "pinchpoint diagnose says where its time goes and what fixes give", label="Instead"
-            )
-        else:
-            yield Text("CPU and device activity together, over two steps or more", label="Record")
+        yield Text("CPU and device activity together, over two steps or more", label="Record")
         return
     yield Text(f"The {document.base} takes {duration(document.base_ns)}. What it would be:")
+    if document.held_up:
+        yield Text("Other programs had its cores for a part of the time, and waiting is in it.")
 
 
 def _pictures(document: CausalDocument) -> Iterator[Block]:
@@ -123,18 +133,72 @@ def queue_sentence(queue: QueueInfo | None) -> str:
     return f"{100 * queue.empty_ratio:.0f} % of launches found nothing queued or running."
 
 
+_LEVELS = "▁▂▃▄▅▆▇█"
+_CURVE_WIDTH = 40  # characters, three of the 120 parts in each: with words they fit 80
+
+
+def queue_curves(queue: QueueInfo) -> Iterator[Block]:
+    """Queue depth and launch latency over the recorded steps, a line of blocks each."""
+    deepest = max((d for d in queue.depth if d is not None), default=0.0)
+    longest = max((ns for ns in queue.latency_ns if ns is not None), default=0)
+    lines = (
+        f"  {'depth':8} {_curve(queue.depth)} up to {deepest:,.0f}",
+        f"  {'latency':8} {_curve(queue.latency_ns)} up to {duration(longest)}",
+    )
+    yield Figure("Queue before the device, and launch latency, over the recorded steps", lines)
+    yield Text(
+        "Operations issued before and not ended, and from the launching call to the start on the"
+        f" device; medians of launches. {queue_sentence(queue)}"
+    )
+
+
+def _curve(values: Sequence[float | None]) -> str:
+    top = max((value for value in values if value is not None), default=0) or 1
+    wide = -(-len(values) // _CURVE_WIDTH) or 1
+    most = (
+        max((v for v in values[at : at + wide] if v is not None), default=None)
+        for at in range(0, len(values), wide)
+    )
+    steps = len(_LEVELS) - 1
+    return "".join(" " if v is None else _LEVELS[round(steps * v / top)] for v in most)
+
+
 LEAST_SAID_RATIO = 0.005  # less is 0 % in words
 
 
-def _tables(document: CausalDocument, verbose: bool) -> Iterator[Block]:
+def _nothing(by: str) -> Iterator[Block]:
+    """Of a cut without pieces, why."""
+    least = f"{100 * LEAST_STEP_RATIO:.0f} %"
+    yield Gap()
+    yield Text(f"No {_ONE[by]} takes {least} of the step or more.{_NEEDS.get(by, '')}")
+
+
+_ONE = {
+    "operator": "operator of a framework",
+    "kernel": "kernel",
+    "line": "line of the program",
+    "function": "Python function",
+    "module": "module",
+    "phase": "phase",
+    "copy": "copy",
+    "collective": "collective",
+    "wait": "call that waits for the device",
+}
+_STACKS = " Of PyTorch they are recorded with stacks (with_stack=True)."
+_NEEDS = {"line": _STACKS, "function": _STACKS, "module": _STACKS}
+
+
+def _tables(document: CausalDocument, sort: str | None, verbose: bool) -> Iterator[Block]:
+    field = field_named(document.pieces, sort) if sort is not None and document.pieces else None
+    extra = None if field in (None, "by", "name", *_SHOWN_FIELDS) else field
     for by, title in _TITLES.items():
         mine = [piece for piece in document.pieces if piece.by == by]
         if not mine:
             continue
         yield Gap()
         yield Table(
-            heads=(title, "takes", "at least", "without it", "at limit", "no host", "critical"),
-            rows=tuple(map(_row, mine)),
+            heads=tuple(_with(_HEADS, extra and _words(extra), title)),
+            rows=tuple(tuple(_with(_row(p), extra and _told(p, extra), p.name)) for p in mine),
             most=None if verbose else _ROWS,
             more="(--json has all, --verbose more)",
             dense=True,
@@ -142,23 +206,61 @@ def _tables(document: CausalDocument, verbose: bool) -> Iterator[Block]:
     if document.pieces:
         yield Gap()
         yield Text(
-            "takes: host and device time, added; at least: what its device work needs, and how many"
-            " times that it takes. The step without it, with its device work at that limit, and"
-            " without its host time; critical: what of it is on the critical path"
+            _ON_CPUS
+            if document.on_cpus
+            else "takes: host and device time, added; at least: what its device work needs, and how"
+            " many times that it takes. The step without it, with its device work at that limit,"
+            " and without its host time; critical: what of it is on the critical path"
             f"{_OF_NAMES * document.names_apart}. -: not known"
         )
+
+
+_ON_CPUS = (
+    "takes: time on the thread of the steps, none of which is hidden; at least: what one core of a"
+    " slow server would take for its operators, if that is less, and how many times that it takes."
+    " The step without it, and with it at that limit. -: not known"
+)
 
 
 _OF_NAMES = " of the steps recorded with names, which differs from the one above"
 
 
+_HEADS = ("takes", "at least", "without it", "at limit", "no host", "critical")
+_SHOWN_FIELDS = (
+    "occupied_ns", "limit_ns", "step_if_free_ns", "step_at_limit_ns", "step_without_host_ns",
+    "critical_ns",
+)  # fmt: skip
+
+
+def _with(cells: tuple[str, ...], extra: str | None, first: str) -> Iterator[str]:
+    """A row with what pieces are in the order of; a terminal has no room for one more column."""
+    yield first
+    if extra is not None:
+        yield extra
+    yield from cells if extra is None else (*cells[:4], cells[5])
+
+
+def _words(field: str) -> str:
+    return field.removesuffix("_ns").replace("_", " ")
+
+
+def _told(piece: PieceInfo, field: str) -> str:
+    value = getattr(piece, field)
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return middle_cut(value, _NAME_WIDTH)
+    unit = next((u for u in ("ns", "bytes", "ratio") if field.endswith(f"_{u}")), "count")
+    return quantity(value, unit)
+
+
 def _row(piece: PieceInfo) -> tuple[str, ...]:
     limit = "-" if piece.limit_ns is None else duration(piece.limit_ns)
-    if piece.limit_ns is not None and piece.limit_ns and piece.device_ns > 2 * piece.limit_ns:
-        limit += f" ({number(piece.device_ns / piece.limit_ns)} ×)"
+    worked_ns = piece.device_ns or piece.host_ns  # without a device, the host does the work
+    if piece.limit_ns is not None and piece.limit_ns and worked_ns > 2 * piece.limit_ns:
+        limit += f" ({number(worked_ns / piece.limit_ns)} ×)"
     at_limit = "-" if piece.limit_ns is None else duration(piece.step_at_limit_ns)
     return (
-        piece.name,
         duration(piece.occupied_ns),
         limit,
         duration(piece.step_if_free_ns),

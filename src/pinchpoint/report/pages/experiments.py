@@ -7,7 +7,7 @@ from statistics import median
 
 from pinchpoint.bench.experiments.experiment import Experiment
 from pinchpoint.report.blocks import Fact, Table
-from pinchpoint.report.pages.result import ResultPage, change, change_range, table
+from pinchpoint.report.pages.result import ResultPage, table
 
 
 def page(experiments: Sequence[Experiment], title: str) -> ResultPage:
@@ -42,7 +42,7 @@ def _headline(experiments: Sequence[Experiment], gains: Sequence[Experiment]) ->
     again = [e.outcome for e in later if (e.bench_id, _name(e)) == same]
     if again and again[-1] != "gain":
         said += f"; measured again: {again[-1]}"
-    judged = [e.as_predicted() for e in measured if e.as_predicted() is not None]
+    judged = [e.as_predicted() for e in _latest(measured) if e.as_predicted() is not None]
     if judged:
         said += f"; as predicted in {sum(map(bool, judged))} of {len(judged)}"
     return said
@@ -56,19 +56,22 @@ def _came_true(experiments: Sequence[Experiment]) -> list[str]:
 
     Those on top of others are left out: the prediction was for the program as it was.
     """
+    measured = [e for e in experiments if e.outcome in _MEASURED and not e.on_top_of]
     both = [
         (1 + e.predicted_gain) / (1 + e.measured_gain)  # measured over predicted step
-        for e in experiments
-        if e.outcome in _MEASURED
-        and not e.on_top_of
-        and e.predicted_gain is not None
-        and e.measured_gain is not None
+        for e in _latest(measured)
+        if e.predicted_gain is not None and e.measured_gain is not None
     ]
     if not both:
         return []
     near = sum(abs(ratio - 1) <= NEAR_RATIO for ratio in both)
     said = f"the step after a change was predicted within {NEAR_RATIO:.0%} in {near} of {len(both)}"
     return [f"{said}; off by {100 * median(abs(r - 1) for r in both):.1f} % at the median"]
+
+
+def _latest(experiments: Sequence[Experiment]) -> list[Experiment]:
+    """Each change of a program once: a search measures again what it kept."""
+    return list({(e.bench_id, _name(e), e.predicted_gain): e for e in experiments}.values())
 
 
 _MEASURED = ("gain", "no gain", "loss")
@@ -88,8 +91,8 @@ def _table(experiments: Sequence[Experiment]) -> Table:
             (
                 _name(e),
                 e.outcome,
-                change(e.predicted_gain),
-                change(e.measured_gain),
+                _times(e.predicted_gain),
+                _times(e.measured_gain),
                 _as_predicted(e),
                 str(e.pairs),
             )
@@ -107,7 +110,15 @@ def _as_predicted(e: Experiment) -> str:
 
 def _interval(e: Experiment) -> tuple[Fact, ...]:
     """Below its row, as a log has no room beside it."""
-    return (Fact("", f"95 %: {change_range(e.measured_ci95)}"),) if e.measured_ci95 else ()
+    if e.measured_ci95 is None:
+        return ()
+    low, high = map(_times, e.measured_ci95)
+    return (Fact("", f"95 %: {low} to {high} as fast"),)
+
+
+def _times(gain: float | None) -> str:
+    """How many times as fast: in one form, as a prediction stands beside what was measured."""
+    return "-" if gain is None else f"{1 + gain:.2f} ×"
 
 
 def _name(e: Experiment) -> str:

@@ -120,10 +120,11 @@ def _end(report: Report, verbose: bool, concludes: bool) -> Iterator[Block]:
             yield Text(f"{dropped.id}: {dropped.why}", label="Found, not shown")
         if report.clear:
             yield Text(", ".join(report.clear), label="Clear")
-    from pinchpoint.report.pages.causal import queue_sentence
+    if verbose and report.queue is not None:
+        from pinchpoint.report.pages.causal import queue_curves
 
-    if verbose and (sentence := queue_sentence(report.queue)):
-        yield Text(sentence, label="Queue")
+        yield Gap()
+        yield from queue_curves(report.queue)
     if verbose and report.tables:
         from pinchpoint.report.tables.columns import titled
 

@@ -7,9 +7,10 @@ from pinchpoint.report.documents.causal import PieceInfo, StretchInfo
 from pinchpoint.report.documents.report import QueueInfo
 from pinchpoint.report.quantity import duration
 
-WIDTH, LABEL, FIGURES = 1000, 330, 190  # units of the drawing, scaled to the page
-RUNG, LANE, FOOT = 22, 30, 20  # lines of text of 12 units
-_LONGEST = 46  # characters of a label: 330 units of 12-unit text
+# Lengths along are shares of the page's width, so that a narrow page shows all of a picture.
+# Pixels:
+RUNG, BAR, LANE, FOOT = 38, 12, 30, 20
+_LONGEST = 40  # characters of a label: beside its figure they fit a telephone
 # What a stretch of the path is: its colour on the page, and its words.
 PATH_KINDS = {
     "device": ("device", "the device works"),
@@ -22,48 +23,43 @@ PATH_KINDS = {
 
 def ladder_svg(base_ns: int, pieces: Sequence[PieceInfo]) -> str:
     """One bar a piece: what is left of the step without it, and what of it a limit alone wins."""
-    scale = (WIDTH - LABEL - FIGURES) / max(base_ns, 1)
+    whole = max(base_ns, 1)
     parts = []
     for row, piece in enumerate(pieces):
-        y = row * RUNG
-        left, limit = piece.step_if_free_ns * scale, piece.step_at_limit_ns * scale
-        end = base_ns * scale
+        y, left = row * RUNG, piece.step_if_free_ns / whole
         said = f"{piece.name}: {duration(base_ns)}, without it {duration(piece.step_if_free_ns)}"
         if piece.step_at_limit_ns < base_ns:
             said += f", at its limit {duration(piece.step_at_limit_ns)}"
         parts += [
-            _text(LABEL - 8, y + 15, _short(piece.name), "end"),
+            _text(0, y + 14, _short(piece.name), "start"),
+            _text(1, y + 14, f"→ {duration(piece.step_if_free_ns)}", "end"),
             f"<g><title>{escape(said)}</title>",
-            f'<rect class="device" x="{LABEL}" y="{y + 4}" width="{left:.1f}" height="14"/>',
-            f'<rect class="good-fill" opacity="0.3" x="{LABEL + left:.1f}" y="{y + 4}"'
-            f' width="{max(end - left, 0):.1f}" height="14"/>',
-            f'<rect class="good-fill" x="{LABEL + limit - 1:.1f}" y="{y + 1}" width="2"'
-            ' height="20"/></g>',
-            _text(LABEL + end + 8, y + 15, f"→ {duration(piece.step_if_free_ns)}", "start"),
+            _bar("device", 0, left, y + 19, BAR),
+            _bar('good-fill" opacity="0.3', left, max(1 - left, 0), y + 19, BAR),
+            f'<rect class="good-fill" x="{_share(piece.step_at_limit_ns / whole)}" y="{y + 16}"'
+            f' width="2" height="{BAR + 6}" transform="translate(-2 0)"/></g>',
         ]
     title = f"What the step of {duration(base_ns)} would be without each piece"
-    return _svg("".join(parts), len(pieces) * RUNG + 4, title)
+    return _svg("".join(parts), len(pieces) * RUNG, title)
 
 
 def path_svg(stretches: Sequence[StretchInfo]) -> str:
     """The critical path of one step from left to right; what each stretch is, in its title."""
     whole = max((s.start_ns + s.duration_ns for s in stretches), default=0) or 1
-    scale = WIDTH / whole
     parts = []
     for stretch in stretches:
         colour, words = PATH_KINDS[stretch.kind]
         what = f"{words}: {stretch.name}" if stretch.name else words
-        parts.append(
-            f'<rect class="{colour}" x="{stretch.start_ns * scale:.1f}" y="0"'
-            f' width="{max(stretch.duration_ns * scale, 0.5):.1f}" height="{LANE}">'
-            f"<title>{escape(what)}, {duration(stretch.duration_ns)}</title></rect>"
-        )
+        wide = max(stretch.duration_ns / whole, _LEAST_SHARE)
+        said = f"{what}, {duration(stretch.duration_ns)}"
+        parts.append(_bar(colour, stretch.start_ns / whole, wide, 0, LANE, said))
     for part in range(5):
         anchor = "start" if part == 0 else "end" if part == 4 else "middle"
-        parts.append(_text(WIDTH * part / 4, LANE + 15, duration(round(whole * part / 4)), anchor))
+        parts.append(_text(part / 4, LANE + 15, duration(round(whole * part / 4)), anchor))
     return _svg("".join(parts), LANE + FOOT, "The critical path of a step")
 
 
+_LEAST_SHARE = 0.0005  # half a pixel of a wide page
 _CURVE = 70  # height of a curve
 
 
@@ -76,37 +72,43 @@ def queue_svg(queue: QueueInfo) -> str:
     parts = []
     for row, (name, values, said) in enumerate(rows):
         top = max((value for value in values if value is not None), default=0) or 1
-        y, left = row * (_CURVE + 12), 170
-        width = (WIDTH - left) / max(len(values), 1)
-        parts += [
-            _text(left - 8, y + _CURVE / 2, name, "end"),
-            _text(left - 8, y + _CURVE / 2 + 15, f"up to {said(top)}", "end"),
-        ]
+        y = row * (_CURVE + RUNG) + FOOT
+        wide = 1 / max(len(values), 1)
+        parts.append(_text(0, y - 6, f"{name}, up to {said(top)}", "start"))
         for at, value in enumerate(values):
             if value is None:
                 continue
             when = duration(at * queue.part_ns)
             high = max(value / top * _CURVE, 0.7)
-            parts.append(
-                f'<rect class="device" x="{left + at * width:.1f}" y="{y + _CURVE - high:.1f}"'
-                f' width="{width:.2f}" height="{high:.1f}">'
-                f"<title>{escape(f'{name} {said(value)}, {when} after the first step began')}"
-                "</title></rect>"
-            )
-    return _svg("".join(parts), 2 * (_CURVE + 12), "Queue depth and launch latency over time")
+            words = f"{name} {said(value)}, {when} after the first step began"
+            parts.append(_bar("device", at * wide, wide, y + _CURVE - high, high, words))
+    height = len(rows) * (_CURVE + RUNG)
+    return _svg("".join(parts), height, "Queue depth and launch latency over time")
 
 
 def _short(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
+def _share(of_width: float) -> str:
+    return f"{100 * of_width:.2f}%"
+
+
+def _bar(colour: str, x: float, wide: float, y: float, high: float, title: str = "") -> str:
+    """A rectangle; ``x`` and ``wide`` are shares of the width."""
+    place = f'x="{_share(x)}" y="{y:.1f}" width="{_share(wide)}" height="{high:.1f}"'
+    told = f"<title>{escape(title)}</title>" if title else ""
+    return f'<rect class="{colour}" {place}>{told}</rect>'
+
+
 def _text(x: float, y: float, text: str, anchor: str) -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    return f'<text {place} font-size="12" fill="currentColor">{escape(text)}</text>'
+    """A line of text at a share of the width."""
+    place = f'x="{_share(x)}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text {place} font-size="13" fill="currentColor">{escape(text)}</text>'
 
 
 def _svg(inside: str, height: float, title: str) -> str:
     return (
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" style="min-width: 700px" role="img"'
+        f'<svg style="width:100%;min-width:0;height:{height:.0f}px" role="img"'
         f' aria-label="{escape(title)}"><title>{escape(title)}</title>{inside}</svg>'
     )

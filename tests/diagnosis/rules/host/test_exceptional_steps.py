@@ -149,22 +149,25 @@ def test_the_function_that_only_these_steps_run_is_named_not_what_it_calls(outco
 
 
 @pytest.mark.parametrize(
-    ("timed", "more", "answer"),
+    ("timed", "more", "rows", "answer"),
     [
-        pytest.param(True, 0, "clear", id="the same operators, and the run was timed"),
-        pytest.param(True, 20, "found", id="more operators"),
-        pytest.param(False, 0, "found", id="nothing else is known of the run"),
+        pytest.param(True, 0, 8, "clear", id="the same operators, and the run was timed"),
+        pytest.param(True, 20, 8, "found", id="more operators"),
+        pytest.param(False, 0, 8, "not checked", id="nothing else is known of the run"),
+        pytest.param(False, 20, 8, "found", id="more operators, whatever is known of the run"),
+        pytest.param(False, 0, 48, "found", id="a larger batch"),
     ],
 )
 def test_a_single_step_whose_operators_took_longer_may_have_had_no_core(
-    outcome, timed, more, answer
+    outcome, timed, more, rows, answer
 ):
     b, at = TraceBuilder(), 0
     for number in range(8):
         far = number == 4
         takes = 60 if far else 10
         b.step(number, at * MILLI, (takes + 2) * MILLI)
-        b.op("aten::mm", (at + 1) * MILLI, takes * MILLI)
+        shapes = f"[[{rows if far else 8}, 64], [64, 64]]"
+        b.op("aten::mm", (at + 1) * MILLI, takes * MILLI, shapes=shapes)
         for extra in range(more if far else 0):
             b.op("aten::add", (at + 1) * MILLI + takes * MILLI + 1000 * (2 + extra), 900)
         at += takes + 2
@@ -172,6 +175,31 @@ def test_a_single_step_whose_operators_took_longer_may_have_had_no_core(
     run = RunFacts(unprofiled_step_ns=(12 * MILLI,) * 18 + (20 * MILLI,) * 2 + (90 * MILLI,))
     said = outcome("exceptional-steps", replace(trace, run=run) if timed else trace)
     assert said.answer == answer
+
+
+@pytest.mark.parametrize(
+    ("far", "place", "answer"),
+    [
+        pytest.param((4,), False, "not checked", id="once, and nothing says where"),
+        pytest.param((2, 3), False, "not checked", id="twice, and nothing says where"),
+        pytest.param((4,), True, "found", id="in a function that only this step runs"),
+        pytest.param((3, 8, 13), False, "found", id="every five steps"),
+    ],
+)
+def test_time_at_no_place_may_be_time_without_a_core(outcome, far, place, answer):
+    """Nothing but Python's time grows, on a CPU that others may have: no exception of a program."""
+    b, at = TraceBuilder(), 0
+    for number in range(16):
+        takes = 40 if number in far else 10
+        b.step(number, at * MILLI, (takes + 12) * MILLI)
+        b.op("aten::mm", (at + 1) * MILLI, 10 * MILLI)
+        if place and number in far:
+            b.python("prepare.py(3): rebuild", (at + 12) * MILLI, takes * MILLI)
+        at += takes + 12
+    trace = replace(b.trace(api_calls=None, device_ops=None), devices=())
+    said = outcome("exceptional-steps", trace)
+    assert said.answer == answer
+    assert said.fits == (answer == "not checked")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from builders import TraceBuilder
 from loader_steps import loading
 from pinchpoint.diagnosis.evidence.loading import loads
-from pinchpoint.trace import RunFacts
+from pinchpoint.trace import LoaderWorker, RunFacts
 
 LATE = [50.0] * 6
 INPUT_RULES = ("decode-bound", "small-file-io", "collate-slow", "slow-transform")
@@ -133,6 +133,15 @@ def test_milliseconds_for_a_sample_are_a_slow_transform(outcome, ranked):
     assert evidence["worker processes"] == 8
     assert evidence["time of a worker"] == pytest.approx(50e6 * 8 / 64, rel=0.01)
     assert ranked(trace) == ["slow-transform"]
+
+
+@pytest.mark.parametrize(("busy", "cause"), [(80, "slow-transform"), (2, "dataloader-starved")])
+def test_workers_that_were_measured_to_be_idle_take_no_milliseconds_for_a_sample(
+    ranked, busy, cause
+):
+    trace = loading(LATE, workers=8, batch=[64, 192, 192], size=64 * 147_456)
+    run = RunFacts(cores_allowed=16.0, loader_workers=(LoaderWorker(8, busy, 100, 1),))
+    assert ranked(replace(trace, run=run)) == [cause]
 
 
 def test_two_workers_are_too_few_to_blame_the_transform(ranked):

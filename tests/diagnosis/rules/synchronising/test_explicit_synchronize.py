@@ -32,6 +32,20 @@ def test_without_it_host_work_hides_behind_the_device(gain):
     assert gain(trace, "explicit-synchronize") == pytest.approx(HOST_US * 1e3, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("call", "fix"), [("cudaEventSynchronize", "Remove"), ("np.asarray(jax.Array)", "a step later")]
+)
+def test_values_that_are_needed_are_read_later(outcome, call, fix):
+    p = Program()
+    for _ in p.steps(6):
+        p.kernel("work", DEVICE_US)
+        with p.frame("train.py(41): read"):
+            p.sync(call, ApiKind.SYNC_EVENT)
+        p.busy(HOST_US)
+    (finding,) = outcome("explicit-synchronize", p.trace()).findings
+    assert fix in finding.fix
+
+
 def test_a_wait_inside_an_operator_was_not_asked_for(outcome):
     trace, _ = timed_by_hand(inside="aten::_cholesky_solve")
     assert outcome("explicit-synchronize", trace).answer == "clear"

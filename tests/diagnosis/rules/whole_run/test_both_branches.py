@@ -95,3 +95,57 @@ def test_what_the_compiled_program_tells_needs_no_run(outcome):
     assert (found.location.file, found.location.line) == ("/code/env.py", 40)
     assert found.saving_ns_per_step == (6 * US, 60 * US)
     assert found.leaves_ns_per_step == 30 * US
+    assert "in every other turn" in found.summary  # the other side is work of its own
+    assert found.likely_saving_ns == 30 * US
+
+
+def rollout(turns=4, keeps=(), **select):
+    """Steps of a loop: two operations of a branch with a copy between that no program tells, the
+    choice itself, and a product; in turns of 25 µs."""
+    built = TraceBuilder(devices=(Device(0, "NVIDIA H200"),))
+    side = {"chosen_at": "/code/env.py:40", "chosen_side": 1}
+    loop = {"loop": "/code/env.py:60", "iterations": turns}
+    for number in range(6):
+        built.step(number, number * 100 * US, 100 * US)
+        for turn in range(4):
+            at = (number * 100 + turn * 25) * US
+            for op, start, took_us, told in (
+                ("grow.1", 0, 5, side | {"source": "/code/env.py:23", "bytes": 9}),
+                ("command_buffer_7", 6, 3, {}),
+                ("grow.2", 10, 5, side | {"source": "/code/env.py:23", "bytes": 9}),
+                *keeps,
+                ("select.3", 18, 1, {"source": "/code/env.py:40, jit(f)", **loop, **select}),
+                ("command_buffer_8", 19, 1, {}),
+                ("dot.4", 20, 4, {"source": "/code/net.py:5", **loop}),
+            ):
+                row = {"start_ns": at + start * US, "duration_ns": took_us * US, "device": 0}
+                built.add("compiled_ops", op=op, **told, **row)
+                built.add("device_ops", name=op, kind=DeviceKind.KERNEL, stream=1, **row)
+    return built.trace()
+
+
+def test_what_lies_between_goes_with_a_side_and_each_row_needs_it_once_in_the_loop(outcome):
+    """In each of 4 turns 13 µs of work, and 2 of pauses; what follows the side is not of it."""
+    (found,) = outcome("both-branches", rollout()).findings
+    assert found.cost_ns_per_step == 4 * 15 * US
+    assert found.leaves_ns_per_step == 4 * (13 + 1 + 1 + 4) * US - 4 * 13 * US
+    assert found.likely_saving_ns == 45 * US
+    assert "once in the 4 turns of the loop around it" in found.summary
+
+
+def test_without_a_loop_that_is_known_half_of_the_rows_need_it(outcome):
+    (found,) = outcome("both-branches", rollout(turns=None)).findings
+    assert found.likely_saving_ns == 30 * US
+
+
+def test_where_the_other_side_is_work_too_nothing_says_which_is_rare(outcome):
+    keep = ("keep", 15, 3, {"chosen_at": "/code/env.py:40", "chosen_side": 2, "bytes": 9})
+    (found,) = outcome("both-branches", rollout(keeps=(keep,))).findings
+    assert found.likely_saving_ns == 30 * US
+
+
+def test_the_line_that_jax_told_has_its_function(outcome):
+    told = BothBranches(("env.py", 40, "step_one"), ("/code/other.py:1",))
+    trace = replace(rollout(), run=RunFacts(both_branches=(told,)))
+    (found,) = outcome("both-branches", trace).findings
+    assert found.location.function == "step_one"

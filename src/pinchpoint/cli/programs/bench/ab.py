@@ -84,7 +84,8 @@ class Expecting:
     Parameters
     ----------
     from_report
-        A report of A (diagnose --json): the answer says whether its prediction came true.
+        A run folder or recording of A, or a report of it (diagnose --json): the answer says
+        whether its prediction came true.
     fixed
         The finding of that report that B fixes, or all. Default: the one to change first.
     """

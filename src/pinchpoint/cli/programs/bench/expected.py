@@ -5,10 +5,11 @@ from pathlib import Path
 
 import msgspec
 
+from pinchpoint.api import diagnose
 from pinchpoint.bench.ab.result import AbResult
 from pinchpoint.bench.measures import STEP_TIME
 from pinchpoint.compare.fix import FixOutcome, fix_outcome
-from pinchpoint.errors import UsageError
+from pinchpoint.errors import PinchpointError, UsageError
 from pinchpoint.replacing import read_bounded
 from pinchpoint.report.documents.report import Report, decode
 
@@ -25,18 +26,20 @@ class Promise:
 
 
 def read_report(path: Path) -> Report:
-    """A report as ``diagnose --json`` writes it; UsageError, with how to make one, for others."""
+    """A report as ``diagnose --json`` writes it, or what is said of a run folder or a recording.
+
+    UsageError, with how to make one, for what is neither.
+    """
     if path.is_dir():
-        raise UsageError(
-            f"{path}: a folder, not a report",
-            hint=f"pinchpoint diagnose --json {path} > report.json, then --from report.json",
-        )
+        return diagnose(path, detailed=False)
     try:
         return decode(read_bounded(path))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{path}: {error}", hint="pinchpoint diagnose --json TRACE > report.json"
-        ) from None
+        try:
+            return diagnose(path, detailed=False)
+        except PinchpointError:
+            hint = "pinchpoint diagnose --json TRACE > report.json"
+            raise UsageError(f"{path}: no report ({error})", hint=hint) from None
 
 
 def expected(from_report: Path | None, fixed: str | None) -> Promise | None:

@@ -10,8 +10,10 @@ operating system takes now and then. Where the run around the recording was time
 the host did the usual work more slowly are none if those that were timed are seldom as long: a host
 that has to keep up is slower while it is recorded. On a CPU a single step in which the same
 operators took longer is none where the run around the recording was timed: it may have had no core,
-and the steps of the run say whether it comes again. Where `pinchpoint run` sampled the whole run,
-its far steps are told from that: how often they come, and the line that was running.
+and the steps of the run say whether it comes again. Without such a run, steps on a CPU that took
+longer with no more operators and no larger tensors, at no place and at no fixed distance, leave it
+undecided. Where `pinchpoint run` sampled the whole run, its far steps are told from that: how often
+they come, and the line that was running.
 
 ## Why it matters
 Throughput is set by the mean step. One step of 300 ms among thirty of 27 costs a quarter of it,
@@ -28,7 +30,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu, first_elements
 from pinchpoint.analysis.mean.mean_step import (
     ExceptionalCause,
     MeanStep,
@@ -63,6 +65,7 @@ RULE = Rule(needs=("host_ops",), record=MORE_STEPS, periodic=True, residual=True
 # A scheduler's slice is 1 to 4 ms, the interpreter's switch interval 5 ms: what happens to any
 # process now and then. One step that loses more has a reason of its own.
 INCIDENT_NS = 10_000_000
+FEWEST_TO_REPEAT = 3  # steps: any two are at some distance
 LEAST_RATIO = 0.75  # of the excess: a fix leaves some of it
 LEAST_OF_WORK_RATIO = 0.5  # work that is wanted: half as often wins half of it, elsewhere all
 
@@ -101,7 +104,11 @@ def check(trace: Trace) -> Iterator[Found]:
         found = [cause for cause in found if not _while_recorded_alone(trace, mean, cause)]
         if computes_on_cpu(trace):
             found = [cause for cause in found if not _same_work_once(trace, cause)]
+    unsure = [] if len(timed_steps_ns(trace)) else [c for c in found if _had_no_core(trace, c)]
+    found = [cause for cause in found if cause not in unsure]
     yield from (_finding(trace, mean, cause) for cause in found)
+    if unsure and not found:
+        raise _may_have_had_no_core(unsure[0])
     more = unrecorded_excess_ns(trace)
     if more is not None and not found:
         raise NotChecked(
@@ -161,8 +168,49 @@ def _same_work(trace: Trace, cause: ExceptionalCause) -> bool:
     at = np.sort(host["start_ns"][host["kind"] == HostKind.OPERATOR])
     begun = np.searchsorted(at, found.host_start_ns)
     ran = np.searchsorted(at, found.host_end_ns) - begun
-    far = ran[[one.step for one in cause.steps]]
-    return bool((far <= SAME_WORK_RATIO * np.median(ran)).all())
+    far = [one.step for one in cause.steps]
+    return bool((ran[far] <= SAME_WORK_RATIO * np.median(ran)).all())
+
+
+def _larger_tensors(trace: Trace, cause: ExceptionalCause) -> bool:
+    """Whether operators got more elements in these steps than in a usual one, by their shapes."""
+    host, found = trace.host_ops, steps(trace)
+    if host is None:
+        return False
+    order = np.argsort(host["start_ns"], kind="stable")
+    until = np.concatenate([[0], np.cumsum(np.maximum(first_elements(trace)[order], 0))])
+    at = host["start_ns"][order]
+    begun = until[np.searchsorted(at, found.host_start_ns)]
+    got = until[np.searchsorted(at, found.host_end_ns)] - begun
+    far = [one.step for one in cause.steps]
+    return bool((got[far] > SAME_WORK_RATIO * np.median(got)).any())
+
+
+def _had_no_core(trace: Trace, cause: ExceptionalCause) -> bool:
+    """Whether nothing tells steps of a program on a CPU from steps that waited for a core.
+
+    No more operators ran, on no larger tensors; what took longer has no place, and it does not come
+    at a fixed distance.
+    """
+    if not computes_on_cpu(trace) or not _same_work(trace, cause):
+        return False
+    if _larger_tensors(trace, cause):
+        return False
+    if cause.kind in (None, GapKind.DISPATCH):
+        return len(cause.steps) == 1
+    regular = cause.every is not None and len(cause.steps) >= FEWEST_TO_REPEAT
+    return cause.kind in _SAYS_NOTHING and not regular and location(trace, cause) is None
+
+
+def _may_have_had_no_core(cause: ExceptionalCause) -> NotChecked:
+    count, most = len(cause.steps), max(one.excess_ns for one in cause.steps)
+    steps_took = "one step took" if count == 1 else f"{count} steps took up to"
+    return NotChecked(
+        f"{steps_took} {duration(most)} more than usual with no more operators, as where other"
+        " programs have the cores",
+        Record("a run whose steps are timed, and looked at: pinchpoint run python train.py"),
+        fits=True,
+    )
 
 
 # Of what the recorded steps show: where it comes half as often in the steps that were timed without

@@ -27,6 +27,7 @@ import numpy as np
 
 from pinchpoint.analysis.device.compiled import compiled_rows
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
+from pinchpoint.diagnosis.evidence.one_side import LONGEST_GAP_NS
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
@@ -44,9 +45,6 @@ FEWEST_OPERATIONS = 100  # a step; a loop over layers has fewer, or longer ones
 SMALL_NS = 10_000  # of an operation at the median: about what launching one takes
 # A judgement: what cannot be taken out of the loop stays, and unrolling wins only a part.
 LEAST_WON_RATIO = 0.1
-# Between two operations of one run of a loop: a launch takes microseconds, with a look at what the
-# condition says some tens. What takes longer is between two runs, or another cause.
-LONGEST_GAP_NS = 100_000
 MOST_TOLD = 2  # loops: the others wait for the next look
 _PLACE = regex(r"(?P<file>[^\n]+):(?P<line>\d{1,7})$")
 

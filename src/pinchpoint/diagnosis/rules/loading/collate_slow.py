@@ -27,7 +27,12 @@ import numpy as np
 
 from pinchpoint.analysis.host.ancestry import InputWork, parents, within
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans
-from pinchpoint.diagnosis.evidence.loading import Loads, loads, work_in_loader
+from pinchpoint.diagnosis.evidence.loading import (
+    Loads,
+    loads,
+    made_ratio_if_sent,
+    work_in_loader,
+)
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
@@ -53,7 +58,7 @@ def check(trace: Trace) -> Iterator[Found]:
     found = loads(trace)
     if found is None or not found.starving:
         return
-    if _tiny_rows(found):
+    if _tiny_rows(found) and made_ratio_if_sent(trace, found) is None:
         yield from _row_by_row(found)
         return
     large = found.sample_bytes is not None and found.sample_bytes > TINY_ROW_BYTES

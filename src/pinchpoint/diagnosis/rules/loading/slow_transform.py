@@ -3,8 +3,10 @@
 ## What it looks for
 Steps that wait for a loader with four and more worker processes, at several milliseconds of worker
 time a sample. What the workers do is not in the recording; samples that look like pictures may as
-well be decoded, and are left open. Tiny rows in thousands are `collate-slow`. Since what the
-workers do is inferred from the wait, the confidence is medium.
+well be decoded, and are left open. Tiny rows in thousands are `collate-slow`. Where workers were
+measured and make batches in a small part of their time, batches are waited for on their way, which
+is `dataloader-starved`. Since what the workers do is inferred from the wait, the confidence is
+medium.
 
 ## Why it matters
 More workers help only as far as there are cores. A loop over pixels in Python takes a hundred times
@@ -22,7 +24,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.host.ancestry import InputWork
 from pinchpoint.analysis.host.input_arguments import Shape
-from pinchpoint.diagnosis.evidence.loading import loads
+from pinchpoint.diagnosis.evidence.loading import loads, made_ratio_if_sent
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
@@ -50,6 +52,8 @@ def check(trace: Trace) -> Iterator[Found]:
     """Waits for workers that take long for each sample."""
     found = loads(trace)
     if found is None or not found.starving or not found.in_workers:
+        return
+    if made_ratio_if_sent(trace, found) is not None:  # dataloader-starved says what it waits for
         return
     from pinchpoint.diagnosis.evidence.workers import workers_do
 

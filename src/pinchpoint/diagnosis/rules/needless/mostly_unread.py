@@ -25,18 +25,19 @@ Where draws have to be without replacement and of most of what is there.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from pinchpoint.analysis.device.compiled import compiled_rows
-from pinchpoint.analysis.replay import ScaleDeviceOps
-from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
-from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.evidence.compiled_work import (
+    compiled_work,
+    left_of,
+    needing,
+    place_told,
+)
+from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
-from pinchpoint.regex import regex
 from pinchpoint.trace import Table, Trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
@@ -47,11 +48,7 @@ RULE = Rule(
     confirm=ANY_PROGRAM,
 )
 
-# Of what is spared: the other kernels' clocks and caches change a little with what runs beside them
-# (two recordings of one program told 5.15 and 5.20 ms, its fix won 5.17).
-DOUBT = 0.05
 MOST_TOLD = 2  # places: the others wait for the next look
-_LINE = regex(r"(?P<file>[^\n,]+):(?P<line>\d{1,7})(,|$)")
 _FIX = {
     "results": "Choose what is read before it is computed: rows of the operands, not of the result",
     "permutation": "Draw what is taken without permuting all: with replacement, or a few more of"
@@ -84,67 +81,34 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _found(trace: Trace, compiled: Table, row: Rows, mine: Mask) -> Found | None:
-    ops = trace.device_ops
-    assert ops is not None
-    replayed = _launches_known(ops, mine)
-    # What nobody was seen to launch belongs to a step that is not known: the mean of all steps.
-    inside = device_ops_in_steps(trace) if replayed else np.ones(len(ops), np.bool_)
-    count = max(len(judged_steps(trace)) if replayed else len(steps(trace).start_ns), 1)
-    rows = np.flatnonzero(mine & inside)
-    if not len(rows):
+    work = compiled_work(trace, mine)
+    if work is None:
         return None
-    counted, took = row[rows], ops["duration_ns"][rows]
+    counted, took = row[work.rows], work.took_ns
     ratio = compiled["read_ratio"][counted]
     longest = int(counted[took.argmax()])
     kind = trace.text(compiled, "read_of", longest) or "results"
-    left = float((ratio * took).sum() / max(took.sum(), 1))
-    cost = round(took.sum() / count)
-    location = _place(trace.text(compiled, "source", longest))
-    reader = _place(trace.text(compiled, "read_at", longest))
+    location = place_told(trace.text(compiled, "source", longest))
+    reader = place_told(trace.text(compiled, "read_at", longest))
     beside = f" and read at {reader.short}" if reader and reader != location else ""
     where = f" at {location.short}" if location else ""
-    gain: dict[str, Any] = {"changes": (ScaleDeviceOps(rows, ratio, left, left),)}
-    if not replayed:
-        busy_ns = float(ops["duration_ns"].sum()) / count
-        gain = _spared(trace, float(((1 - ratio) * took).sum()) / count, busy_ns)
     return Found(
         summary=(
             f"{_WHAT[kind].format(share=_share(float(ratio[took.argmax()])))}{where}{beside}:"
-            f" {duration(cost)} of each recorded step in {len(rows) / count:.0f} operations"
+            f" {duration(work.ns_per_step)} of each recorded step in {work.count:.0f} operations"
         ),
         evidence=(
-            Evidence("operations of which a part is read", cost, "ns per step"),
-            Evidence("operations", round(len(rows) / count, 2), "per step"),
-            Evidence("of this work that is needed", round(left, 6), "ratio"),
+            Evidence("operations of which a part is read", work.ns_per_step, "ns per step"),
+            Evidence("operations", round(work.count, 2), "per step"),
+            Evidence("of this work that is needed", round(left_of(work, ratio), 6), "ratio"),
         ),
-        cost_ns_per_step=cost,
+        cost_ns_per_step=work.ns_per_step,
         location=location,
         fix=_FIX[kind],
         hint=_HINT[kind],
         confidence="high",
-        **gain,
+        **needing(trace, work, ratio, ratio),
     )
-
-
-def _launches_known(ops: Table, mine: Mask) -> bool:
-    """Whether the calls that launched most of this work were recorded: replay goes by these."""
-    took = ops["duration_ns"][mine]
-    return bool(2 * took[ops.known("api_call")[mine]].sum() >= took.sum())
-
-
-def _place(text: str | None) -> Location | None:
-    told = _LINE.match(text or "")
-    return Location(told["file"], int(told["line"])) if told else None
-
-
-def _spared(trace: Trace, spared_ns: float, busy_ns: float) -> dict[str, Any]:
-    """The step is shorter by what the device is spared, as far as it bounds the step."""
-    idle_ns = max((steps(trace).typical_ns or 0) - busy_ns, 0)
-    least, most = max((1 - DOUBT) * spared_ns - idle_ns, 0), (1 + DOUBT) * spared_ns
-    return {
-        "saving_ns_per_step": (round(least), round(most)),
-        "leaves_ns_per_step": round(busy_ns - most),
-    }
 
 
 _WHAT = {

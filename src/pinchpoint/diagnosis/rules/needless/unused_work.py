@@ -10,7 +10,8 @@ it, half or less: a product, a convolution, elementwise work, a softmax, norm or
 which views and gathers take some, through all that hands the part on; a backward pass needs none of
 the rows whose gradient is zero. The last of many layers is left alone, whose own code leaves
 nothing out. A sort or a permutation of which views take a quarter or less is named, too: a
-selection or a few draws give as much. Nothing is said where
+selection or a few draws give as much; so is a sort whose order is only searched for a few places,
+each of which is a count of what is larger. Nothing is said where
 kernels wrote memory that no operation was seen to write, or other threads run code of the program:
 they may have read it.
 
@@ -82,7 +83,10 @@ _ROWS = (
     "Choose what is read before it is computed: rows of what goes in, not of the result, such as"
     " the last positions before a head instead of after it"
 )
-_FEW = "Choose before it is put in order: topk in place of a sort, a few draws of a permutation"
+_FEW = (
+    "Choose before it is put in order: topk in place of a sort, a count of what is larger"
+    " ((keys > own).sum()) for one place in it, a few draws in place of a permutation"
+)
 _BACKWARD = "Compute no gradients for what needs none"
 _HINT = "if ctx.needs_input_grad[1]:  # in backward(): else return None for it"
 
@@ -94,5 +98,10 @@ def _fix(work: VainWork) -> str:
     return _BACKWARD if work.backward else _FORWARD
 
 
+LEAST_SAID_RATIO = 1e-4  # notes round to millionths, and nobody needs to know it closer
+
+
 def _share(ratio: float) -> str:
+    if ratio < LEAST_SAID_RATIO:
+        return f"less than {100 * LEAST_SAID_RATIO:g} %"
     return f"{100 * ratio:.2g} %"

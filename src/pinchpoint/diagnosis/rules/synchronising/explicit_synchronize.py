@@ -14,8 +14,9 @@ The host waits until the device is done, and the device then waits until the hos
 again. Each call costs the time the host would have been ahead.
 
 ## How to fix it
-Remove it; in JAX, `block_until_ready` and what reads a value (`float(loss)`). To time phases use
-CUDA events, recorded now and read later, or `pinchpoint`.
+Remove it; in JAX, `block_until_ready` and what reads a value (`float(loss)`). Values that are
+needed can be read a step later: dispatch the next step first, and the device has work while the
+host waits. To time phases use CUDA events, recorded now and read later, or `pinchpoint`.
 
 ## When to ignore it
 In a benchmark's own timing, where it is right, and before a barrier that needs it.
@@ -42,6 +43,10 @@ from pinchpoint.trace.arrays import Rows
 
 RULE = Rule(needs=("api_calls", "device_ops"), record=CPU_AND_DEVICE)
 
+# JAX's range around reading an array, and its function that does so.
+_READS = ("np.asarray(jax.Array)", ": _value")
+_LATER = "Dispatch the next step before these values are read: read them a step later, or rarely"
+_REMOVE = "Remove the synchronisation; time phases with events of the device instead"
 SOME_CALLS_NS = 100_000  # reading a clock, appending to a list and returning, while recorded
 
 
@@ -65,7 +70,7 @@ def check(trace: Trace) -> Iterator[Found]:
         once_a_step=asked.count <= 1,
         location=asked.place,
         confidence="low" if ends and not shows_python(trace) else "high",
-        fix="Remove the synchronisation; time phases with events of the device instead",
+        fix=_LATER if asked.call.endswith(_READS) else _REMOVE,
     )
 
 

@@ -3,9 +3,10 @@
 ## What it looks for
 Reads of device values (`.item()`, an `if` on a tensor) whose number in a step is in proportion to
 the number of parameter tensors, at one place of the program. Fewer reads are somebody's few values
-(`sync-in-loop`); gradients that are accumulated tell the number of parameters, so nothing is found
-in programs that do not train. Where a few short kernels go with each read, the range reaches to
-where they are launched once for all parameters.
+(`sync-in-loop`), and so are those that a function of the framework makes which is given no
+parameters (checks of a distribution's arguments). Gradients that are accumulated tell the number of
+parameters, so nothing is found in programs that do not train. Where a few short kernels go with
+each read, the range reaches to where they are launched once for all parameters.
 
 ## Why it matters
 Each read drains the device's queue. Hundreds in a row make the host and the device take turns for
@@ -23,7 +24,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.time.host_waits import WaitReason
 from pinchpoint.analysis.work.workload import workload
-from pinchpoint.diagnosis.evidence.device_work import waiting
+from pinchpoint.diagnosis.evidence.device_work import reading_function, waiting
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
@@ -39,6 +40,8 @@ RULE = Rule(
 FEWEST_READS = 16  # fewer are somebody's few values, not one for each parameter
 # Reads for each parameter tensor; some have no gradient, or share a check.
 LEAST_OF_PARAMETERS = 0.25
+# Parts of the framework that programs hand all their parameters to.
+_GIVEN_PARAMETERS = ("torch/nn/utils/", "torch/optim/", "torch/amp/")
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -49,6 +52,9 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     if reads.count < LEAST_OF_PARAMETERS * parameters:
         return
+    reader = reading_function(trace)
+    if reader is not None and not reader.file.startswith(_GIVEN_PARAMETERS):
+        return  # it reads what it is given, and that is no parameter
     from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
 
     loop = small_loop(trace, reads)

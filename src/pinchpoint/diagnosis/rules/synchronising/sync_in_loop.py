@@ -26,14 +26,11 @@ torch.distributions), leave the checks out.
 Reads that come once in many steps, or where the host has nothing to do until the value is known.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 
-import numpy as np
-
-from pinchpoint.analysis.host.frames import PythonFrame, called_by_program, frame_of
-from pinchpoint.analysis.time.host_waits import WaitReason, host_waits
-from pinchpoint.diagnosis.evidence.device_work import waiting
+from pinchpoint.analysis.host.frames import PythonFrame
+from pinchpoint.analysis.time.host_waits import WaitReason
+from pinchpoint.diagnosis.evidence.device_work import reading_function, waiting
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
@@ -72,7 +69,7 @@ def check(trace: Trace) -> Iterator[Found]:
     reads = waiting(trace, "reads of device values", WaitReason.VALUE)
     if reads is None:
         return
-    called = _called(trace)
+    called = reading_function(trace)
     from pinchpoint.diagnosis.rules.synchronising._small_loop import small_loop
 
     loop = None if called else small_loop(trace, reads)
@@ -93,29 +90,6 @@ def check(trace: Trace) -> Iterator[Found]:
         hint="# a sum of losses, for example:\n"
         "total += loss.detach()  # total.item() when it is logged",
     )
-
-
-def _called(trace: Trace) -> PythonFrame | None:
-    """The function of a framework that the program called and that made reads, where its folder
-    made most of them."""
-    waits, host = host_waits(trace), trace.host_ops
-    if host is None:
-        return None
-    reads = waits.host_op[waits.rows(WaitReason.VALUE)]
-    act = called_by_program(trace)[reads]
-    names, counts = np.unique(host["name"][act[act < len(host)]], return_counts=True)
-    seen: Counter[PythonFrame] = Counter()
-    for name, count in zip(names.tolist(), counts.tolist(), strict=True):
-        if frame := frame_of(trace.names[name]):
-            seen[frame] += count
-    folders: Counter[str] = Counter()
-    for frame, count in seen.items():
-        folders[frame.file.rpartition("/")[0]] += count
-    folder, most = max(folders.items(), key=lambda item: item[1], default=("", 0))
-    if 2 * most < len(reads) or not most:
-        return None
-    mine = {f: n for f, n in seen.items() if f.file.rpartition("/")[0] == folder}
-    return max(mine, key=mine.__getitem__)
 
 
 def _module(frame: PythonFrame) -> str:

@@ -13,13 +13,20 @@ of all branches (`select`). A branch that is meant for a few rows, a reset, a re
 for all of them in each step, and its result thrown away.
 
 ## How to fix it
-Ask once for all rows: `lax.cond(over.any(), renew_all, keep_all)` outside of `vmap`, with the
-choice among rows inside `renew_all`. Or make the branch cheap, and do the work elsewhere for those
-rows alone. How much is won depends on how often any row needs it: the range is from a tenth of the
-branches' time to all of it.
+Do the work elsewhere, for as many rows as need it: a pool of new states that is made once before
+the loop, and of which a row that is over takes one. Or make the branch cheap. Asking once for all
+rows (`lax.cond(over.any(), renew_all, keep_all)` outside of `vmap`, with the choice among rows
+inside `renew_all`) wins where in most turns no row needs it, which with thousands of rows is rare.
+
+How much is won depends on how often a row needs the branch, which no recording tells: all of it
+where rows hardly ever do, nothing where all of them do in each turn. What is said in the middle
+goes by an assumption that stands beside it: where one side of the choice costs nothing (the row
+stays what it is) and the choice is made in each turn of a loop, each row needs the other side once
+in these turns, for what was replaced more often would not be worth carrying; elsewhere, half of the
+rows need it. The range is from a tenth of the branches' time to all of it.
 
 ## When to ignore it
-Where in nearly every step some row needs the branch.
+Where in nearly every step each row needs the branch.
 """
 
 from collections.abc import Iterator
@@ -27,14 +34,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pinchpoint.analysis.device.compiled import compiled_rows
+from pinchpoint.analysis.replay import DropDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.compiled_programs import compiled_lines
+from pinchpoint.diagnosis.evidence.one_side import one_sides
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -43,6 +52,7 @@ RULE = Rule(
 )
 
 LEAST_RATIO = 0.05  # of the step: a choice among small results costs less than asking
+NO_ROWS: Rows = np.zeros(0, np.intp)
 LEAST_WON_RATIO = 0.1  # a judgement: how often the branch is needed is not known
 
 
@@ -54,19 +64,26 @@ def check(trace: Trace) -> Iterator[Found]:
     most = max((*_told(trace), *_compiled(trace)), key=lambda one: one.ns, default=None)
     if most is None or most.ns < LEAST_RATIO * typical_ns:
         return
-    ns = most.ns
+    ns, turns = most.ns, most.turns
+    each = f"once in the {turns} turns of the loop around it" if turns else "in every other turn"
     yield Found(
         summary=(
             f"The condition in {most.at} is under vmap, so its branches are computed for every row"
-            f" and step, and one result is thrown away: {duration(ns)} of each recorded step"
+            f" and step, and one result is thrown away: {duration(ns)} of each recorded step; said"
+            f" is what is won if each row needs it {each}"
         ),
         evidence=(Evidence("compiled operations of its branches", ns, "ns per step"), most.counted),
         cost_ns_per_step=ns,
         saving_ns_per_step=(round(LEAST_WON_RATIO * ns), ns),
-        leaves_ns_per_step=_leaves_ns(trace, ns),
+        likely_saving_ns=round((1 - 1 / (turns or 2)) * ns),
+        leaves_ns_per_step=_leaves_ns(trace, most.work_ns),
+        at_best=(DropDeviceOps(most.rows),) if len(most.rows) else (),
         location=most.at,
-        fix="Ask once for all rows whether any needs the branch, outside of vmap",
-        hint="rows = jax.lax.cond(over.any(), renew_all, lambda rows: rows, rows)",
+        fix=(
+            "Compute it elsewhere for as many rows as need it, and take from these; or ask once for"
+            " all rows, outside of vmap, where in most turns none needs it"
+        ),
+        hint="fresh = pool[jax.random.randint(key, (), 0, len(pool))]  # made before the loop",
         confidence="medium",
     )
 
@@ -74,7 +91,10 @@ def check(trace: Trace) -> Iterator[Found]:
 class _Condition(NamedTuple):
     at: Location
     ns: int  # a step, of its branches
+    work_ns: int  # of that the device's work
     counted: Evidence
+    turns: int | None = None  # of the loop around it, of which one needs the branch
+    rows: Rows = NO_ROWS  # of device_ops
 
 
 def _told(trace: Trace) -> Iterator[_Condition]:
@@ -83,29 +103,31 @@ def _told(trace: Trace) -> Iterator[_Condition]:
     for one in trace.run.both_branches if trace.run else ():
         ns = sum(took.get(line, 0) for line in set(one.lines))
         counted = Evidence("lines of its branches", len(one.lines), "count")
-        yield _Condition(Location(*one.place), ns, counted)
+        yield _Condition(Location(*one.place), ns, ns, counted)
 
 
 def _compiled(trace: Trace) -> Iterator[_Condition]:
     """As the compiled programs tell: by what only one side of the choice reads."""
-    ops, compiled = trace.device_ops, trace.compiled_ops
-    if ops is None or compiled is None or not compiled.known("chosen_at").any():
-        return
-    row = compiled_rows(trace)
-    inside = (row >= 0) & device_ops_in_steps(trace)
-    row = row[inside]
-    at, side = compiled.filled("chosen_at", -1)[row], compiled.filled("chosen_side", 0)[row]
-    took = ops["duration_ns"][inside]
-    for number in np.unique(at[at >= 0]).tolist():
-        mine = [(at == number) & (side == which) for which in (1, 2)]
-        heavier = max(mine, key=lambda rows: int(took[rows].sum()))
-        file, _, line = trace.names[number].rpartition(":")
-        count = round(per_step(trace, int(heavier.sum())), 1)
+    for one in one_sides(trace):
+        count = round(per_step(trace, len(one.rows)), 1)
+        is_free = one.other_ns < LEAST_RATIO * one.work_ns
         yield _Condition(
-            Location(file, int(line)) if line.isdigit() else Location(file=trace.names[number]),
-            round(per_step(trace, int(took[heavier].sum()))),
+            _place(trace, one.at),
+            one.work_ns + one.idle_ns,
+            one.work_ns,
             Evidence("operations that only one side of it reads", count, "per step"),
+            one.turns if is_free else None,
+            one.rows,
         )
+
+
+def _place(trace: Trace, at: str) -> Location:
+    """As JAX told the run, with the function, where that is the same line."""
+    for one in trace.run.both_branches if trace.run else ():
+        if f"/{at}".endswith(f"/{one.place[0]}:{one.place[1]}"):
+            return Location(*one.place)
+    file, _, line = at.rpartition(":")
+    return Location(file, int(line)) if line.isdigit() else Location(file=at)
 
 
 def _leaves_ns(trace: Trace, ns: int) -> int | None:

@@ -1,0 +1,196 @@
+"""What JAX holds on its devices, as ``jax.profiler.save_device_memory_profile`` writes it.
+
+A profile of pprof (``profile.proto``): each sample is a stack of Python with how many buffers it
+made that are still held, and their bytes; labels say whether they are buffers or compiled programs,
+and on which device. It is one moment, so no step and no peak can be asked of it. Profiles of pprof
+by other programs (Go, gperftools) know the host alone.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
+from pinchpoint.importers.files.packed import unpacked
+from pinchpoint.importers.files.strangers import RECORD
+from pinchpoint.importers.files.wire import INTEGER, MalformedMessage, messages, number_at, parts
+from pinchpoint.importers.health import health_table
+from pinchpoint.importers.program_logs._figures import said_table
+from pinchpoint.regex import regex
+from pinchpoint.trace import Names, Source, SummaryTable, Trace
+
+FORMAT = "JAX memory profile"
+FILES = (".prof .pb.gz", "jax.profiler.save_device_memory_profile")
+READS: tuple[str, ...] = ("sums",)
+NOT_READ = "profiles of pprof that know the host alone"
+
+# Numbers of fields, as profile.proto of pprof has them.
+_SAMPLE_TYPE, _SAMPLE, _LOCATION, _FUNCTION, _STRING = 1, 2, 4, 5, 6  # of Profile
+_TYPE, _UNIT = 1, 2  # of ValueType
+_LOCATIONS, _VALUES, _LABEL = 1, 2, 3  # of Sample
+_KEY, _TEXT = 1, 2  # of Label
+_ID, _LINE, _LINE_FUNCTION, _LINE_NUMBER = 1, 4, 1, 2  # of Location, and of its Line
+_NAME, _FILENAME = 2, 4  # of Function
+# The first sample type: two numbers of texts, one byte each in every file seen.
+_BEGINS = regex(rb"\x0a[\x02\x04]\x08.(?:\x10.)?(?:\x0a[\x02\x04]\x08.|[\x12\x1a])", 16)
+_OF_JAX = ("space", "bytes")
+_LIBRARY = regex(r"/(?:site|dist)-packages/|/lib/python3|^<|^$")
+_MIB = 1024.0**2  # bytes
+_SIGN = 1 << 63  # of a number of 64 bits: minus one is a size that is not known
+_MOST_ROWS = 200  # places; more nobody reads
+
+
+class _Held(NamedTuple):
+    """One sample."""
+
+    stack: tuple[int, ...]  # locations, the innermost first
+    number: int
+    size: int
+    kind: str
+    device: str
+
+
+def claims(path: Path, head: bytes) -> bool:
+    """The types of the samples come first."""
+    return _BEGINS.match(head) is not None
+
+
+def read(path: Path) -> Trace:
+    """Bytes by device and by the line that made them; UnreadableFile for other profiles."""
+    with unpacked(path) as plain:
+        must_fit(path, plain.stat().st_size, TABLE_TIMES)
+        data = plain.read_bytes()
+    try:
+        texts = [data[a:b].decode("utf-8", "replace") for a, b in _strings(data)]
+        types = [
+            (texts[kind.get(_TYPE, 0)], texts[kind.get(_UNIT, 0)])
+            for kind in (_numbers(data, a, b) for a, b in messages(data, _SAMPLE_TYPE))
+        ]
+        if _OF_JAX not in types or "kind" not in texts:
+            said = ", ".join(f"{name} ({unit})" for name, unit in types)
+            raise UnreadableFile(
+                f"{path}: a profile of pprof with {said}, which knows the host alone", hint=RECORD
+            )
+        held = list(_samples(data, texts, types.index(_OF_JAX)))
+        tables = _by_device(held) + _by_line(held, _places(data, texts))
+    except (MalformedMessage, IndexError):
+        raise UnreadableFile(
+            f"{path}: a profile of pprof that is cut off or damaged",
+            hint="write it again: jax.profiler.save_device_memory_profile(PATH)",
+        ) from None
+    names = Names()
+    return Trace(
+        source=Source(str(path), FORMAT, path.stat().st_size, recorder="JAX"),
+        summaries=tables,
+        health=health_table([], names),
+        names=names.freeze(),
+    )
+
+
+def _strings(data: bytes) -> Iterator[tuple[int, int]]:
+    """Places of all texts; the first is empty, which ``messages`` leaves out."""
+    yield 0, 0
+    yield from messages(data, _STRING)
+
+
+def _numbers(data: bytes, at: int, end: int) -> dict[int, int]:
+    return {number: value for number, value, kind in parts(data, at, end) if kind == INTEGER}
+
+
+def _packed(data: bytes, at: int, end: int) -> Iterator[int]:
+    while at < end:
+        value, at = number_at(data, at)
+        yield value - 2 * _SIGN if value >= _SIGN else value
+
+
+def _samples(data: bytes, texts: list[str], size_at: int) -> Iterator[_Held]:
+    for begin, end in messages(data, _SAMPLE):
+        stack: list[int] = []
+        values: list[int] = []
+        labels: dict[str, str] = {}
+        for number, at, until in parts(data, begin, end):
+            if number in (_LOCATIONS, _VALUES):
+                into = stack if number == _LOCATIONS else values
+                into.extend([at] if until == INTEGER else _packed(data, at, until))
+            elif number == _LABEL and until != INTEGER:
+                label = _numbers(data, at, until)
+                labels[texts[label.get(_KEY, 0)]] = texts[label.get(_TEXT, 0)]
+        size, count = values[size_at], values[1 - size_at] if len(values) == len(_OF_JAX) else 1
+        yield _Held(tuple(stack), count, max(size, 0), labels.get("kind", ""),
+                    labels.get("device", ""))  # fmt: skip
+
+
+def _places(data: bytes, texts: list[str]) -> dict[int, tuple[str, str, int]]:
+    """Of each location its function, file and line: of what is inlined there the innermost."""
+    functions = {
+        one.get(_ID, 0): (texts[one.get(_NAME, 0)], texts[one.get(_FILENAME, 0)])
+        for one in (_numbers(data, a, b) for a, b in messages(data, _FUNCTION))
+    }
+    found = {}
+    for begin, end in messages(data, _LOCATION):
+        fields = parts(data, begin, end)
+        number = next((v for n, v, kind in fields if n == _ID and kind == INTEGER), 0)
+        line = next((_numbers(data, v, e) for n, v, e in fields if n == _LINE and e != INTEGER), {})
+        name, file = functions.get(line.get(_LINE_FUNCTION, 0), ("", ""))
+        found[number] = (name, file, line.get(_LINE_NUMBER, 0))
+    return found
+
+
+def _by_device(held: list[_Held]) -> tuple[SummaryTable, ...]:
+    sizes: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for one in held:
+        if one.kind == "buffer":
+            sizes[one.device] += one.size
+            counts[one.device] += one.number
+    rows = tuple(
+        (device or "not said", f"{size / _MIB:,.1f}", f"{counts[device]:,}")
+        for device, size in sizes.most_common(_MOST_ROWS)
+    )
+    programs = sum(one.number for one in held if one.kind == "executable")
+    table = SummaryTable(("device", "buffers (MiB)", "buffers"), rows, "held when it was written")
+    said = [
+        ("buffers of all devices", f"{sum(sizes.values()) / _MIB:,.1f} MiB in {counts.total():,}"),
+        ("compiled programs", f"{programs:,}"),
+        ("what of it was the peak", "not said: it is one moment"),
+    ]
+    return ((table,) if rows else ()) + said_table("of this moment", said)
+
+
+def _by_line(
+    held: list[_Held], places: dict[int, tuple[str, str, int]]
+) -> tuple[SummaryTable, ...]:
+    """The innermost line that is of no library made them, as far as the stack tells."""
+    sizes: defaultdict[tuple[str, str], int] = defaultdict(int)
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in held:
+        if one.kind == "buffer":
+            line = _line_of([places[at] for at in one.stack if at in places])
+            sizes[line] += one.size
+            counts[line] += one.number
+    whole = sum(sizes.values())
+    rows = tuple(
+        (
+            place,
+            f"{size / _MIB:,.1f}",
+            f"{100 * size / whole:.1f}",
+            f"{counts[place, name]:,}",
+            name,
+        )
+        for (place, name), size in sorted(sizes.items(), key=lambda item: -item[1])[:_MOST_ROWS]
+        if size
+    )
+    columns = ("made at", "MiB", "%", "buffers", "in")
+    return (SummaryTable(columns, rows, "buffers by the line that made them"),) if rows else ()
+
+
+def _line_of(stack: list[tuple[str, str, int]]) -> tuple[str, str]:
+    own = next((one for one in stack if not _LIBRARY.search(one[1])), None)
+    name, file, number = own or (stack[0] if stack else ("", "", 0))
+    file = file.replace("\\", "/").rpartition("/")[2]
+    return (f"{file}:{number}" if file else "no stack", name)
+
+
+__all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read"]

@@ -1,0 +1,99 @@
+"""Profiles of pprof: what JAX holds is read, what knows the host alone is refused."""
+
+import gzip
+
+import pytest
+
+import pinchpoint as pp
+from pinchpoint.errors import UnreadableFile
+
+MIB = 1 << 20
+TEXTS = ("", "allocations", "count", "space", "bytes", "kind", "buffer", "executable", "device",
+         "TPU_0", "step", "/home/a/train.py", "put", "/x/site-packages/jax/a.py")  # fmt: skip
+
+
+def varint(value):
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def number(field, value):
+    return varint(field << 3) + varint(value)
+
+
+def message(field, *content):
+    body = b"".join(content)
+    return varint(field << 3 | 2) + varint(len(body)) + body
+
+
+def label(key, text):
+    return message(3, number(1, TEXTS.index(key)), number(2, TEXTS.index(text)))
+
+
+def sample(stack, count, size, kind):
+    values = message(2, varint(count), varint(size))
+    labels = label("kind", kind) + label("device", "TPU_0")
+    return message(2, message(1, *map(varint, stack)), values, labels)
+
+
+def place(at, function, line):
+    return message(4, number(1, at), message(4, number(1, function), number(2, line)))
+
+
+def function(at, name, file):
+    return message(5, number(1, at), number(2, TEXTS.index(name)), number(4, TEXTS.index(file)))
+
+
+TYPES = message(1, number(1, 1), number(2, 2)) + message(1, number(1, 3), number(2, 4))
+PROFILE = b"".join((
+    TYPES,
+    sample((2, 1), 3, 30 * MIB, "buffer"),  # made by a library, called from the program
+    sample((1,), 1, 10 * MIB, "buffer"),
+    sample((1,), 2, -1, "executable"),  # its size is not known
+    place(1, 1, 7), place(2, 2, 90),
+    function(1, "step", "/home/a/train.py"), function(2, "put", "/x/site-packages/jax/a.py"),
+    *(message(6, text.encode()) for text in TEXTS),
+))  # fmt: skip
+
+
+def load(folder, data, name="memory.prof"):
+    path = folder / name
+    path.write_bytes(gzip.compress(data))
+    return pp.load(path)
+
+
+def test_bytes_by_device_and_by_the_programs_own_line(tmp_path):
+    trace = load(tmp_path, PROFILE)
+    devices, said, lines = trace.summaries
+    assert trace.source.format == "JAX memory profile"
+    assert devices.rows == (("TPU_0", "40.0", "4"),)
+    assert dict(said.rows)["compiled programs"] == "2"
+    assert lines.rows == (("train.py:7", "40.0", "100.0", "4", "step"),)
+
+
+def test_a_stack_of_libraries_alone_is_named_by_its_innermost_line(tmp_path):
+    own = message(6, b"/home/a/train.py")
+    of_library = PROFILE.replace(own, message(6, b"/x/site-packages/flax/nn.py"), 1)
+    *_, lines = load(tmp_path, of_library).summaries
+    assert [row[0] for row in lines.rows] == ["a.py:90", "nn.py:7"]
+
+
+def test_a_profile_of_the_host_is_refused_by_what_it_counts(tmp_path):
+    texts = (b"", b"samples", b"count", b"cpu", b"nanoseconds")
+    data = TYPES + message(2, message(2, varint(1), varint(5)))
+    data += b"".join(message(6, text) for text in texts)
+    with pytest.raises(
+        UnreadableFile, match=r"samples \(count\), cpu \(nanoseconds\), which knows"
+    ):
+        load(tmp_path, data)
+
+
+def test_a_profile_that_is_cut_off_says_how_to_write_it_again(tmp_path):
+    with pytest.raises(UnreadableFile) as error:
+        load(tmp_path, PROFILE[:-3])
+    assert "cut off" in str(error.value)
+    assert "save_device_memory_profile" in error.value.hint
