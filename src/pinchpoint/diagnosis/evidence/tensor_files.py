@@ -14,9 +14,9 @@ from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.run_samples import TensorFiles
 
 _LOADS = regex(r"load\w*$|/state_dict_loader\.py|_reader\b")
-# A checkpoint comes now and then, or is one file a step at most where every step ends in one.
-FEWEST_STEPS = 2  # that all have some, one after the other
-LEAST_A_STEP = 2
+# A checkpoint comes now and then, not in two steps one after the other.
+FEWEST_STEPS = 2
+LEAST_A_STEP = 2  # a single file at the end of every step may be one
 
 
 def loading(trace: Trace) -> Mask:
