@@ -57,6 +57,32 @@ def test_scores_of_all_positions_through_what_works_on_each(partly):
     assert partly(step) == [(names, 1 / 32, 1 / 32)]
 
 
+def test_rows_that_are_padded_to_other_widths_in_each_step(partly):
+    head, width = layers(), iter(range(20, 40))
+
+    def step():
+        with torch.no_grad():
+            head(torch.randn(4, next(width), 16))[:, -1].argmax(-1).tolist()
+
+    names = ["addmm", "native_layer_norm", "relu"]  # all calls of addmm are one entry then
+    assert partly(step) == [(names, round(1 / 24, 6), round(1 / 24, 6))]  # of the fifth step
+
+
+def test_layers_that_some_steps_leave_out(partly):
+    head, steps = layers(), iter(range(20, 40))
+
+    def step():
+        width = next(steps)
+        with torch.no_grad():
+            x = torch.randn(4, width, 16)
+            for _ in range(width % 2):
+                x = head[0](x)
+            head(x)[:, -1].argmax(-1).tolist()
+
+    ((names, _, _),) = partly(step)
+    assert names == ["native_layer_norm", "relu"]  # which products are the same ones is not known
+
+
 def test_chosen_before_they_are_computed(partly):
     head = layers()
 

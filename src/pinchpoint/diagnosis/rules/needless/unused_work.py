@@ -81,5 +81,10 @@ _BACKWARD = "Compute no gradients for what needs none"
 _HINT = "if ctx.needs_input_grad[1]:  # in backward(): else return None for it"
 
 
+LEAST_SAID_RATIO = 1e-4  # notes round to millionths, and nobody needs to know it closer
+
+
 def _share(ratio: float) -> str:
+    if ratio < LEAST_SAID_RATIO:
+        return f"less than {100 * LEAST_SAID_RATIO:g} %"
     return f"{100 * ratio:.2g} %"
