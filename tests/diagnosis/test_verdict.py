@@ -95,6 +95,20 @@ def test_a_recording_without_a_device(operator, kind):
     )
 
 
+def test_operators_of_no_known_kind_are_named():
+    b = TraceBuilder()
+    b.devices = []
+    for i in range(4):
+        b.step(i, i * 1000, 1000)
+        b.op("aten::_fft_r2c", i * 1000, 500)
+        b.op("aten::mm", i * 1000 + 500, 200)
+        b.op("custom::roll", i * 1000 + 700, 200)
+    assert verdict(b.trace(device_ops=None, api_calls=None)) == (
+        "No device activity was recorded. On the host most of the step: other operators (70 %)."
+        " Mostly these are aten::_fft_r2c (50 %) and custom::roll (20 %)."
+    )
+
+
 def test_a_recording_of_nothing():
     assert verdict(TraceBuilder().trace()) == ""
 

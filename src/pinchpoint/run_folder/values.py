@@ -76,9 +76,12 @@ class OperationNote(msgspec.Struct, frozen=True, kw_only=True):
     """Operations of a step with one name and one set of shapes."""
 
     name: str = ""
-    shapes: tuple[tuple[Count, ...], ...] = ()  # of tensors with dimensions
+    # Of tensors with dimensions; null: these come in the same order in all steps, with other shapes
+    shapes: tuple[tuple[Count, ...], ...] | None = ()
     count: Count = 0  # in a step, of all of them
     which: tuple[tuple[Count, Count], ...] = ()  # first and last of stretches of these, from 0
+    of_name: Count = 0  # in a step, of all of this name
+    which_of_name: tuple[tuple[Count, Count], ...] = ()  # the same stretches, of all of this name
 
 
 class WorkNote(msgspec.Struct, frozen=True, kw_only=True):

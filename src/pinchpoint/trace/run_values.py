@@ -70,9 +70,11 @@ class VainOperations:
     """Operations of one name with tensors of these shapes."""
 
     name: str
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[int, ...], ...] | None  # None: other ones in each step
     count: int  # in a step, of all of them
     which: tuple[tuple[int, int], ...]  # first and last of stretches of these, from 0
+    of_name: int = 0  # in a step, of all of this name; 0 where that was not written
+    which_of_name: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinchpoint.capture.flow.parts import SELECTION_RATIO
+from pinchpoint.capture.flow.parts import COUNT_RATIO, SELECTION_RATIO
 from pinchpoint.capture.flow.work import STEPS, RepeatedWork
 
 pytestmark = pytest.mark.torch
@@ -55,6 +55,32 @@ def test_scores_of_all_positions_through_what_works_on_each(partly):
 
     names = ["_softmax", "_to_copy", "addmm", "addmm", "div", "native_layer_norm", "relu"]
     assert partly(step) == [(names, 1 / 32, 1 / 32)]
+
+
+def test_rows_that_are_padded_to_other_widths_in_each_step(partly):
+    head, width = layers(), iter(range(20, 40))
+
+    def step():
+        with torch.no_grad():
+            head(torch.randn(4, next(width), 16))[:, -1].argmax(-1).tolist()
+
+    names = ["addmm", "native_layer_norm", "relu"]  # all calls of addmm are one entry then
+    assert partly(step) == [(names, round(1 / 24, 6), round(1 / 24, 6))]  # of the fifth step
+
+
+def test_layers_that_some_steps_leave_out(partly):
+    head, steps = layers(), iter(range(20, 40))
+
+    def step():
+        width = next(steps)
+        with torch.no_grad():
+            x = torch.randn(4, width, 16)
+            for _ in range(width % 2):
+                x = head[0](x)
+            head(x)[:, -1].argmax(-1).tolist()
+
+    ((names, _, _),) = partly(step)
+    assert names == ["native_layer_norm", "relu"]  # which products are the same ones is not known
 
 
 def test_chosen_before_they_are_computed(partly):
@@ -146,5 +172,43 @@ def test_what_is_kept_for_the_next_step(partly):
         kept[0].sum().item()
         kept[0] = torch.randn(1000).sin()
         kept[0][:10].sum().item()
+
+    assert partly(step) == []
+
+
+SEARCHES = {
+    "nonzero": lambda order, own: (order == own).nonzero()[:, 1],
+    "argmax": lambda order, own: (order == own).int().argmax(1),
+}
+
+
+@pytest.mark.parametrize("how", SEARCHES)
+def test_an_order_in_which_one_place_is_looked_for(partly, how):
+    def step():
+        scores, own = torch.randn(8, 400), torch.randint(0, 400, (8, 1))
+        SEARCHES[how](scores.argsort(1, descending=True), own).sum().item()
+
+    assert partly(step) == [(["sort"], 1 / 400, COUNT_RATIO)]
+
+
+OTHER_ORDERS = {
+    "its keys are read too": lambda keys, places, own: (
+        (places == own).nonzero()[:, 1].sum() + keys.cumsum(1).sum()
+    ),
+    "its places are read too": lambda keys, places, own: (
+        (places == own).nonzero()[:, 1].sum() + places.float().diff().sum()
+    ),
+    "places of all are asked": lambda keys, places, own: (
+        (places == places.flip(1)).nonzero()[:, 1].sum()
+    ),
+    "compared, and not searched": lambda keys, places, own: (places == own).double().mean(),
+}
+
+
+@pytest.mark.parametrize("how", OTHER_ORDERS)
+def test_an_order_that_is_needed(partly, how):
+    def step():
+        scores, own = torch.randn(8, 400), torch.randint(0, 400, (8, 1))
+        OTHER_ORDERS[how](*scores.sort(1), own).item()
 
     assert partly(step) == []

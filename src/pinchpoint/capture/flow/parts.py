@@ -3,6 +3,9 @@
 A view that leaves out rows or columns, and a gather, read a part. What works element by element
 needs as much of what it takes as is read of what it gives; what works row by row (a product of its
 first operand, a softmax, a norm over the last dimension) needs the rows. Anything else needs all.
+
+A sort whose places are compared with a few numbers and then searched for them tells how many keys
+come before each: to count these is one pass.
 """
 
 from collections import defaultdict
@@ -31,6 +34,11 @@ MOST_TAKEN = 0.25
 _DIGITS = 4  # of keys of 32 bits, a byte each; and places of 8 bytes go with them
 # Passes of a selection by digits over the keys, and of a sort, there and back, over all that moves.
 SELECTION_RATIO = (_DIGITS + 1) * 4 / (_DIGITS * 2 * (4 + 8))
+_COMPARES = "aten::eq"
+_SEARCHES = frozenset(f"aten::{name}" for name in ("nonzero", "argmax", "max"))
+# A pass over the keys, and one each to write and read of each whether it is larger, a byte; of a
+# sort, as above.
+COUNT_RATIO = (4 + 1 + 1) / (_DIGITS * 2 * (4 + 8))
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,8 @@ class _Walk:
             return Part(elements, elements, tuple(by))
         if one.kind.name in _ROW_BY_ROW:
             return Part(rows, rows, tuple(by))
+        if one.kind.name == _SORTS and (sought := self._sought(one)) <= MOST_TAKEN:
+            return Part(sought, COUNT_RATIO, tuple(by))
         if elements <= MOST_TAKEN and one.kind.name == _PERMUTES:
             return Part(elements, elements, tuple(by))
         if elements <= MOST_TAKEN and one.kind.name == _SORTS and self._sliced(one):
@@ -110,6 +120,38 @@ class _Walk:
         """Whether parts of it are taken by views: not at places that something else tells."""
         readers = (self.steps[at][p] for n in one.makes for at, p in self.reads[n].by)
         return not any(r.kind.name in _TAKES and r.reads[0][0] in one.makes for r in readers)
+
+    def _sought(self, one: Operation) -> float:
+        """Of the places that a sort gives, the share that somebody looks for; all where somebody
+        reads them, or its keys in order, for something else."""
+        if len(one.makes) != 2 or self._kept_or_read(one.makes[0]):
+            return 1.0
+        places, sought = one.makes[1], 0
+        comparisons = [self.steps[at][place] for at, place in self.reads[places].by]
+        for compared in comparisons:
+            others = [prod(lies[1]) for number, lies in compared.reads if number != places]
+            if compared.kind.name != _COMPARES or len(others) != 1 or not self._searched(compared):
+                return 1.0
+            sought += others[0]
+        whole = not comparisons or places in self.whole
+        return 1.0 if whole else min(sought / max(prod(one.shape), 1), 1.0)
+
+    def _searched(self, one: Operation) -> bool:
+        """Whether what a comparison gives is read for where it is true, and for nothing else."""
+        by = [self.steps[at][place] for n in one.makes for at, place in self.reads[n].by]
+        kept = any(number in self.whole for number in one.makes)
+        return (
+            bool(by)
+            and not kept
+            and all(
+                reader.kind.name in _SEARCHES
+                or (reader.kind.name in _COPIES and self._searched(reader))
+                for reader in by
+            )
+        )
+
+    def _kept_or_read(self, number: int) -> bool:
+        return number in self.whole or bool(self.reads[number].by)
 
     def _hand_on(self, key: tuple[int, int], one: Operation) -> None:
         if one.view or one.kind.sizes_only:

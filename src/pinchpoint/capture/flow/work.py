@@ -7,19 +7,16 @@ compared: only what was the same is noted.
 import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pinchpoint.capture.flow.answers import answers, heaviest, several_ranks
 from pinchpoint.capture.flow.claims import (
     Claims,
-    Key,
-    Position,
     claims,
     edge,
     numbers_of,
-    positions,
     to_compare,
 )
 from pinchpoint.capture.flow.gradients import HALF_RATIO, ThrownAway, lines_of, thrown_away
@@ -30,6 +27,7 @@ from pinchpoint.capture.flow.orders import Chain as Products
 from pinchpoint.capture.flow.orders import asked_by, chains_of_products, forward_products
 from pinchpoint.capture.flow.parts import chains_of_parts, read_parts
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
+from pinchpoint.capture.flow.positions import Key, Position, of_any_shape, positions
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
 from pinchpoint.capture.flow.watch import Watch
 from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
@@ -193,7 +191,7 @@ def _unused(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
         return
     wholly = sites(operations, members, lines)
     for group in together(operations, wholly):
-        yield _note("unused", operations, group, wholly)
+        yield _note("unused", operations, group, wholly, _of_any_shape(watch))
     yield from _of_gradients(watch, gradients, thrown, lines)
     yield from _partly(watch, lines)
 
@@ -209,7 +207,8 @@ def _of_gradients(
     for members, left in ((whole, 0.0), (half, HALF_RATIO)):
         mine = [at for at, member in enumerate(members) if member]
         if mine and any(stored):
-            note = _note("gradients", operations, mine, dict.fromkeys(mine, ()))
+            nowhere: dict[int, Chain] = dict.fromkeys(mine, ())
+            note = _note("gradients", operations, mine, nowhere, _of_any_shape(watch))
             told = {"places": places, "gradients": sum(stored), "left_ratio": left}
             yield note | told
 
@@ -223,7 +222,8 @@ def _partly(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
         weights = {at: operations[at].bytes + LEAST_BYTES for at in group}
         heaviest = max(group, key=lambda at: weights[at])
         left = sum(weights[at] * last[at].left for at in group) / sum(weights.values())
-        note = _note("part", operations, group, {at: lines[operations[at].stack] for at in group})
+        site = {at: lines[operations[at].stack] for at in group}
+        note = _note("part", operations, group, site, _of_any_shape(watch))
         read = {"read_ratio": round(last[heaviest].read, 6), "left_ratio": round(left, 6)}
         yield note | read
 
@@ -245,7 +245,8 @@ def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
     for group in by_code.values():
         site = {at: chain for one, chain in group for at in (*one.operations, *one.carried)}
         found = [one for one, _ in group]
-        yield _note("order", operations, sorted(at for at in site if always[at]), site) | {
+        mine = sorted(at for at in site if always[at])
+        yield _note("order", operations, mine, site, _of_any_shape(watch)) | {
             "flops": sum(one.flops for one in found),
             "flops_left": sum(one.flops_left for one in found),
             "elements_left": sum(one.elements_left for one in found),
@@ -259,8 +260,13 @@ def _products(watch: Watch, step: int) -> Iterator[Products]:
     yield from chains_of_products(watch.steps[step], watch.storages.all, elsewhere)
 
 
+def _of_any_shape(watch: Watch) -> frozenset[str]:
+    return of_any_shape([watch.steps[step] for step in UNUSED_IN])
+
+
 def _in_all(watch: Watch, dead: list[list[bool]]) -> list[bool]:
-    places = [positions(watch.steps[step]) for step in UNUSED_IN]
+    some_shape = _of_any_shape(watch)
+    places = [positions(watch.steps[step], some_shape) for step in UNUSED_IN]
     totals = [Counter(key for key, _ in some) for some in places]
     told = [
         dict(zip(some, dead[step], strict=True))
@@ -274,13 +280,17 @@ def _in_all(watch: Watch, dead: list[list[bool]]) -> list[bool]:
 
 
 def _note(
-    kind: str, operations: Sequence[Operation], mine: Sequence[int], site: dict[int, Chain]
+    kind: str,
+    operations: Sequence[Operation],
+    mine: Sequence[int],
+    site: dict[int, Chain],
+    some_shape: Collection[str] = (),
 ) -> dict[str, Any]:
     weights = {at: operations[at].bytes + LEAST_BYTES for at in mine}
     return {
         "kind": kind,
         "places": spelt((site[at], weights[at]) for at in mine),
-        "operations": _told(operations, mine),
+        "operations": _told(operations, mine, some_shape),
         "backward": all(operations[at].backward for at in mine),
         "times": len(mine),
         "bytes": sum(operations[at].bytes for at in mine),
@@ -288,17 +298,31 @@ def _note(
     }
 
 
-def _told(operations: Sequence[Operation], mine: Iterable[int]) -> list[dict[str, Any]]:
-    """Which these are, of those with their names and shapes."""
-    places = positions(operations)
+def _told(
+    operations: Sequence[Operation], mine: Iterable[int], some_shape: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Which these are, of those with their names and shapes, and of those with their names."""
+    mine = sorted(mine)
+    places = positions(operations, some_shape)
+    names = positions(operations, {one.kind.name for one in operations})
     totals = Counter(key for key, _ in places)
+    of_names = Counter(key for key, _ in names)
     which: dict[Key, list[int]] = defaultdict(list)
+    of_name: dict[Key, list[int]] = defaultdict(list)
     for at in mine:
         key, order = places[at]
         which[key].append(order)
+        of_name[key].append(names[at][1])
     heaviest = sorted(which, key=lambda key: -len(which[key]))[:MOST_OPERATIONS]
     return [
-        {"name": key[0], "shapes": key[1], "count": totals[key], "which": _ranges(which[key])}
+        {
+            "name": key[0],
+            "shapes": key[1],
+            "count": totals[key],
+            "which": _ranges(which[key]),
+            "of_name": of_names[key[0], None],
+            "which_of_name": _ranges(of_name[key]),
+        }
         for key in heaviest
     ]
 

@@ -459,9 +459,10 @@ def test_page_faults_of_a_run_whose_steps_were_not_counted():
 @pytest.mark.parametrize(
     ("name", "length", "fast", "left"),
     [
-        pytest.param("aten::_fft_r2c", 4_099, 4_320, (1 / 18.6, 1 / 2), id="real, a prime"),
-        pytest.param("aten::_fft_c2c", 2 * 1_009, 2_025, (1 / 14.6, 1 / 1.9), id="twice a prime"),
-        pytest.param("aten::_fft_r2c", 4_100, None, None, id="factors up to 41"),
+        pytest.param("aten::_fft_r2c", 4_099, 4_320, (1 / 47.6, 1 / 1.7), id="real, a prime"),
+        pytest.param("aten::_fft_c2c", 2 * 1_009, 2_025, (1 / 27, 1 / 1.9), id="twice a prime"),
+        pytest.param("aten::_fft_r2c", 3_071, 3_072, (1 / 53.7, 1 / 1.3), id="37 times 83"),
+        pytest.param("aten::_fft_r2c", 4_092, None, None, id="factors up to 31"),
     ],
 )
 def test_transforms_of_a_slow_length(name, length, fast, left):

@@ -8,7 +8,8 @@ stays (gradients and states), the loss of a backward pass, what a checkpoint com
 a measurement throws away as a whole are left alone. Named, too, is what gives more than is read of
 it, half or less: a product, a convolution, elementwise work, a softmax or norm of rows of which
 views and gathers take some, through all that hands the part on; a sort or a permutation of which
-views take a quarter or less, which a selection or a few draws give as well. Nothing is said where
+views take a quarter or less, which a selection or a few draws give as well; a sort whose order is
+only searched for a few places, each of which is a count of what is larger. Nothing is said where
 kernels wrote memory that no operation was seen to write, or other threads run code of the program:
 they may have read it.
 
@@ -73,11 +74,17 @@ def check(trace: Trace) -> Iterator[Found]:
 _FORWARD = "Leave it out, or compute it in the steps in which it is used"
 _PART = (
     "Choose what is read before it is computed: rows of its operands instead of its result; topk in"
-    " place of a sort, a few draws in place of a permutation"
+    " place of a sort, a count of what is larger ((keys > own).sum()) for one place in it, a few"
+    " draws in place of a permutation"
 )
 _BACKWARD = "Compute no gradients for what needs none"
 _HINT = "if ctx.needs_input_grad[1]:  # in backward(): else return None for it"
 
 
+LEAST_SAID_RATIO = 1e-4  # notes round to millionths, and nobody needs to know it closer
+
+
 def _share(ratio: float) -> str:
+    if ratio < LEAST_SAID_RATIO:
+        return f"less than {100 * LEAST_SAID_RATIO:g} %"
     return f"{100 * ratio:.2g} %"
