@@ -293,6 +293,9 @@ def _of_any_shape(watch: Watch) -> frozenset[str]:
 
 
 def _in_all(watch: Watch, dead: list[list[bool]]) -> list[bool]:
+    """Of the last of these steps, what is so in all of them."""
+    if not all(any(dead[step]) for step in UNUSED_IN):
+        return [False] * len(watch.steps[UNUSED_IN[-1]])
     some_shape = _of_any_shape(watch)
     places = [positions(watch.steps[step], some_shape) for step in UNUSED_IN]
     totals = [Counter(key for key, _ in some) for some in places]
