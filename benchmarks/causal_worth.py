@@ -45,7 +45,7 @@ class Fix:
     besides: str = ""  # pieces of the same cut that the fix takes away altogether
 
 
-_BATCHES = Fix("wait", r"^enumerate\(Data", says="[Bb]atch|[Ll]oader")
+_BATCHES = Fix("wait", r"^enumerate\(Data", says="[Bb]atch|[Ll]oader|worker processes")
 _OWN_BATCHES = Fix("phase", r"^enumerate\(Data", says=_BATCHES.says)
 _SCALAR = Fix("function", "method item of", says="item")
 FIXES = {
@@ -76,7 +76,12 @@ FIXES = {
     "c17": Fix("line", "masked_mean"),
     "c18": Fix("wait", "cudaDeviceSynchronize|cudaStreamSynchronize"),
     "c20": Fix("function", "_cuda_emptyCache", says="empty_cache"),
+    "c21": Fix("function", "collect", says="collected"),
     "c23": _SCALAR,
+    "c25": Fix("line", "log$"),
+    "c26": Fix("line", "step$", says="writes a checkpoint in step"),
+    # As of s65: the search, beside convolutions of half a millisecond.
+    "c33": Fix("operator", "cudnn_convolution$", says="[Cc]onvolution"),
     "c64": Fix("line", "sampl|nucleus|pick"),
     "c38": Fix("operator", "aten::add$", "limit", "across|contiguous"),
 }  # fmt: skip

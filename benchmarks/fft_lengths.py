@@ -4,11 +4,12 @@
 
 On one thread of this machine, with the library that torch was built with: real and complex
 transforms of many rows, of lengths from 250 to 65,537, each the fastest of several, in turns with
-the next length of factors 2, 3 and 5. The table has them by the largest prime factor; what
-``cpu-fft-length`` says rests on the last row.
+the next length of factors 2, 3 and 5. The table has them by the largest prime factor, so many
+lengths in each row, odd and even; what ``cpu-fft-length`` says rests on the last two rows.
 """
 
 import argparse
+import random
 import time
 from collections.abc import Callable
 
@@ -17,13 +18,13 @@ import torch
 from pinchpoint.analysis.costs.fourier import largest_prime_factor, next_fast_length
 
 SHORTEST, LONGEST = 250, 65_537
-POINTS = 1 << 20  # of all rows together: longer than what timing it takes
-TURNS = 5
+POINTS = 1 << 19  # of all rows together: longer than what timing it takes
+TURNS = 7
 KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "real": torch.fft.rfft,
     "complex": torch.fft.fft,
 }
-GROUPS = ((7, 11), (13, 100), (101, LONGEST))
+GROUPS = ((7, 11), (13, 31), (37, 61), (67, 97), (101, LONGEST))
 
 
 def main() -> None:
@@ -32,17 +33,24 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, default=40)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    step = (LONGEST / SHORTEST) ** (1 / max(asked.lengths - 1, 1))
-    lengths = {round(SHORTEST * step**i) | 1 for i in range(asked.lengths)}
     print("| largest prime factor | lengths | transforms | times the next fast length |")
     print("|---|---|---|---|")
     for kind, transform in KINDS.items():
-        times = {n: _times(transform, n) for n in sorted(lengths)}
         for least, most in GROUPS:
-            mine = sorted(t for n, t in times.items() if least <= largest_prime_factor(n) <= most)
-            if mine:
-                said = f"{mine[0]:.1f} to {mine[-1]:.1f}, median {mine[len(mine) // 2]:.1f}"
-                print(f"| {least} to {most:,} | {len(mine)} | {kind} | {said} |")
+            lengths = _lengths(least, most, asked.lengths)
+            mine = sorted(_times(transform, n) for n in lengths)
+            said = f"{mine[0]:.1f} to {mine[-1]:.1f}, median {mine[len(mine) // 2]:.1f}"
+            print(f"| {least} to {most:,} | {len(mine)} | {kind} | {said} |", flush=True)
+
+
+def _lengths(least: int, most: int, count: int) -> list[int]:
+    """So many lengths with a largest prime factor in these limits, as often short as long."""
+    drawn, found = random.Random(1), set[int]()
+    while len(found) < count:
+        length = round(SHORTEST * (LONGEST / SHORTEST) ** drawn.random())
+        if least <= largest_prime_factor(length) <= most:
+            found.add(length)
+    return sorted(found)
 
 
 def _times(transform: Callable[[torch.Tensor], torch.Tensor], length: int) -> float:

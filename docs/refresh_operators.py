@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pinchpoint.diagnosis.evidence.operators import Known, elsewhere, table
+from pinchpoint.diagnosis.evidence.operators import Known, elsewhere, shipped
 
 PAGE = Path(__file__).parent / "reference/operators.md"
 
@@ -11,9 +11,36 @@ HEAD = """# Operators that are known to be slow
 Where an operator of a recording is far from what the machine allows, a finding says why, if its
 name or its kernel's is in this table: `src/pinchpoint/diagnosis/evidence/operators.json`, made
 into this page by `docs/refresh_operators.py`. An entry is an operator or a kernel as recordings
-spell it, what makes it slow, what to do instead, and where that is written. Anyone can add one; a
-test finds each entry by its example. Being in the table makes nothing slow: the
+spell it, what makes it slow, what to do instead, and where that is written. A test finds each entry
+by its example. Being in the table makes nothing slow: the
 [limit](../explanation/causal.md#the-limit) does.
+
+## Entries of your own
+
+Kernels of your own, or what your team knows, stand in a file of yours: `pinchpoint/operators.json`
+in the data folder (`~/.local/share`), or the one that `PINCHPOINT_OPERATORS` names. Its entries
+come first:
+
+```json
+{
+  "operator": [
+    {
+      "operators": ["^mylib::ragged_sum"],
+      "kernels": ["ragged_sum_v1"],
+      "why": "the first version of the kernel gives a block to each row",
+      "instead": "Call ragged_sum_v2, which sorts rows by length",
+      "source": "our wiki, Kernels"
+    }
+  ]
+}
+```
+
+`operators` and `kernels` are regular expressions, found anywhere in a name; where both are given,
+both have to fit. `why` goes on after "because", `instead` begins a sentence. `"avoidable": true`
+says that the same result can be had at the limit, and smaller gains are named; `"always": true`
+that it holds where no limit is known; `"on_cpu": true` that it holds on CPUs too.
+
+## The table
 
 | as recorded | slow because | instead | source |
 |---|---|---|---|
@@ -36,7 +63,7 @@ NOT_TOLD = """
 
 def text() -> str:
     """The page as it should be."""
-    rows = [_row(_names(e), e.why, e.instead, e.source) for e in table()]
+    rows = [_row(_names(e), e.why, e.instead, e.source) for e in shipped()]
     told = [_row(e.what, f"`{e.rule}`", e.source) for e in elsewhere() if e.rule]
     not_told = [_row(e.what, e.why_not or "", e.source) for e in elsewhere() if not e.rule]
     return HEAD + "".join(rows) + RULES + "".join(told) + NOT_TOLD + "".join(not_told)

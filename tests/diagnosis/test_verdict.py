@@ -95,6 +95,20 @@ def test_a_recording_without_a_device(operator, kind):
     )
 
 
+def test_operators_of_no_known_kind_are_named():
+    b = TraceBuilder()
+    b.devices = []
+    for i in range(4):
+        b.step(i, i * 1000, 1000)
+        b.op("aten::_fft_r2c", i * 1000, 500)
+        b.op("aten::mm", i * 1000 + 500, 200)
+        b.op("custom::roll", i * 1000 + 700, 200)
+    assert verdict(b.trace(device_ops=None, api_calls=None)) == (
+        "No device activity was recorded. On the host most of the step: other operators (70 %)."
+        " Mostly these are aten::_fft_r2c (50 %) and custom::roll (20 %)."
+    )
+
+
 def test_a_recording_of_nothing():
     assert verdict(TraceBuilder().trace()) == ""
 
@@ -271,3 +285,26 @@ def test_a_report_of_kernels_alone_says_what_was_profiled(tmp_path):
     )
     path.write_text(head + lasts.format(0, 30) + lasts.format(1, 10), "utf-8")
     assert verdict(pp.load(path)) == "2 launches of gemm were profiled, 40.0 µs altogether."
+
+
+def test_launches_that_compile_are_named_and_a_first_one_that_loads_is_not():
+    for slow, said_of in ((4, True), (1, False)):
+        b = TraceBuilder()
+        for i in range(4):
+            b.step(i, i * 10_000_000, 9_000_000)
+            for n in range(6):
+                at = i * 10_000_000 + 100_000 + 1_400_000 * n
+                takes = 1_000_000 if n < slow else 5_000
+                b.launch(at, takes, "add", at + takes + 2_000, 10_000)
+        said = verdict(b.trace())
+        assert ("cudaLaunchKernel: it compiles, loads or waits there" in said) == said_of
+
+
+def test_how_long_slow_launches_take_is_said_of_those_alone():
+    b = TraceBuilder()
+    for i in range(4):
+        b.step(i, i * 10_000_000, 9_000_000)
+        for n in range(5):
+            at = i * 10_000_000 + 100_000 + 1_700_000 * n
+            b.launch(at, 1_000_000 if n else 5_000, "add", at + 1_002_000, 10_000)
+    assert "yet 4 a step take 1.00 ms each, 45 % of it, in cudaLaunchKernel" in verdict(b.trace())

@@ -11,6 +11,7 @@ from importers.nsys_export import call, kernel, nvtx, strings, write
 from importers.test_ascend import DATABASE, DETAILS
 from importers.test_benchmark_results import INSPECTED, LLAMA_BENCH
 from importers.test_execution_trace import flat
+from importers.test_instruction_trace import TRACED
 from importers.test_load_test import VLLM, stats
 from importers.test_memory_timeline import ROWS
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
@@ -123,6 +124,7 @@ SAMPLES = {
     "table of figures": lambda f: text(f, "bench.json", json.dumps(HYPERFINE)),
     "rocpd": lambda f: [rocpd(f / "7_results.db")],
     "rocprofv3": rocprof,
+    "rocprofv3 instructions": lambda f: text(f, "stats_1.csv", TRACED),
     "run folder": lambda f: [run_folder(f)],
     "DCGM exporter text": lambda f: text(f, "metrics.txt", SCRAPE),
     "nvidia-smi dmon": lambda _: [DATA / "nvidia-smi/dmon.log"],

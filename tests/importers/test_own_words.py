@@ -174,6 +174,15 @@ def test_the_share_of_the_loader_among_the_parts_of_a_step(tmp_path):
     assert found["the step, added up"] == ("dataload, forward_total, backward, optimizer",)
 
 
+def test_what_is_compiled_is_no_step(tmp_path):
+    """As ninja and make print it, before a program that was built for it runs."""
+    built = "".join(f"[{n}/9] /usr/bin/nvcc -c k{n}.cu -o k{n}.o\n[ {n}1%] Building CXX object a\n"
+                    for n in range(1, 9))  # fmt: skip
+    found = tables(tmp_path, built + "load 0.5 s\nload 0.6 s\nload 0.9 s\n")
+    assert not [table for table in found if table.columns[0] == "what lines say of steps"]
+    assert list(rows(found, "figure")) == ["load"]
+
+
 def test_one_pass_alone_is_no_step(tmp_path):
     """Of lines without a backward pass, nothing says that the rest is all of a step."""
     text = "".join(PARTS.format(n).replace("backward=0.4 ", "") for n in range(5))

@@ -242,3 +242,18 @@ def test_timed_steps_that_nearly_all_of_a_run_are_shorter_than(p90, count, expec
     assert timed.unprofiled_ns == expected
     ratio = expected[0] / 13_200
     assert timed.unprofiled_wait_ns == tuple(round(ratio * ns) for ns in waits)
+
+
+@pytest.mark.parametrize(
+    ("shorter", "count", "expected_ns"),
+    [
+        (1, 80, 12_100),  # others had the machine while these were timed
+        (4, 80, 14_000),  # as chance would have it
+        (1, 12, 14_000),  # no more steps than these
+    ],
+)
+def test_timed_steps_that_are_longer_than_the_middle_of_more_others(shorter, count, expected_ns):
+    run = RunSteps(p50=11_000, p90=15_000, count=count, total_ns=12_000 * count)
+    timed = (10_500,) * shorter + (14_000,) * (12 - shorter)
+    steps = StepTimes(before_ns=timed[:6], after_ns=timed[6:], run=run)
+    assert sorted(steps.unprofiled_ns)[6] == pytest.approx(expected_ns, rel=0.03)

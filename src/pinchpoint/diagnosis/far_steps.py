@@ -22,7 +22,7 @@ from pinchpoint.diagnosis.engine import (
     Diagnosis,
     Ranked,
 )
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import About, Outcome
 from pinchpoint.frozen import dataclass
@@ -113,7 +113,8 @@ def _of_the_mean(trace: Trace, far: _Far, base_ns: int) -> Iterator[Ranked]:
 
 
 def _told(one: Ranked, far: _Far, saving_ns: tuple[int, int]) -> Found:
-    """The finding as one about the mean step, that says which steps it is about."""
+    """The finding as one about the mean step, that says which steps it is about; its rows and
+    times are those of another recording, and so are left out."""
     first, cause = one.finding, far.cause
     often = f"come every {cause.every}" if cause.every else "come again and again"
     cost = first.cost_ns_per_step
@@ -125,6 +126,7 @@ def _told(one: Ranked, far: _Far, saving_ns: tuple[int, int]) -> Found:
             f" {first.summary[:1].lower()}{first.summary[1:]}"
         ),
         cost_ns_per_step=None if cost is None else round(share * cost),
+        evidence=tuple(Evidence(e.what, e.value, e.unit) for e in first.evidence),
         saving_ns_per_step=saving_ns,
         changes=(),
         at_best=(),

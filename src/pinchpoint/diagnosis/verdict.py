@@ -5,9 +5,10 @@ from collections.abc import Callable
 import numpy as np
 
 from pinchpoint.analysis.device.categories import Category
-from pinchpoint.analysis.device.kernel_names import LABELS
+from pinchpoint.analysis.device.kernel_names import LABELS, category_of_operator
 from pinchpoint.analysis.host.frames import Owner
 from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.ranks.accounting import between_ranks_ratio, one_of_many
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, Binding, Bound, bound
 from pinchpoint.analysis.replay.predict import corrected_step_ns
@@ -21,7 +22,7 @@ from pinchpoint.analysis.run import (
 )
 from pinchpoint.analysis.steps.in_steps import phases
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.time.accounting import Breakdown, breakdown
+from pinchpoint.analysis.time.accounting import OTHER_OPERATORS, Breakdown, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.exceptions import most_of_the_mean, on_the_mean
 from pinchpoint.diagnosis.evidence.named_time import (
@@ -29,6 +30,7 @@ from pinchpoint.diagnosis.evidence.named_time import (
     heaviest_of,
     in_ranges,
     profiled_alone,
+    slow_launches,
 )
 from pinchpoint.diagnosis.evidence.whole_run import before_the_steps, waits_for_others
 from pinchpoint.diagnosis.finding import Location
@@ -37,6 +39,7 @@ from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
 MOST_PHASES = 4  # in a sentence
+MOST_OPERATORS = 2  # in a sentence
 MOST_SAMPLED, MOST_SAMPLED_DEVICES = 7, 2  # figures, devices in a sentence: a page has a table
 MOST_OF_RUN_RATIO = 0.5  # before its steps, or at one place: that is what its time is spent on
 LEAST_PLACE_RATIO = 0.2  # stacks lengthen what calls much; a place below is not the main one
@@ -61,6 +64,8 @@ def verdict(trace: Trace) -> str:
         said += _heaviest_other(trace)
     if facts.by == Binding.COMMUNICATION:
         said += heaviest_collective(trace)
+    if facts.by == Binding.HOST:
+        said += slow_launches(trace, parts)
     said += in_ranges(trace, parts)
     said = _with_the_mean(trace, said) + _before_the_steps(trace)
     return said + _quicker_than_most(trace, parts) + _between_ranks(trace, parts)
@@ -222,7 +227,19 @@ def _without_device(trace: Trace, parts: Breakdown) -> str:
             f" was outside its operators; Python stacks{option} would show what it did there."
         )
     most = f"On the host most of the step: {_top(parts, 'host')}."
-    return f"{nothing}. {most}{place}"
+    return f"{nothing}. {most}{_other_operators(trace, parts)}{place}"
+
+
+def _other_operators(trace: Trace, parts: Breakdown) -> str:
+    """The operators of no known kind that take most, where most of the step is in these."""
+    if not computes_on_cpu(trace) or _longest(parts, "host")[1] != OTHER_OPERATORS.label:
+        return ""
+    from pinchpoint.analysis.limits.on_cpu import cpu_pieces
+
+    whole = parts.typical_ns or 1
+    mine = [piece for piece in cpu_pieces(trace) if not category_of_operator(piece.name)]
+    told = [f"{one.name} ({_percent(one.ns_per_step / whole)})" for one in mine[:MOST_OPERATORS]]
+    return f" Mostly these are {' and '.join(told)}." if told else ""
 
 
 def _looked_at(trace: Trace) -> str:
@@ -368,10 +385,14 @@ _SENTENCES = {
 
 def _top(parts: Breakdown, group: str) -> str:
     """The largest part of a group with its share of the step: ``matrix products (47 %)``."""
+    ns, label = _longest(parts, group)
+    return f"{label} ({_percent(ns / (parts.typical_ns or 1))})"
+
+
+def _longest(parts: Breakdown, group: str) -> tuple[int, str]:
     times = zip(parts.ns_per_step.tolist(), parts.parts, strict=True)
     mine = [(ns, part.label.removeprefix("idle: ")) for ns, part in times if part.group == group]
-    ns, label = max(mine, default=(0, "nothing"))
-    return f"{label} ({_percent(ns / (parts.typical_ns or 1))})"
+    return max(mine, default=(0, "nothing"))
 
 
 def _percent(ratio: float) -> str:

@@ -83,7 +83,7 @@ def _hook_torch(torch: Any, knobs: dict[str, Any]) -> None:
     if "fused_optimizer" in knobs:
         for name in dir(torch.optim):
             _fuse(getattr(torch.optim, name))
-    if {"autocast", "channels_last", "compile"} & set(knobs):
+    if {"autocast", "channels_last", "compile", "float32"} & set(knobs):
         _hook_modules(torch, knobs)
 
 
@@ -149,6 +149,12 @@ def _call_model(
     kwargs: Any,
 ) -> Any:
     device = next(model.parameters()).device.type
+    if "float32" in knobs:
+        if any(p.dtype is torch.float64 for p in model.parameters()):
+            model.float()
+            _note("float32: model")
+        args = tuple(_single(torch, a) for a in args)
+        kwargs = {name: _single(torch, value) for name, value in kwargs.items()}
     if "channels_last" in knobs:
         layout = torch.channels_last
         if not getattr(model, "_pinchpoint_layout", False):
@@ -167,6 +173,12 @@ def _call_model(
     _note("autocast: calls")
     with torch.autocast(device, dtype=getattr(torch, knobs["autocast"])):
         return original(model, *args, **kwargs)
+
+
+def _single(torch: Any, value: Any) -> Any:
+    """A float64 tensor in 32 bits; anything else as it is."""
+    double = torch.is_tensor(value) and value.dtype is torch.float64
+    return value.float() if double else value
 
 
 # --- start -------------------------------------------------------------------------------------

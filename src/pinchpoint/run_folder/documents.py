@@ -179,6 +179,7 @@ class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):
     alive_ns: Ns = 0
     torch_threads: Count | None = None
     cores_allowed: Count | None = None
+    collate: tuple[str, Count, str] | None = None  # the function that makes a batch of samples
 
 
 class GpuRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,11 @@ MANY_TIMES = (
     10  # as many steps in the run as were timed: the tenth that is longer is not just these
 )
 
+# Of the timed steps, that are shorter than the middle one of more others: chance leaves so few on
+# that side once in 2000 times where 22 were timed, once in 90 where 10 were.
+FEW_SHORTER_RATIO = 1 / 6
+FEWEST_TIMED = 10  # of fewer, chance leaves none there too often
+
 
 class LaunchNote(msgspec.Struct, frozen=True, kw_only=True):
     """Host time of one small launch before the profiler first ran, and after a recording."""
@@ -66,8 +71,9 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     def unprofiled_ns(self) -> tuple[int, ...]:
         """Before and after the recording, those of them that stand for the run.
 
-        Where nine of ten steps of a long run are shorter than the middle one of these, a recording
-        left something behind for a while: they count as long as the run's on average.
+        Where nine of ten steps of a long run are shorter than the middle one of these, or nearly
+        all of these are longer than the middle one of the others, a recording left something
+        behind for a while, or others had the machine: they count as long as the run's on average.
         """
         return self._as_of_run(self._timed)
 
@@ -82,13 +88,24 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     def _as_of_run(self, ns: tuple[int, ...]) -> tuple[int, ...]:
         timed, run = self._timed, self.run
-        if not timed or run.p90 is None or run.count < MANY_TIMES * len(timed):
+        if not timed or not run.count or not self._longer_than_run:
             return ns
         mean_ns = run.total_ns / run.count
-        if _middle(timed) <= run.p90 or mean_ns >= _middle(timed):
+        if mean_ns >= _middle(timed):
             return ns
         ratio = mean_ns * len(timed) / sum(timed)
         return tuple(round(ratio * one) for one in ns)
+
+    @property
+    def _longer_than_run(self) -> bool:
+        """Whether the timed steps are longer than those of the rest of the run."""
+        timed, run = self._timed, self.run
+        if run.p50 is None or run.p90 is None or run.count <= len(timed):
+            return False
+        if run.count >= MANY_TIMES * len(timed) and _middle(timed) > run.p90:
+            return True
+        shorter = sum(one < run.p50 for one in timed)
+        return len(timed) >= FEWEST_TIMED and shorter <= FEW_SHORTER_RATIO * len(timed)
 
     @property
     def unloaded_steps(self) -> int:

@@ -76,16 +76,20 @@ class OperationNote(msgspec.Struct, frozen=True, kw_only=True):
     """Operations of a step with one name and one set of shapes."""
 
     name: str = ""
-    shapes: tuple[tuple[Count, ...], ...] = ()  # of tensors with dimensions
+    # Of tensors with dimensions; null: these come in the same order in all steps, with other shapes
+    shapes: tuple[tuple[Count, ...], ...] | None = ()
     count: Count = 0  # in a step, of all of them
     which: tuple[tuple[Count, Count], ...] = ()  # first and last of stretches of these, from 0
+    of_name: Count = 0  # in a step, of all of this name
+    which_of_name: tuple[tuple[Count, Count], ...] = ()  # the same stretches, of all of this name
 
 
 class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one place whose result was there already, or that nobody reads."""
 
     # step: each step anew; within: more than once in a step; unused; part: most of it is unused;
-    # order: products that another order makes cheaper; gradients: work for such as nobody reads
+    # order: products that another order makes cheaper; gradients: work for such as nobody reads;
+    # moved: made again within a step of one parameter, with a state that it moves on itself
     kind: str = ""
     places: tuple[FrameNote, ...] = ()  # lines that start it, heaviest first
     operations: tuple[OperationNote, ...] = ()

@@ -70,9 +70,11 @@ class VainOperations:
     """Operations of one name with tensors of these shapes."""
 
     name: str
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[tuple[int, ...], ...] | None  # None: other ones in each step
     count: int  # in a step, of all of them
     which: tuple[tuple[int, int], ...]  # first and last of stretches of these, from 0
+    of_name: int = 0  # in a step, of all of this name; 0 where that was not written
+    which_of_name: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class VainWork:
 
     # step: each step anew; within: more than once in a step; unused; part: most of it is unused;
     # order: products that another order makes cheaper; ranks: ``of`` ranks compute the same;
-    # gradients: work for gradients that are stored and that nobody reads
+    # gradients: work for gradients that are stored and that nobody reads; moved: made again within
+    # a step of one parameter, with a state that it moves on itself
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]

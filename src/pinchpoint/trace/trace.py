@@ -29,6 +29,8 @@ class LoaderWorker:
     busy_ns: int = 0  # making batches
     alive_ns: int = 0  # from its first batch to its last note
     torch_threads: int | None = None
+    # File, line and name of the function that makes a batch of samples.
+    collate: tuple[str, int, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -78,3 +78,28 @@ def test_knobs_reach_a_program_that_does_not_know_them(tmp_path):
     assert log["autocast: calls"] == 2
     assert log["fused_optimizer: AdamW"] == 1
     assert log["gc: off"] == 1
+
+
+DOUBLE = """
+import torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 2).double()
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+out = model(torch.ones(3, 4, dtype=torch.float64))
+out.sum().backward(); optimizer.step()
+print(out.dtype, model.weight.dtype, model.weight.grad.dtype, torch.get_num_threads())
+"""
+
+
+@pytest.mark.torch
+def test_double_models_in_32_bits_and_threads_that_a_program_sets(tmp_path):
+    pytest.importorskip("torch", reason="turns knobs of torch")
+    settings = (*settings_of("float32"), *settings_of("omp_threads=2"))
+    arm = with_settings(Arm("B", (sys.executable, "-c", DOUBLE)), settings, "A")
+    run = measure_run(arm, RunOptions("t"), Place(tmp_path / "run"))
+    assert run.status == "ok", (tmp_path / "run/stderr.log").read_text()
+    said = (tmp_path / "run/stdout.log").read_text().split()
+    assert said == [*("torch.float32",) * 3, "2"]
+    [log] = [json.loads(p.read_bytes()) for p in (tmp_path / "run").glob("knobs-*.json")]
+    assert log["float32: model"] == 1
+    assert log["omp_threads: set_num_threads(1) -> 2"] == 1

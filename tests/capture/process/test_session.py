@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import msgspec
@@ -735,9 +736,14 @@ def test_the_note_of_a_worker_has_the_shape_that_is_read(tmp_path, monkeypatch):
         ("torch.utils.data", data),
     ):
         monkeypatch.setitem(sys.modules, name, module)
-    notes = loaders.WorkerNotes(tmp_path)
+    notes = loaders.WorkerNotes(tmp_path, collate=partial(_collate, 3))
     written = notes._document(notes._first_ns + 5)
     assert msgspec.to_builtins(msgspec.convert(written, WorkerDocument)) == written
+    assert written["collate"][1:] == (_collate.__code__.co_firstlineno, "_collate")
+
+
+def _collate(rows, samples):
+    return samples[:rows]
 
 
 @pytest.mark.parametrize(("waited", "steps"), [(1.0, 2), (14.0, 1)])

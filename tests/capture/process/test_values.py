@@ -148,6 +148,12 @@ def test_what_is_no_padding_is_not_taken_for_it(seen, case):
     assert values.padding == ()
 
 
+def test_a_program_that_ends_before_its_operations_were_followed_is_told(seen):
+    values, _ = seen(called(labels=torch.zeros(4, WIDTH)))
+    assert values.work is None
+    assert values.work_not_seen.startswith("it ended before its operations were followed")
+
+
 def test_labels_that_losses_ignore(seen):
     labels = torch.full((4, WIDTH), -100)
     labels[:, 0] = 1

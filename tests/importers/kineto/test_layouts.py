@@ -397,10 +397,36 @@ def test_functions_of_viztracer_are_python_frames(tmp_path):
         }
 
 
-def test_ranges_that_are_called_as_kernels_and_copies_are_said_to_be_unread(tmp_path):
-    events = [event("[MEMCPY] HtoD", "", 1, 9), event("void at::kernel<int>(int*)", "", 12, 1)]
-    trace = read(written(tmp_path, json.dumps(events)))
+def test_kernels_beside_copies_of_a_driver_are_read_as_of_the_device(tmp_path):
+    """As tracers of one's own write them, without a category."""
+    events = [
+        event("[MEMCPY] HtoD", "", 1, 9),
+        event("void at::kernel<int>(int*)", "", 12, 1),
+        event("epoch", "", 0, 20, place=(1, 1)),
+    ]
+    for some in (events, [{k: v for k, v in e.items() if k != "cat"} for e in events]):
+        for scanner in SCANNERS:
+            trace = read(written(tmp_path, json.dumps(some)), scanner=scanner)
+            assert trace.device_ops["kind"].tolist() == [DeviceKind.COPY, DeviceKind.KERNEL]
+            assert names(trace, "host_ops") == ["epoch"]
+
+
+def test_signatures_without_copies_may_be_of_functions_of_the_host(tmp_path):
+    trace = read(written(tmp_path, json.dumps([event("void a::f<int>(int*)", "", 12, 1)])))
     assert "device-unread" in [trace.names[fact] for fact in trace.health["fact"].tolist()]
+    assert names(trace, "host_ops") == ["void a::f<int>(int*)"]
+
+
+def test_calls_of_a_driver_without_a_category_are_calls(tmp_path):
+    """What is only called alike stays a range: cudaTraining gives the device no work."""
+    some = ("cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cudaTraining", "step")
+    events = [event(name, "", 10 * n, 5) for n, name in enumerate(some)]
+    trace = read(written(tmp_path, json.dumps({"traceEvents": events})))
+    assert names(trace, "api_calls") == ["cuLaunchKernel", "cuMemcpyDtoHAsync"]
+    assert names(trace, "host_ops") == ["cudaTraining", "step"]
+    facts = [trace.names[fact] for fact in trace.health["fact"].tolist()]
+    assert "kernels-not-recorded" in facts
+    assert "cpu-only" not in facts
 
 
 def test_a_marker_that_is_written_twice_counts_once(tmp_path):

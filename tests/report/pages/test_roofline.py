@@ -55,6 +55,16 @@ def test_a_typical_step_beside_another_mean_is_called_so(document):
     assert "the mean step takes 15.0 ms" in " ".join(text.split())
 
 
+def test_what_points_are_sorted_by_has_a_column(document):
+    heads = next(x for x in render(roofline_page(document)).splitlines() if "won" in x)
+    assert "FLOP/B" in heads
+    text = render(roofline_page(document, sort="flops"))
+    heads = next(x for x in text.splitlines() if "won" in x)
+    assert "flops" in heads
+    assert "FLOP/B" not in heads
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_the_terminal_says_mfu_and_how_far_the_roof_is(document):
     text = render(roofline_page(document))
     assert "MFU 1.4 %" in text  # 2·4096³ FLOP in 10 ms against 989 TFLOP/s

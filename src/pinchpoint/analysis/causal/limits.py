@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.causal.convolutions import by_its_backward, convolutions
 from pinchpoint.analysis.causal.kernel_bytes import bytes_by_grid
 from pinchpoint.analysis.causal.needed import needed, takes_narrow_rows
+from pinchpoint.analysis.causal.replayed import replayed_calls
 from pinchpoint.analysis.causal.transfers import transfer_ns
 from pinchpoint.analysis.costs import Cost
 from pinchpoint.analysis.costs.convolution import of_few_channels
@@ -102,6 +103,7 @@ def needed_limits(trace: Trace) -> Limits:
     share = np.where(by_grid, 1.0, share)
     limit, size = limit * share, np.where(by_grid, by_name, size) * share
     limit[calls.where(lambda of: takes_narrow_rows(of.call))] = np.nan
+    limit, size = _of_captures(trace, limit, size, kinds, known)
     limit, size = _of_twins(ops, took, limit, size)
     compiled, programs = _of_programs(trace, known, kinds)
     size = np.where(np.isnan(limit), programs, size)
@@ -112,6 +114,24 @@ def needed_limits(trace: Trace) -> Limits:
     limit, size = np.where(kernels, limit, moving), np.where(kernels, size, moved)
     one_would_do = np.array([c is not None and c.in_turn == 1 for c in costs] + [False])
     return _gathered(trace, np.minimum(limit, took), size, took, one_would_do[calls.which])
+
+
+def _of_captures(
+    trace: Trace, limit: Floats, size: Floats, kinds: "_Kinds", known: Roofs
+) -> tuple[Floats, Floats]:
+    """With what kernels of replays need whose operators were captured."""
+    found = replayed_calls(trace)
+    if found is None:
+        return limit, size
+    costs = [needed(of.call) for of in found.calls]
+    of_call = _times(costs, found.calls, kinds, known)[kinds.of_op, found.which]
+    unknown = np.isnan(limit)
+    moved = np.append([np.nan if c is None or c.bytes is None else c.bytes for c in costs], np.nan)
+    needs = np.maximum(of_call, KERNEL_START_NS) * found.share
+    return (
+        np.where(unknown, needs, limit),
+        np.where(unknown, moved[found.which] * found.share, size),
+    )
 
 
 SAME_WORK_RATIO = 1.25  # launches of a kernel with one grid that differ by more do not do the same

@@ -12,7 +12,8 @@ Memory that a piece gives back to the driver is bought again elsewhere: without 
 Waits are outcomes: they are what the rest leaves of them. A wait itself is removed by deleting
 what it waits for: an operation of the device, or a batch of a loader. What exceptional steps take
 beyond a usual one is taken from the mean (:mod:`exceptional`). No step is shorter than the device
-work that stays, at its fastest recorded pace, in the stream that has most of it.
+work that stays, at its fastest recorded pace, in the stream that has most of it, nor than what all
+streams together have to share.
 """
 
 from dataclasses import replace
@@ -27,13 +28,22 @@ from pinchpoint.analysis.causal.many import simulate_many
 from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO, MOST_PIECES
 from pinchpoint.analysis.causal.piece import Causal as Causal
 from pinchpoint.analysis.causal.piece import Piece as Piece
-from pinchpoint.analysis.causal.pieces import NOBODYS, Cut, Pieces, bought_again, pieces
+from pinchpoint.analysis.causal.pieces import (
+    NOBODYS,
+    Cut,
+    Pieces,
+    bought_again,
+    compiled_names,
+    pieces,
+)
 from pinchpoint.analysis.causal.spent import Spent, spent
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
 from pinchpoint.analysis.replay.least_durations import best_ns, sustained_ns
+from pinchpoint.analysis.replay.least_step import kept_ns
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
+from pinchpoint.analysis.replay.side_by_side import shared_by_rows_ns
 from pinchpoint.analysis.replay.simulate import OF_A_BATCH, OF_THE_DEVICE, Times
 from pinchpoint.analysis.replay.streams import device_ids, stream_ids
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
@@ -50,8 +60,13 @@ if TYPE_CHECKING:
 
 
 def off_path(trace: Trace, cut: Cut) -> Causal:
-    """The pieces of one cut, for rules: where on the critical path they lie is left out."""
-    return _profile(trace, (cut,), None)
+    """The pieces of one cut, for rules: where on the critical path they lie is left out, and so are
+    operations of compiled programs, which have rules of their own."""
+    found = _profile(trace, (cut,), None)
+    if cut is not Cut.OPERATOR or not (compiled := compiled_names(trace)):
+        return found
+    left = tuple(piece for piece in found.pieces if piece.name not in compiled)
+    return replace(found, pieces=left)
 
 
 def causal(trace: Trace, by: str | None = None) -> Causal:
@@ -118,7 +133,7 @@ class _Chosen:
     ``beyond_ns`` a step is what it takes of exceptional steps.
     """
 
-    name: int
+    name: str
     rows: NDArray[np.intp]
     gap_ns: Ints
     own_ns: Ints
@@ -159,7 +174,7 @@ class _Replay:
 
     def _host_ns(self, cut: Cut, found: Pieces) -> Floats:
         """Host time of each piece a step; of a wait the whole call, the waiting included."""
-        names, calls = len(self.trace.names), self.trace.api_calls
+        names, calls = len(self.trace.names) + len(found.labels), self.trace.api_calls
         if cut is not Cut.WAIT or calls is None:
             return self.spent.by_name(found.host, names)
         mine = found.host[-1 - len(calls) : -1]
@@ -177,10 +192,9 @@ class _Replay:
             return []
         none = np.zeros(len(graph.lane), np.int64)
         nothing = np.zeros(0, np.intp)
-        number = self.trace.names.index(name)
         return [
             _Chosen(
-                number, nothing, none, graph.batch_wait_ns, graph.batch_wait_ns > 0,
+                name, nothing, none, graph.batch_wait_ns, graph.batch_wait_ns > 0,
                 each + round(beyond), beyond, OF_A_BATCH,
             )
         ]  # fmt: skip
@@ -188,7 +202,7 @@ class _Replay:
     def _largest(self, found: Pieces, host: Floats, beyond: Floats) -> list[_Chosen]:
         ops = self.trace.device_ops
         assert ops is not None
-        names = len(self.trace.names)
+        names = len(self.trace.names) + len(found.labels)
         mine = np.flatnonzero(device_ops_in_steps(self.trace) & (found.device != NOBODYS))
         took = np.bincount(found.device[mine], ops["duration_ns"][mine], names)
         together = took / max(len(judged_steps(self.trace)), 1) + host + beyond
@@ -197,7 +211,7 @@ class _Replay:
         at_least = LEAST_STEP_RATIO * self.base_ns
         return [
             _Chosen(
-                name,
+                found.name(self.trace, name),
                 mine[found.device[mine] == name],
                 *self.spent.by_node((found.host == name) | (bought & (name == giver))),
                 round(float(host[name] + beyond[name])),
@@ -278,21 +292,29 @@ class _Replay:
     def _step(self, replayed_ns: float, variant: Times) -> float:
         usual = self.window.step_ns
         after = usual * min(replayed_ns / self.window.mean_ns, 1.0)
-        after = max(after, min(self._stays_ns(variant), usual))
+        stays = max(self._stays_ns(variant), self._as_it_is_ns(variant))
+        after = max(after, min(stays, usual))
         return max(self.base_ns - (usual - after), 0.0)
 
+    def _as_it_is_ns(self, variant: Times) -> float:
+        """What the device works for in a step, if a variant leaves all of that as it is: streams
+        that took turns go on doing so."""
+        same = np.array_equal(variant.duration_ns, self.window.graph.op_duration_ns)
+        return kept_ns(self.trace, ()) if same and not variant.dropped.any() else 0.0
+
     def _stays_ns(self, variant: Times) -> float:
-        """Device work a step that a variant leaves, in the stream that has most of it; and what the
-        products that it leaves as they are take at the power limit, on the device with most."""
+        """Device work a step that a variant leaves, in the busiest stream and in all that share a
+        device; and what the products that it leaves as they are take at the power limit."""
         graph, ops, counted = self.window.graph, self.trace.device_ops, self.window.counted
         assert ops is not None
         least = np.minimum(variant.duration_ns, best_ns(self.trace)[graph.op_rows])
         apart = counted[graph.node_step[graph.op_node]]
         work = np.bincount(stream_ids(ops)[graph.op_rows][apart], least[apart], 1)
+        shared = shared_by_rows_ns(self.trace, graph.op_rows[apart], least[apart])
         same = apart & ~variant.dropped & (variant.duration_ns == graph.op_duration_ns)
         rows = graph.op_rows[same]
         warm = np.bincount(device_ids(ops)[rows], sustained_ns(self.trace)[rows], 1)
-        return float(max(work.max(), warm.max())) / max(int(counted.sum()), 1)
+        return float(max(work.max(), warm.max(), shared)) / max(int(counted.sum()), 1)
 
     def _piece(self, cut: Cut, one: _Chosen, after: list[int]) -> Piece:
         free, limit, host = after
@@ -308,7 +330,7 @@ class _Replay:
         operators = launched_calls(self.trace).operator[one.rows]
         return Piece(
             cut=cut,
-            name=self.trace.names[one.name],
+            name=one.name,
             calls=len(one.rows) / count,
             host_ns=one.host_ns,
             device_ns=round(at_work_ns / count),

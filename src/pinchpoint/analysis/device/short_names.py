@@ -12,6 +12,7 @@ _FUNCTOR = re.compile(
     re.I,
 )
 _SHELLS = ("Kernel", "Kernel2", "kentry", "device_kernel")
+_ANY = ("kernel",)  # says nothing: cuBLAS calls one so in each of its namespaces
 _PLAIN_SHELLS = (
     "vectorized_elementwise_kernel",
     "unrolled_elementwise_kernel",
@@ -34,7 +35,7 @@ def short_kernel_name(name: str) -> str:
         return _clipped(_mangled(name))
     bare = _RETURN_TYPE.sub("", _NO_NAME.sub("", name))
     head = _without_arguments(bare)
-    plain = head.split("<", 1)[0].rsplit("::", 1)[-1].strip() or head
+    plain = _own_name(head.split("<", 1)[0].split("::")).strip() or head
     inside = bare[bare.find("<") + 1 :] if "<" in bare else ""
     if plain in _PLAIN_SHELLS:
         functor = _functor(inside)
@@ -42,6 +43,11 @@ def short_kernel_name(name: str) -> str:
     elif plain in _SHELLS and "<" in bare:
         plain = re.split(r"[<>(,]", inside, maxsplit=1)[0].rsplit("::", 1)[-1]
     return _clipped(plain)
+
+
+def _own_name(path: list[str]) -> str:
+    """The last part, with the one before it where the last is what all are: gemvx::kernel."""
+    return "::".join(path[-2:] if path[-1].strip() in _ANY else path[-1:])
 
 
 def _clipped(name: str) -> str:
@@ -55,7 +61,7 @@ def _mangled(name: str) -> str:
         nested = re.compile(r"N(?:S\w?_)+(?=\d)").search(name, after)
         wrapped = _identifiers(name, nested.end())[0] if nested else []
         return (wrapped or own)[-1]
-    return own[-1] if own else name
+    return _own_name(own) if own else name
 
 
 def _identifiers(name: str, position: int) -> tuple[list[str], int]:

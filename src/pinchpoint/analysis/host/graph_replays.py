@@ -87,15 +87,54 @@ def _from_elsewhere(trace: Trace) -> Rows:
     found = np.full(0 if ops is None else len(ops), none, np.intp)
     if ops is None or calls is None or captured is None:
         return found
-    names = np.append(captured["name"].astype(np.int64), -1)
-    captures = [
-        _Capture(_EARLIER, one.kinds, one.operators, names[one.operators]) for one in trace.captures
-    ]
+    captures = _of_another(trace, captured)
     for launch, rows in _replays(ops, calls):
         began = int(calls["start_ns"][launch])
         if (capture := _fitting(captures, _kinds(ops["kind"][rows]), began)) is not None:
             found[rows] = capture.operators
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """For each row of ``device_ops``, the captured operator that it is a launch of, and in which
+    replay; each operator of each replay has a number of its own, -1 for what is no such launch."""
+
+    captured: Table  # host_ops, or captured_ops of another recording
+    rows: Rows  # of it
+    call: Rows
+
+
+@once_per_trace
+def replayed(trace: Trace) -> Replayed | None:
+    """None where no capture of a replayed graph was recorded."""
+    ops, calls, host = trace.device_ops, trace.api_calls, trace.host_ops
+    if ops is None or calls is None or host is None:
+        return None
+    captured = trace.captured_ops
+    if captured is None:
+        captured, captures = host, list(_captures(trace))
+    else:
+        captures = _of_another(trace, captured)
+    rows, number = np.full(len(ops), len(captured), np.intp), np.zeros(len(ops), np.int64)
+    for at, (launch, mine) in enumerate(_replays(ops, calls) if captures else ()):
+        began = int(calls["start_ns"][launch])
+        if (capture := _fitting(captures, _kinds(ops["kind"][mine]), began)) is not None:
+            rows[mine], number[mine] = capture.operators, at
+    known = np.flatnonzero(rows < len(captured))
+    if not len(known):
+        return None
+    call = np.full(len(ops), -1, np.intp)
+    pair = number[known] * len(captured) + rows[known]
+    call[known] = np.unique(pair, return_inverse=True)[1].reshape(-1)
+    return Replayed(captured, rows, call)
+
+
+def _of_another(trace: Trace, captured: Table) -> list[_Capture]:
+    names = np.append(captured["name"].astype(np.int64), -1)
+    return [
+        _Capture(_EARLIER, one.kinds, one.operators, names[one.operators]) for one in trace.captures
+    ]
 
 
 def with_captures(trace: Trace, other: Trace) -> tuple[Trace, int]:

@@ -109,13 +109,18 @@ def operator_roofline(trace: Trace, needs_bytes: Floats | None = None) -> Roofli
 
 def _filled(trace: Trace, work: OperatorWork, needs_bytes: Floats) -> Rows:
     """Bytes of each call, with those that its kernels need where it has no cost."""
-    ops = trace.device_ops
+    ops, host = trace.device_ops, trace.host_ops
     assert ops is not None
+    assert host is not None
     kernels = np.flatnonzero((ops["kind"] == DeviceKind.KERNEL) & ops.known("host_op"))
     call = np.searchsorted(work.rows, ops["host_op"][kernels])
     needs = np.bincount(call, needs_bytes[kernels], len(work.rows))  # NaN if one is unknown
     fits = ~work.understood & np.isfinite(needs)
-    return np.where(fits, np.rint(np.where(fits, needs, 0)).astype(np.int64), work.bytes)
+    # What fills and copies inside a call have of its bytes differs from call to call.
+    of_call = (host["name"], host.filled("shapes", NOT_KNOWN))
+    alike = distinct_rows(*(column[work.rows].astype(np.int64) for column in of_call))[1]
+    mean = np.bincount(alike, np.where(fits, needs, 0.0)) / np.bincount(alike, fits).clip(1)
+    return np.where(fits, np.rint(mean[alike]).astype(np.int64), work.bytes)
 
 
 def _operator_points(trace: Trace, work: OperatorWork, known: Roofs | None) -> list[Point]:

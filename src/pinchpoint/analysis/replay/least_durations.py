@@ -85,7 +85,10 @@ def _moving_ns(spec: DeviceSpec) -> Callable[[LaunchedCall], float | None]:
 
 @once_per_trace
 def best_ns(trace: Trace) -> Floats:
-    """What the fastest recorded operation with the same kernel, grid and operator call took."""
+    """What the fastest recorded operation with the same kernel, grid and operator call took.
+
+    Where neither grid nor call is known, a kernel's name does not say how much it does.
+    """
     ops = trace.device_ops
     if ops is None or not len(ops):
         return np.zeros(0)
@@ -94,7 +97,9 @@ def best_ns(trace: Trace) -> Floats:
     kind = alike(trace)
     np.minimum.at(best, kind, took)
     moves = ops.filled("bytes", 0) > 0  # copies: a rate, not a time
-    return np.where(moves, took, best[kind])
+    calls = launched_calls(trace)
+    untold = ~ops.known("grid") & (calls.which >= len(calls.calls))
+    return np.where(moves | untold, took, best[kind])
 
 
 @once_per_trace

@@ -6,7 +6,8 @@ Two floors, both worked out from what the changes name and not from how replay a
   Replayed, it is the longest chain through what remains: launch, kernel, wait, next launch, and
   batches of a loader that come when they came. A prediction is never below it.
 - What no doubt about hosts and clocks can take away: the device work that remains in each stream,
-  each kernel as fast as its fastest recorded one, and a share of the host work that remains on the
+  and in all of them as far as they share the device, each kernel as fast as its fastest recorded
+  one, and a share of the host work that remains on the
   thread of the steps. No stated range begins below it. Where the changes leave all device work as
   it is, that is the work of the recorded step that had least of it, at a little higher clocks.
 
@@ -52,12 +53,13 @@ from pinchpoint.analysis.replay.least_durations import (
 )
 from pinchpoint.analysis.replay.merging import merged_ratio
 from pinchpoint.analysis.replay.ranges import AS_IT_IS
+from pinchpoint.analysis.replay.side_by_side import shared_ns
 from pinchpoint.analysis.replay.streams import OTHER_STREAM_WAIT_NS, device_ids, stream_ids
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import distinct
-from pinchpoint.trace.intervals import Intervals, covered_before, flatten
+from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -192,6 +194,7 @@ class _InSteps:
 
     stream: NDArray[np.intp]
     inside_ns: Ints
+    windows: Intervals
     count: int  # of steps
     work_ns: Ints  # of each step: the time in which the device works
 
@@ -241,9 +244,9 @@ def leave_the_device(changes: Sequence[Change]) -> bool:
 
 
 def device_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = False) -> float:
-    """The least device work a step that the changes leave: in the stream that has most of it, and
-    all of the recorded step that had least, if they leave it as it is; clocks of another run may be
-    a little higher."""
+    """The least device work a step that the changes leave: in the stream that has most of it; of
+    all streams, as far as they share the device (:mod:`side_by_side`); and all of the recorded step
+    that had least, if they leave it as it is; clocks of another run may be a little higher."""
     steps_of = (_every_step if every_step else _typical_steps)(trace)
     if not len(steps_of.inside_ns) or not steps_of.count:
         return 0.0
@@ -252,7 +255,9 @@ def device_ns(trace: Trace, changes: Sequence[Change], *, every_step: bool = Fal
     for change in changes:
         if isinstance(change, MoveToOwnStream):
             stream[change.device_ops] = stream.max() + 1
-    busiest = float(np.bincount(stream, left).max()) / steps_of.count
+    stays = left / np.maximum(steps_of.inside_ns, 1)
+    shared = shared_ns(trace, stays, steps_of.windows) / steps_of.count
+    busiest = max(float(np.bincount(stream, left).max()) / steps_of.count, shared)
     whole = changes and leave_the_device(changes)
     if not whole:
         return busiest
@@ -298,7 +303,7 @@ def _in_steps(trace: Trace, chosen: Mask) -> _InSteps:
     ops, found = trace.device_ops, steps(trace)
     if ops is None or not len(ops):
         nothing = np.zeros(0, np.int64)
-        return _InSteps(np.zeros(0, np.intp), nothing, 0, nothing)
+        return _InSteps(np.zeros(0, np.intp), nothing, NONE, 0, nothing)
     stream, start, end = stream_ids(ops), ops["start_ns"].astype(np.int64), ops.end_ns
     order = np.lexsort((start, stream))
     # Shifted by stream, one running maximum serves all of them.
@@ -312,7 +317,7 @@ def _in_steps(trace: Trace, chosen: Mask) -> _InSteps:
     mine = np.zeros(len(ops), np.bool_)
     mine[own_work(trace)] = True
     work = _work_ns(trace, mine, found.start_ns[chosen], found.end_ns[chosen])
-    return _InSteps(stream, np.where(mine, inside, 0), int(chosen.sum()), work)
+    return _InSteps(stream, np.where(mine, inside, 0), windows, int(chosen.sum()), work)
 
 
 def _work_ns(trace: Trace, mine: Mask, start_ns: Ints, end_ns: Ints) -> Ints:

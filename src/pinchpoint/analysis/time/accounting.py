@@ -161,13 +161,16 @@ def _on_other_threads(trace: Trace, thread: int, did: HostPieces, kind: Codes) -
     return found
 
 
+OTHER_OPERATORS = StepPart("host-operators", "other operators", "host")
+
+
 def _host_part(position: int) -> StepPart:
     if position <= max(GapKind):
         kind = GapKind(position)
         return StepPart(kind.id.replace("idle-", "host-"), kind.label, "host")
     code = position - max(GapKind) - 1
     if not code:
-        return StepPart("host-operators", "other operators", "host")
+        return OTHER_OPERATORS
     category = Category(code)
     return StepPart(f"host-{category.id}", f"operators: {category.label}", "host")
 

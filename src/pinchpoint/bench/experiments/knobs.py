@@ -83,6 +83,13 @@ KNOBS: tuple[Knob, ...] = (
         changes_numbers=True,
     ),
     Knob(
+        "float32",
+        "float64 models, and tensors given to them, in 32 bits",
+        ("true",),
+        "model.float(), and dtype=float32 where the data is made",
+        changes_numbers=True,
+    ),
+    Knob(
         "compile",
         "torch.compile of the model",
         ("default", "reduce-overhead"),

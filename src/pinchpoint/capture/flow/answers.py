@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
-from pinchpoint.capture.flow.claims import Position, positions, read_sums
+from pinchpoint.capture.flow.claims import read_sums
 from pinchpoint.capture.flow.operations import Operation
 from pinchpoint.capture.flow.places import Chain, spelt
+from pinchpoint.capture.flow.positions import Position, positions
 from pinchpoint.capture.flow.repeats import idle
 from pinchpoint.capture.flow.watch import Watch
 
@@ -60,7 +61,12 @@ def answers(
         digests = [_digest(bits) for bits, alike in told if not alike]
         if len(digests) >= _FEWEST_STEPS and len(set(digests)) == len(told):
             key, order = position
-            note = {"name": key[0], "shapes": key[1], "count": totals[key], "which": order}
+            note: dict[str, Any] = {
+                "name": key[0],
+                "shapes": key[1],
+                "count": totals[key],
+                "which": order,
+            }
             place = spelt([(lines[one.stack], 1)])
             note |= {"place": place[0] if place else None, "bytes": one.bytes}
             found.append(note | {"backward": one.backward, "digests": digests})

@@ -8,15 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pinchpoint.capture.flow.numbers import Content, Numbered, numbered
-from pinchpoint.capture.flow.operations import Operation, Shapes
+from pinchpoint.capture.flow.operations import Operation
+from pinchpoint.capture.flow.positions import Position, positions
 from pinchpoint.capture.flow.repeats import idle, repeated
 from pinchpoint.capture.flow.watch import Watch
 from pinchpoint.frozen import dataclass
 
 # Of the steps that follow one another; in the others what it is made from was new.
 LEAST_RATIO = 0.5
-Key = tuple[str, Shapes]
-Position = tuple[Key, int]
 
 
 @dataclass(frozen=True)
@@ -178,15 +177,4 @@ def read_sums(watch: Watch, there: dict[Any, Any]) -> Mapping[Any, Content]:
         read = watch.torch.stack([there[key] for key in keys]).tolist()
         for key, (bits, alike) in zip(keys, read, strict=True):
             found[key] = there[key] = (bits, alike)
-    return found
-
-
-def positions(operations: Sequence[Operation]) -> list[Position]:
-    """Name and shapes of each operation, and how many of these came before it."""
-    counts: Counter[Key] = Counter()
-    found = []
-    for one in operations:
-        key = (one.kind.name, one.shapes)
-        found.append((key, counts[key]))
-        counts[key] += 1
     return found

@@ -7,19 +7,16 @@ compared: only what was the same is noted.
 import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pinchpoint.capture.flow.answers import answers, heaviest, several_ranks
 from pinchpoint.capture.flow.claims import (
     Claims,
-    Key,
-    Position,
     claims,
     edge,
     numbers_of,
-    positions,
     to_compare,
 )
 from pinchpoint.capture.flow.gradients import HALF_RATIO, ThrownAway, lines_of, thrown_away
@@ -30,7 +27,9 @@ from pinchpoint.capture.flow.orders import Chain as Products
 from pinchpoint.capture.flow.orders import asked_by, chains_of_products, forward_products
 from pinchpoint.capture.flow.parts import chains_of_parts, read_parts
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
+from pinchpoint.capture.flow.positions import Key, Position, of_any_shape, positions
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
+from pinchpoint.capture.flow.states import made_again
 from pinchpoint.capture.flow.watch import Watch
 from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
 
@@ -157,11 +156,25 @@ def _notes(watch: Watch, found: Numbered, *, dead: bool) -> Iterator[dict[str, A
                 note["of"] = len(group)
                 note["steps_ratio"] = round(sum(told.ratio[at] for at in again) / len(again), 4)
                 notes.append(note)
+    if not found.unseen_writers:
+        notes += _moved_on(watch, found, lines)
     if dead and not found.unseen_writers:
         notes += _unused(watch, lines)
         notes += _orders(watch, lines)
     notes.sort(key=lambda note: -note.pop("weight"))
     yield from notes[:MOST_NOTES]
+
+
+def _moved_on(watch: Watch, found: Numbered, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
+    """What steps in turn make several times of one parameter, with a state that moves on."""
+    flags = [
+        made_again(step, watch.storages.all, exact) if n in UNUSED_IN else []
+        for n, (step, exact) in enumerate(zip(watch.steps, found.number, strict=True))
+    ]
+    members, operations = _in_all(watch, flags), watch.steps[UNUSED_IN[-1]]
+    wholly = sites(operations, members, lines)
+    for group in together(operations, wholly):
+        yield _note("moved", operations, group, wholly)
 
 
 def _is_constant(one: Operation) -> bool:
@@ -193,7 +206,7 @@ def _unused(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
         return
     wholly = sites(operations, members, lines)
     for group in together(operations, wholly):
-        yield _note("unused", operations, group, wholly)
+        yield _note("unused", operations, group, wholly, _of_any_shape(watch))
     yield from _of_gradients(watch, gradients, thrown, lines)
     yield from _partly(watch, lines)
 
@@ -209,7 +222,8 @@ def _of_gradients(
     for members, left in ((whole, 0.0), (half, HALF_RATIO)):
         mine = [at for at, member in enumerate(members) if member]
         if mine and any(stored):
-            note = _note("gradients", operations, mine, dict.fromkeys(mine, ()))
+            nowhere: dict[int, Chain] = dict.fromkeys(mine, ())
+            note = _note("gradients", operations, mine, nowhere, _of_any_shape(watch))
             told = {"places": places, "gradients": sum(stored), "left_ratio": left}
             yield note | told
 
@@ -218,14 +232,28 @@ def _partly(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
     """Operations of which a part is read in all of these steps, with those that hand it on."""
     parts = read_parts(watch.steps, watch.storages.all)
     few = [[part.left <= PART_RATIO for part in some] for some in parts]
+    few = [_whole_calls(some, step) for some, step in zip(few, watch.steps, strict=True)]
     always, operations, last = _in_all(watch, few), watch.steps[UNUSED_IN[-1]], parts[UNUSED_IN[-1]]
+    weights = [one.bytes + LEAST_BYTES for one in operations]
+    by_line: dict[Any, list[int]] = defaultdict(list)  # one change serves all calls of it
     for group in chains_of_parts(last, always):
-        weights = {at: operations[at].bytes + LEAST_BYTES for at in group}
-        heaviest = max(group, key=lambda at: weights[at])
-        left = sum(weights[at] * last[at].left for at in group) / sum(weights.values())
-        note = _note("part", operations, group, {at: lines[operations[at].stack] for at in group})
+        chain = lines[operations[max(group, key=weights.__getitem__)].stack]
+        by_line[chain[-1] if chain else None] += group
+    for group in by_line.values():
+        heaviest = max(group, key=weights.__getitem__)
+        left = sum(weights[at] * last[at].left for at in group) / sum(weights[at] for at in group)
+        site = {at: lines[operations[at].stack] for at in group}
+        note = _note("part", operations, sorted(group), site, _of_any_shape(watch))
         read = {"read_ratio": round(last[heaviest].read, 6), "left_ratio": round(left, 6)}
         yield note | read
+
+
+def _whole_calls(few: Sequence[bool], operations: Sequence[Operation]) -> list[bool]:
+    """But those of which the same line does more, all of which is read: the last of many layers,
+    whose own code leaves nothing out."""
+    keys = [(one.stack, one.kind.name, one.shapes) for one in operations]
+    more = {key for key, member in zip(keys, few, strict=True) if not member}
+    return [member and key not in more for key, member in zip(keys, few, strict=True)]
 
 
 def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
@@ -245,7 +273,8 @@ def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
     for group in by_code.values():
         site = {at: chain for one, chain in group for at in (*one.operations, *one.carried)}
         found = [one for one, _ in group]
-        yield _note("order", operations, sorted(at for at in site if always[at]), site) | {
+        mine = sorted(at for at in site if always[at])
+        yield _note("order", operations, mine, site, _of_any_shape(watch)) | {
             "flops": sum(one.flops for one in found),
             "flops_left": sum(one.flops_left for one in found),
             "elements_left": sum(one.elements_left for one in found),
@@ -259,8 +288,16 @@ def _products(watch: Watch, step: int) -> Iterator[Products]:
     yield from chains_of_products(watch.steps[step], watch.storages.all, elsewhere)
 
 
+def _of_any_shape(watch: Watch) -> frozenset[str]:
+    return of_any_shape([watch.steps[step] for step in UNUSED_IN])
+
+
 def _in_all(watch: Watch, dead: list[list[bool]]) -> list[bool]:
-    places = [positions(watch.steps[step]) for step in UNUSED_IN]
+    """Of the last of these steps, what is so in all of them."""
+    if not all(any(dead[step]) for step in UNUSED_IN):
+        return [False] * len(watch.steps[UNUSED_IN[-1]])
+    some_shape = _of_any_shape(watch)
+    places = [positions(watch.steps[step], some_shape) for step in UNUSED_IN]
     totals = [Counter(key for key, _ in some) for some in places]
     told = [
         dict(zip(some, dead[step], strict=True))
@@ -274,13 +311,17 @@ def _in_all(watch: Watch, dead: list[list[bool]]) -> list[bool]:
 
 
 def _note(
-    kind: str, operations: Sequence[Operation], mine: Sequence[int], site: dict[int, Chain]
+    kind: str,
+    operations: Sequence[Operation],
+    mine: Sequence[int],
+    site: dict[int, Chain],
+    some_shape: Collection[str] = (),
 ) -> dict[str, Any]:
     weights = {at: operations[at].bytes + LEAST_BYTES for at in mine}
     return {
         "kind": kind,
         "places": spelt((site[at], weights[at]) for at in mine),
-        "operations": _told(operations, mine),
+        "operations": _told(operations, mine, some_shape),
         "backward": all(operations[at].backward for at in mine),
         "times": len(mine),
         "bytes": sum(operations[at].bytes for at in mine),
@@ -288,17 +329,31 @@ def _note(
     }
 
 
-def _told(operations: Sequence[Operation], mine: Iterable[int]) -> list[dict[str, Any]]:
-    """Which these are, of those with their names and shapes."""
-    places = positions(operations)
+def _told(
+    operations: Sequence[Operation], mine: Iterable[int], some_shape: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Which these are, of those with their names and shapes, and of those with their names."""
+    mine = sorted(mine)
+    places = positions(operations, some_shape)
+    names = positions(operations, {one.kind.name for one in operations})
     totals = Counter(key for key, _ in places)
+    of_names = Counter(key for key, _ in names)
     which: dict[Key, list[int]] = defaultdict(list)
+    of_name: dict[Key, list[int]] = defaultdict(list)
     for at in mine:
         key, order = places[at]
         which[key].append(order)
+        of_name[key].append(names[at][1])
     heaviest = sorted(which, key=lambda key: -len(which[key]))[:MOST_OPERATIONS]
     return [
-        {"name": key[0], "shapes": key[1], "count": totals[key], "which": _ranges(which[key])}
+        {
+            "name": key[0],
+            "shapes": key[1],
+            "count": totals[key],
+            "which": _ranges(which[key]),
+            "of_name": of_names[key[0], None],
+            "which_of_name": _ranges(of_name[key]),
+        }
         for key in heaviest
     ]
 

@@ -4,9 +4,11 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.capture.samples.stacks import import_roots, relative
 from pinchpoint.capture.samples.worker import WorkerSamples
 from pinchpoint.run_folder.layout import LOADER, write_json
 
@@ -29,7 +31,9 @@ def _timed(fetch: Callable[..., Any], folder: Path, *, samples: bool = False) ->
     def timed_fetch(self: Any, index: Any) -> Any:
         notes_here = notes.get(os.getpid())
         if notes_here is None:
-            notes_here = notes[os.getpid()] = WorkerNotes(folder, samples=samples)
+            collate = getattr(self, "collate_fn", None)
+            notes_here = WorkerNotes(folder, samples=samples, collate=collate)
+            notes[os.getpid()] = notes_here
         if notes_here.worker is None:
             return fetch(self, index)
         start_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
@@ -47,10 +51,11 @@ def _timed(fetch: Callable[..., Any], folder: Path, *, samples: bool = False) ->
 class WorkerNotes:
     """Figures of one worker process; does nothing in a process that is no worker."""
 
-    def __init__(self, folder: Path, *, samples: bool = False) -> None:
+    def __init__(self, folder: Path, *, samples: bool = False, collate: Any = None) -> None:
         from torch.utils.data import get_worker_info
 
         self.worker = get_worker_info()
+        self._collate = _code_of(collate)
         self._samples = None
         if samples and self.worker is not None:
             self._samples = WorkerSamples(folder, self.worker.id)
@@ -90,7 +95,19 @@ class WorkerNotes:
             "alive_ns": now_ns - self._first_ns,
             "torch_threads": _torch_threads(),
             "cores_allowed": len(os.sched_getaffinity(0)) if _HAS_AFFINITY else None,
+            "collate": self._collate,
         }
+
+
+def _code_of(called: Any) -> tuple[str, int, str] | None:
+    """File, first line and name of a function, of what a partial one calls, or of ``__call__``."""
+    while isinstance(called, partial):
+        called = called.func
+    call = called if hasattr(called, "__code__") else vars(type(called)).get("__call__")
+    code = getattr(call, "__code__", None)
+    if code is None:
+        return None
+    return relative(code.co_filename, import_roots()), code.co_firstlineno, code.co_name
 
 
 _HAS_AFFINITY = hasattr(os, "sched_getaffinity")

@@ -41,6 +41,7 @@ LOSS = "cross_entropy"
 IGNORED_AT = 4  # the same of the class that it leaves out
 MOST_LOSSES = 8  # different shapes and places
 FIRST_EDGES = 3  # before it a model may see something made up, to find its shapes
+_ENDED = "it ended before its operations were followed through six steps"
 _COMPILES = "the program compiles, and would compile again"
 MOST_CALLS = 8  # of modules that are looked at in the step: micro-batches, one after the other
 MOST_MASKS = 8  # different tensors: layers share one
@@ -345,6 +346,7 @@ class ValuesLook:
             "attention": attention,
             "losses": labels,
             "cost_ns": self._cost_ns + time.perf_counter_ns() - began_ns,
+            "work_not_seen": _ENDED,  # until it is
         }
         self._path().parent.mkdir(exist_ok=True)
         write_json(self._path(), self._document)

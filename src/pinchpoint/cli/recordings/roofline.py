@@ -99,7 +99,9 @@ def command(
     if json:
         show_json(encode_roofline(document))
     else:
-        show(terminal.render(roofline_page(document, verbose=shown.verbose), look()))
+        show(
+            terminal.render(roofline_page(document, sort=shown.sort, verbose=shown.verbose), look())
+        )
     if plot.svg is not None:
         inputs = [each for each in (file, counters, ceilings) if each is not None]
         write_file(plot.svg, signed(roofline_svg(document)), inputs=inputs, force=plot.force)

@@ -4,13 +4,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.ancestry import InputWork, input_work, parents, within
+from pinchpoint.analysis.host.frames import Owner, owner_of
 from pinchpoint.analysis.host.input_arguments import Shape
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.mean_step import (
     ExceptionalCause,
     MeanStep,
     mean_step,
     mean_without_profiler_ns,
 )
+from pinchpoint.analysis.mean.rare_steps import rare_causes
 from pinchpoint.analysis.replay import Change, ScaleHostSpans
 from pinchpoint.analysis.replay.graph import LEAST_WAITING_RATIO
 from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns
@@ -23,6 +26,7 @@ from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.analysis.time.loader_waits import waited_in
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, named, outermost
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.frozen import dataclass
@@ -113,6 +117,35 @@ def made_ratio_if_sent(trace: Trace, found: Loads) -> float | None:
     if not made or step_ns is None:
         return None
     return made if made * step_ns <= MADE_AT_MOST_RATIO * waits_ns else None
+
+
+def won_if_sent_at_once_ns(trace: Trace, made_ratio: float) -> int | None:
+    """Of the mean step without the profiler, what is won at most by batches that wait for nothing.
+
+    As the run timed it in a program without a device: the wait of a usual step, and where the mean
+    step is another one, what waits add to it. Batches still come no faster than workers make them.
+    None where the run did not time its waits.
+    """
+    waits, usual_ns = run_facts(trace).data_wait_ns, corrected_step_ns(trace)
+    if not computes_on_cpu(trace) or not waits or usual_ns is None:
+        return None
+    mean_ns, waits_ns = mean_without_profiler_ns(trace), round(float(np.median(waits)))
+    if mean_ns is not None and mean_ns > usual_ns:
+        far = (one for one in rare_causes(trace) if one.recurs and one.kind is GapKind.DATA)
+        waits_ns += min(sum(one.ns_per_step for one in far), mean_ns - usual_ns)
+    step_ns = mean_ns or usual_ns
+    waits_ns = min(waits_ns, step_ns)
+    left_ns = max(made_ratio * step_ns - (step_ns - waits_ns), READY_BATCH_RATIO * waits_ns)
+    return max(round(waits_ns - left_ns), 0)
+
+
+def collated_in(trace: Trace) -> Location | None:
+    """The program's function that makes a batch of samples; None where it is the loader's own."""
+    workers = run_facts(trace).loader_workers
+    at = next((one.collate for one in workers if one.collate is not None), None)
+    if at is None or owner_of(at[0]) is not Owner.USER:
+        return None
+    return Location(*at)
 
 
 def with_workers(trace: Trace, found: Loads) -> tuple[Change, ...]:

@@ -8,15 +8,17 @@ import numpy as np
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.limits.counter_issues import examined_launches
-from pinchpoint.analysis.steps.in_steps import phases
+from pinchpoint.analysis.steps.in_steps import per_step, phases, rows_in_steps
 from pinchpoint.analysis.time.accounting import Breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.regex import regex
-from pinchpoint.trace import Trace
+from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.durations import duration
 
 MOST_RANGES = 4  # in a sentence
 _MOST_OF_IT_RATIO = 0.5  # of the time of several: one operation then is what it is about
+SLOW_LAUNCH_NS = 200_000  # of all drivers a launch takes some microseconds, under a profiler tens
+SLOW_LAUNCHES_RATIO = 0.2  # of the step: what is told of it before any finding
 _DIGITS = regex(r"\d+")
 
 
@@ -60,6 +62,35 @@ def in_ranges(trace: Trace, parts: Breakdown) -> str:
     return f" The program's own ranges of that time: {said}."
 
 
+def slow_launches(trace: Trace, parts: Breakdown) -> str:
+    """A kind of call that launches and usually takes far longer than that, as a sentence.
+
+    Empty without any: a first launch that loads code is one of many of its name.
+    """
+    calls, whole = trace.api_calls, parts.typical_ns or 0
+    if calls is None or not whole:
+        return ""
+    launches = np.isin(calls["kind"], (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH))
+    mine = calls.take(launches & rows_in_steps(trace, calls))
+    is_slow = mine["duration_ns"] > SLOW_LAUNCH_NS
+    slow = mine.take(is_slow)
+    if not len(slow):
+        return ""
+    spent = np.bincount(slow["name"], weights=slow["duration_ns"])
+    most = int(spent.argmax())
+    if not is_slow[mine["name"] == most].mean() > _MOST_OF_IT_RATIO:
+        return ""
+    of_step_ns = per_step(trace, float(spent[most]))
+    if of_step_ns < SLOW_LAUNCHES_RATIO * whole:
+        return ""
+    count = per_step(trace, float((slow["name"] == most).sum()))
+    return (
+        f" Launches take microseconds, yet {count:.3g} a step take {duration(of_step_ns / count)}"
+        f" each, {100 * of_step_ns / whole:.0f} % of it, in {trace.names[most]}: it compiles, loads"
+        " or waits there."
+    )
+
+
 def profiled_alone(trace: Trace) -> str:
     """What was profiled, of a report of kernels without a timeline; empty without one."""
     found = examined_launches(trace)
@@ -84,4 +115,13 @@ def profiled_alone(trace: Trace) -> str:
     return f"{launches} {of} {were} profiled, {duration(whole)} altogether{share}."
 
 
-__all__ = ["MOST_RANGES", "heaviest_collective", "heaviest_of", "in_ranges", "profiled_alone"]
+__all__ = [
+    "MOST_RANGES",
+    "SLOW_LAUNCHES_RATIO",
+    "SLOW_LAUNCH_NS",
+    "heaviest_collective",
+    "heaviest_of",
+    "in_ranges",
+    "profiled_alone",
+    "slow_launches",
+]

@@ -1,5 +1,10 @@
-"""What is known about operators that are slow: ``operators.json``, which anyone can extend."""
+"""What is known about operators that are slow: ``operators.json``, and a file of the user's own.
 
+Entries of that file, of the same form, come first: ``$PINCHPOINT_OPERATORS``, else
+``pinchpoint/operators.json`` in the user's data folder.
+"""
+
+import os
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -7,8 +12,12 @@ from pathlib import Path
 
 import msgspec
 
+from pinchpoint.errors import UnreadableFile
+from pinchpoint.json_text import decoded
+from pinchpoint.replacing import read_bounded
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+
+class Known(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of the table; the first that fits is told."""
 
     operators: tuple[str, ...] = ()  # regular expressions, found in the operator's name
@@ -17,12 +26,12 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     over_one_dimension: bool = True  # it is meant for convolutions over one dimension as well
     across_layouts: bool = False  # it is meant only where operands lie in memory in two orders
     on_cpu: bool = False  # it holds on a CPU as well
-    avoidable: bool  # the same result can be had at the machine's limit
+    avoidable: bool = False  # the same result can be had at the machine's limit
     always: bool = False  # the reason holds wherever it runs: told without knowing its limit
     rate_unknown: bool = False  # on a device; what another way wins needs counters or a trial
     why: str  # after "because"
     instead: str  # an imperative
-    example: tuple[str, str]  # an operator and a kernel that it is meant for, as recorded
+    example: tuple[str, str] = ("", "")  # an operator and a kernel that it is meant for
     example_around: str | None = None  # the same of an operator around it, where one is asked for
     source: str  # where that is written
 
@@ -48,7 +57,7 @@ class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
 
 class _File(msgspec.Struct, frozen=True):
     operator: tuple[Known, ...]
-    elsewhere: tuple[Elsewhere, ...]
+    elsewhere: tuple[Elsewhere, ...] = ()
 
 
 def _any(patterns: tuple[str, ...], name: str) -> bool:
@@ -56,13 +65,45 @@ def _any(patterns: tuple[str, ...], name: str) -> bool:
 
 
 def table() -> tuple[Known, ...]:
-    """All entries, in the order of the file."""
+    """All entries, the user's own first. Raises UnreadableFile where these are none."""
+    return (*_own(own_file()), *shipped())
+
+
+def shipped() -> tuple[Known, ...]:
+    """Those that come with Pinchpoint, in the order of the file."""
     return _file().operator
 
 
 def elsewhere() -> tuple[Elsewhere, ...]:
     """What other slow work is known, and who finds it."""
     return _file().elsewhere
+
+
+def own_file() -> Path:
+    """Where a user's own entries stand, if there are any."""
+    if (chosen := os.environ.get("PINCHPOINT_OPERATORS")) is not None:
+        return Path(chosen)
+    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local/share")
+    return Path(data) / "pinchpoint" / "operators.json"
+
+
+@cache
+def _own(path: Path) -> tuple[Known, ...]:
+    hint = "reference/operators in the documentation has an entry; PINCHPOINT_OPERATORS= reads none"
+    if not path.is_file():
+        if os.environ.get("PINCHPOINT_OPERATORS"):
+            raise UnreadableFile(f"{path}: no such file (PINCHPOINT_OPERATORS)", hint=hint)
+        return ()
+    try:
+        entries = decoded(read_bounded(path), _File).operator
+        for pattern in (p for e in entries for p in (*e.operators, *e.kernels, *e.inside)):
+            re.compile(pattern)
+    except (msgspec.DecodeError, re.error, OSError) as error:
+        raise UnreadableFile(f"{path}: no table of operators ({error})", hint=hint) from None
+    for at, entry in enumerate(entries):
+        if not entry.operators and not entry.kernels:
+            raise UnreadableFile(f"{path}: entry {at} names no operators or kernels", hint=hint)
+    return entries
 
 
 @cache

@@ -2,7 +2,8 @@
 
 The dispatcher was watched in other steps than the recorded ones. An operation is found again as the
 n-th of its name and shapes in a step, where a step has as many of these in both; where all of them
-are in vain, how many there are does not matter.
+are in vain, how many there are does not matter. Where shapes change from step to step, or were not
+recorded, it is the n-th of its name.
 """
 
 import re
@@ -95,9 +96,14 @@ def watched(trace: Trace) -> RunValues | None:
         raise NotChecked(f"the run was not watched: {values.work_not_seen}")
     if values is None or values.work is None:
         return None
-    if values.work and (trace.host_ops is None or not trace.host_ops.known("shapes").any()):
+    by_name = any(one.of_name for work in values.work for one in work.operations)
+    if values.work and not _has_shapes(trace) and not by_name:
         raise NotChecked("this window has no shapes of inputs")
     return values
+
+
+def _has_shapes(trace: Trace) -> bool:
+    return trace.host_ops is not None and bool(trace.host_ops.known("shapes").any())
 
 
 def counted(work: VainWork) -> str:
@@ -123,7 +129,11 @@ def vain(trace: Trace, work: VainWork, *, beside_modules: bool) -> Vain | None:
         return None
     spans = _spans(trace, chosen)
     inside = within_rows(parents(host), spans)
-    if work.kind in ("within", "part"):  # gradients flow back through one result as through many
+    if work.kind in (
+        "within",
+        "part",
+        "moved",
+    ):  # gradients flow back through one result as through many
         forward = np.append(inside[:-1], False)[np.append(forward_rows(trace), -1)]
         back = np.flatnonzero(outermost(trace, backward_nodes(trace) & forward[:-1]))
         spans = np.union1d(spans, back[rows_in_steps(trace, host)[back]])
@@ -152,8 +162,8 @@ def rows_of_note(trace: Trace, work: VainWork) -> Rows:
 
 
 def rows_of(trace: Trace, operations: Sequence[VainOperations]) -> Rows:
-    """These operations in the judged steps; none where the window has no shapes."""
-    if trace.host_ops is None or not trace.host_ops.known("shapes").any() or not operations:
+    """These operations in the judged steps."""
+    if trace.host_ops is None or not operations:
         return np.zeros(0, np.intp)
     return np.concatenate([_rows_of(trace, one) for one in operations])
 
@@ -252,6 +262,14 @@ def _by_key(trace: Trace) -> dict[Key, Rows]:
     return {key: _in_order(trace, some) for key, some in found.items()}
 
 
+@once_per_trace
+def _by_name(trace: Trace) -> dict[str, Rows]:
+    found: dict[str, list[Rows]] = defaultdict(list)
+    for (name, _), rows in _by_key(trace).items():
+        found[name].append(rows)
+    return {name: _in_order(trace, some) for name, some in found.items()}
+
+
 def _in_order(trace: Trace, some: Sequence[Rows]) -> Rows:
     host, rows = trace.host_ops, np.concatenate(some)
     assert host is not None
@@ -262,11 +280,14 @@ def _rows_of(trace: Trace, one: VainOperations) -> Rows:
     """The operations of a note in each judged step that has as many as those that were watched."""
     host = trace.host_ops
     assert host is not None
-    rows = _by_key(trace).get((one.name, one.shapes))
-    if rows is None:
+    if one.shapes is not None and _has_shapes(trace):
+        rows, count, which = _by_key(trace).get((one.name, one.shapes)), one.count, one.which
+    else:
+        rows, count, which = _by_name(trace).get(one.name), one.of_name, one.which_of_name
+    if rows is None or not count:
         return np.zeros(0, np.intp)
-    vain = np.zeros(one.count, np.bool_)
-    for first, last in one.which:
+    vain = np.zeros(count, np.bool_)
+    for first, last in which:
         vain[first : last + 1] = True
     if vain.all():
         return rows
@@ -274,7 +295,7 @@ def _rows_of(trace: Trace, one: VainOperations) -> Rows:
     found = [
         mine[vain]
         for number in distinct(step).tolist()
-        if len(mine := rows[step == number]) == one.count
+        if len(mine := rows[step == number]) == count
     ]
     return np.concatenate(found) if found else np.zeros(0, np.intp)
 

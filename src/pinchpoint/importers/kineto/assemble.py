@@ -11,8 +11,9 @@ from pinchpoint.importers.kineto.clock import Clock, clock_of, origin_ns, time_o
 from pinchpoint.importers.kineto.columns import Columns, Interned, Told, known, known_32
 from pinchpoint.importers.kineto.counters import counter_table
 from pinchpoint.importers.kineto.device import device_tables
+from pinchpoint.importers.kineto.device_kinds import is_called_as_on_device, is_drivers_copy
 from pinchpoint.importers.kineto.health import ScannedRecording, recording_facts
-from pinchpoint.importers.kineto.host import Sources, host_tables
+from pinchpoint.importers.kineto.host import Sources, host_tables, is_driver_call
 from pinchpoint.importers.kineto.pairs import join_pairs
 from pinchpoint.importers.kineto.reading.document import DocumentFrame
 from pinchpoint.importers.kineto.reading.fields import ABSENT, NULL, PLACE, Lane
@@ -198,6 +199,9 @@ def assemble(text: Text, frame: DocumentFrame, scanned: Scanned, scanner: Scanne
     unpaired = join_pairs(columns, scanner)
     told = _what_xla_said(text, scanned, columns, rare, scanner)
     move_streams(columns, rare)
+    if not columns.rows(Lane.API) and not columns.rows(Lane.DEVICE):
+        columns.move_named(Lane.API, is_driver_call, is_driver_call)
+        columns.move_named(Lane.DEVICE, is_called_as_on_device, is_drivers_copy)
     clock = clock_of(columns)
     sources = Sources(
         columns, interned, names, Threads(columns.places, rare), clock, rank, scanner, rare

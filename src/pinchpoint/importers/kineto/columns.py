@@ -29,6 +29,9 @@ _NARROW_NULL = -(2**31)  # in columns that a scanner keeps in 32 bits
 _INTERNED_COLUMNS = {c for c, form in zip(COLUMNS, FORMS, strict=True) if form in INTERNED}
 
 
+_Named = Callable[[str], bool]  # of a name, whether it is of a kind
+
+
 class Told(NamedTuple):
     """What events say in their arguments, by their position in the file, which rises."""
 
@@ -70,15 +73,27 @@ class Columns:
     def move_host_rows(self, lane_of_place: Array) -> None:
         """Move rows of the host's lane to the lane of their place; drop those of IGNORED."""
         for chunk, scanner in self._chunks:
+            lane = lane_of_place[self._place_maps[scanner][chunk.lanes[Lane.HOST][PLACE]]]
+            _move(chunk, np.flatnonzero(lane == Lane.DEVICE), Lane.DEVICE, lane == Lane.HOST)
+        self._rows = self._count_rows()
+
+    def move_named(
+        self, to: Lane, is_of: Callable[[str], bool], sign: Callable[[str], bool]
+    ) -> None:
+        """Move rows of the host's lane without a category, by their names, to another lane.
+
+        Nothing is moved without a name that is a sign of the lane.
+        """
+        texts = [value_text(text) for text in self.texts]
+        if not any(map(sign, texts)):
+            return
+        named = np.array([*map(is_of, texts), False])
+        without = np.array([*(not text for text in texts), True])
+        for chunk, scanner in self._chunks:
             host = chunk.lanes[Lane.HOST]
-            lane = lane_of_place[self._place_maps[scanner][host[PLACE]]]
-            here, there = np.flatnonzero(lane == Lane.HOST), np.flatnonzero(lane == Lane.DEVICE)
-            chunk.lanes[Lane.HOST] = {name: of_rows(piece, here) for name, piece in host.items()}
-            device = chunk.lanes[Lane.DEVICE]
-            for name, piece in device.items():
-                absent = np.int64(ABSENT if name in _INTERNED_COLUMNS else NULL)
-                moved = of_rows(host.get(name, np.broadcast_to(absent, lane.shape)), there)
-                device[name] = _one_after_the_other(_widened(piece), _widened(moved))
+            category = self._maps[scanner][host["category"]]
+            theirs = named[self._maps[scanner][host["name"]]] & without[category]
+            _move(chunk, np.flatnonzero(theirs), to, ~theirs)
         self._rows = self._count_rows()
 
     def append(self, lanes: dict[Lane, dict[str, Array]]) -> None:
@@ -163,6 +178,18 @@ def _by_cell(column: Array, answer: Callable[[Array], Array]) -> Array:
     if column.strides == (0,) and len(column):
         return np.broadcast_to(answer(column[:1])[0], column.shape)
     return answer(column)
+
+
+def _move(chunk: Chunk, rows: Array, to: Lane, stay: Mask) -> None:
+    """Rows of the host's lane to another one, and of the host's only those that stay."""
+    host = chunk.lanes[Lane.HOST]
+    lane = chunk.lanes[to]
+    for name, piece in lane.items():
+        absent = np.int64(ABSENT if name in _INTERNED_COLUMNS else NULL)
+        moved = of_rows(host.get(name, np.broadcast_to(absent, stay.shape)), rows)
+        lane[name] = _one_after_the_other(_widened(piece), _widened(moved))
+    here = np.flatnonzero(stay)
+    chunk.lanes[Lane.HOST] = {name: of_rows(piece, here) for name, piece in host.items()}
 
 
 def _widened(piece: Array) -> Array:

@@ -18,6 +18,9 @@ _SHORT = regex(
     r"\b([HDAPMS])to([HDAPMS])\b|\(([HDMS])2([HDMS])\)|\b(?:Memcpy|MEMCPY)([HDAP])(?:to|2)([HDAP])"
 )
 _XLA_COPY = regex(r"Mem(cpy|set)")  # MemcpyH2D, MemcpyD2D, Memset; without a category
+# What drivers call copies, and compilers kernels: tools of one's own write them without a category.
+_OWN_COPY = regex(r"\[?mem(cpy|set)\]? ?[hd](?:to|2)[hd]\b", re.IGNORECASE)
+_SIGNATURE = regex(r"void [\w:]+<.*>\(.*\)$")
 _LONG = regex(r"(host|device)[_ ]?to[_ ]?(host|device)", re.IGNORECASE)
 _WORDS = {
     "Pageable": MemoryKind.PAGEABLE,
@@ -48,6 +51,8 @@ def device_kind(category: str, name: str) -> int:
         return DeviceKind.MEMSET
     if not category and (found := _XLA_COPY.match(name)):
         return DeviceKind.COPY if found[1] == "cpy" else DeviceKind.MEMSET
+    if not category and (found := _OWN_COPY.match(name)):
+        return DeviceKind.COPY if found[1].lower() == "cpy" else DeviceKind.MEMSET
     if category == _TIMELINE_CATEGORY and name.startswith("MEMCPY"):
         return DeviceKind.COPY
     if category == MTIA_CATEGORY:
@@ -57,6 +62,19 @@ def device_kind(category: str, name: str) -> int:
     if category in _COLLECTIVE_CATEGORIES or collective_kind(name):
         return DeviceKind.COLLECTIVE
     return DeviceKind.KERNEL
+
+
+def is_called_as_on_device(name: str) -> bool:
+    """Whether a range without a category has the name of a copy or the signature of a kernel.
+
+    Functions of the host have such signatures, too; copies (``is_drivers_copy``) tell them apart.
+    """
+    return is_drivers_copy(name) or _SIGNATURE.match(name) is not None
+
+
+def is_drivers_copy(name: str) -> bool:
+    """Whether it is what drivers call copies from the host and to it: [MEMCPY] HtoD."""
+    return _OWN_COPY.match(name) is not None
 
 
 def copy_ends(name: str) -> tuple[int, int]:

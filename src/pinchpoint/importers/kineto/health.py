@@ -1,6 +1,5 @@
 """What the file itself shows to be wrong or missing."""
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -21,6 +20,7 @@ from pinchpoint.importers.assembly.soundness import (
 from pinchpoint.importers.health import Fact
 from pinchpoint.importers.kineto.clock import Clock
 from pinchpoint.importers.kineto.columns import Columns
+from pinchpoint.importers.kineto.device_kinds import is_called_as_on_device
 from pinchpoint.importers.kineto.reading.document import DocumentFrame
 from pinchpoint.importers.kineto.reading.rare import Rare
 from pinchpoint.importers.kineto.reading.scan import Scanned
@@ -146,16 +146,12 @@ def _activity(recording: ScannedRecording) -> Iterator[Fact]:
         yield Fact("cpu-only")
 
 
-# What drivers call copies, and compilers kernels: tools of one's own write them without a category.
-_ON_DEVICE = regex(r"\[?mem(cpy|set)\]? ?[hd](to|2)[hd]\b|void [\w:]+<.*>\(.*\)$", re.IGNORECASE)
-
-
 def _called_as_on_device(recording: ScannedRecording) -> int:
     """Ranges of the host that have the name of a kernel or a copy."""
     host, names = recording.host_ops, recording.names
     count = np.bincount(host["name"][host["kind"] == HostKind.ANNOTATION])
     used = np.flatnonzero(count).tolist()
-    return sum(int(count[name]) for name in used if _ON_DEVICE.match(names[name]))
+    return sum(int(count[name]) for name in used if is_called_as_on_device(names[name]))
 
 
 def _on_device_lanes(recording: ScannedRecording) -> int:

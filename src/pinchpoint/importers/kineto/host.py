@@ -14,7 +14,7 @@ from pinchpoint.importers.kineto.reading.scanner import ScannerName, nest
 from pinchpoint.importers.kineto.recorder import sign_of_torch
 from pinchpoint.importers.kineto.threads import Threads
 from pinchpoint.regex import regex
-from pinchpoint.trace import HostKind, Names, Table, empty_table, table
+from pinchpoint.trace import ApiKind, HostKind, Names, Table, empty_table, table
 from pinchpoint.trace.arrays import Array
 from pinchpoint.trace.engine_steps import engine_step
 from pinchpoint.trace.kinds import api_kind, without_version
@@ -41,6 +41,15 @@ _OPERATOR = regex(r"(?:aten|autograd)::\w")  # as autograd's profiler writes it,
 # ``builtins.len`` where it has ``<built-in function len>``.
 VIZTRACER_CATEGORY = b"FEE"
 _OF_VIZTRACER = regex(r"(?:([^()]+) \((.+):(\d+)\)|([\w.]*\.)([\w<>]+))$")
+
+
+# As tracers of their own write calls of a driver, without a category: cuMemcpyDtoHAsync_v2.
+_DRIVER_CALL = regex(r"(?:cu|cuda|hip)[A-Z]\w*$")
+
+
+def is_driver_call(name: str) -> bool:
+    """Whether it is called as what gives a device work, memory or orders, or waits for it."""
+    return _DRIVER_CALL.match(name) is not None and api_kind(name) != ApiKind.OTHER
 
 
 def frame_of_viztracer(name: str) -> str:

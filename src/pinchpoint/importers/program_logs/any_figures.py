@@ -50,9 +50,11 @@ _TIMED = regex(
     r"|throughput|bandwidth|speed|speedup)(?:[\W_].*)?$",
     2,
 )
-# What an installer fetches tells nothing of a run.
+# What an installer fetches and what is compiled tells nothing of a run.
 _FETCHED = regex(
     r"\s*(?:Downloading|Downloaded|Using cached|Collecting|Fetching|Get:\d|━|.{0,40}━━)"
+    r"|\s*\[ *\d+(?:/\d+|%)\] (?:Building|Linking|Compiling|Generating|Built target"
+    r"|(?:\S*/)?(?:nvcc|hipcc|cc|gcc|clang|[gc]\+\+|clang\+\+|ld|ar|cmake|ccache)(?:-\d+)? )"
 )
 _RECORD_LINE = regex(r"\s*\{'\w[^{}]{0,2000}\}\s*$")  # {'loss': 2.5, 'epoch': 0.1}
 _RECORD = "record it: pinchpoint run"

@@ -9,7 +9,7 @@ from pinchpoint.regex import regex
 from pinchpoint.trace import SummaryTable
 
 TABLE = (  # what such a table begins with: three lines and a row
-    rb"^ *-{5,}(?:  -{5,})+ *\n *Name +(?:Self CPU|CPU total|CPU time)[^\n]*\n *-{5,}[^\n]*\n"
+    rb"^ *-{5,}(?:  -{5,})+ *\r?\n *Name +(?:Self CPU|CPU total|CPU time)[^\n]*\n *-{5,}[^\n]*\n"
     rb" *\S[^\n]*\d(?:us|ms|s|%)\b"
 )
 _RULE = regex(r" *-{5,}(?:  -{5,})+ *$")
@@ -26,6 +26,8 @@ _FIRST = (
     regex(r"CPU total"),
     regex(r"# of Calls|Number of Calls"),
 )
+_TIME = regex(r"([\d.]+)(us|ms|s)$")
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}  # seconds
 _MOST_ROWS = 10_000  # of one table; an operator a row
 _MOST_TABLES = 100  # a program that prints one a step
 _RECORD = 'prof.export_chrome_trace("trace.json")'
@@ -81,6 +83,7 @@ class Operators:
     def _close(self) -> None:
         order = sorted(range(len(self._header)), key=lambda at: _rank(self._header[at]))
         header, *rows = (tuple(cells[at] for at in order) for cells in (self._header, *self._rows))
+        rows = _heaviest_first(header, rows)
         if len(self._found) < _MOST_TABLES:
             self._found.append(SummaryTable(header, tuple(rows), "operators, as PyTorch sums them"))
         self._header, self._rows, self._spans = (), [], []
@@ -93,6 +96,20 @@ class Operators:
             return ()
         rows = [*self._totals.items(), ("to see when each ran", _RECORD)]
         return (*self._found, *said_table("of all operators", rows))
+
+
+def _heaviest_first(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """By the device's own time, or the host's where no device worked; a program sorts by any."""
+    for own in (regex(r"Self (?!CPU)\w+(?<!Mem)"), regex(r"Self CPU(?: total)?")):
+        at = next((n for n, name in enumerate(header) if own.fullmatch(name)), None)
+        if at is not None and any(_seconds(row[at]) for row in rows):
+            return sorted(rows, key=lambda row: -_seconds(row[at]))
+    return rows
+
+
+def _seconds(cell: str) -> float:
+    found = _TIME.match(cell)
+    return float(found[1]) * _UNITS[found[2]] if found else 0.0
 
 
 def _rank(column: str) -> int:

@@ -66,7 +66,8 @@ def run_facts(
         user_ns_per_step=process.steps.user_ns_per_step,
         workers_ns_per_step=_workers_ns_per_step(process.steps, workers),
         loader_workers=tuple(
-            LoaderWorker(w.workers, w.busy_ns, w.alive_ns, w.torch_threads) for w in workers
+            LoaderWorker(w.workers, w.busy_ns, w.alive_ns, w.torch_threads, w.collate)
+            for w in workers
         ),
         course=run_course(run, process),
         device=_setting(device_record(process, environment)),

@@ -82,7 +82,10 @@ def _values(path: Path) -> RunValues | None:
 
 
 def _those(notes: Iterable[OperationNote]) -> tuple[VainOperations, ...]:
-    return tuple(VainOperations(o.name, o.shapes, o.count, o.which) for o in notes)
+    return tuple(
+        VainOperations(o.name, o.shapes, o.count, o.which, o.of_name, o.which_of_name)
+        for o in notes
+    )
 
 
 def _work(note: WorkNote) -> VainWork:

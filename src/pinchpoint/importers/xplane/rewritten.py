@@ -2,8 +2,10 @@
 
 A loop (``jax.lax.scan``) that takes an array slice by slice and gives it back slice by slice keeps
 two of them: XLA reads each slice of the one and writes it into the other, be it changed at one
-position or not at all. Followed are slices of what a loop takes and never writes, through updates
-of a part of them, until they are put into another array of the loop, at the place they came from.
+position or not at all. One that carries the array and sets a whole slice of it does the same in one
+array. Followed are slices of what a loop takes, through updates of a part of them, until they are
+put into an array of the loop at the place they came from: another one, if the loop never writes the
+first, or the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,8 +28,11 @@ class Rewritten(NamedTuple):
 
 _MOST_CHANGED = 0.5  # of a slice; beyond it most of the work is needed
 _LEAST_BYTES = 1 << 20  # of a slice: less is a matter of launches
+_INDEX_BYTES = 8  # of one number
 _LARGEST_PROGRAM = 200_000  # instructions: more take a second to go through
 _DEEPEST = 30  # fusions in fusions, and what is looked through to a value
+# Of a program's instructions: each is looked at once, but for what several of them call.
+_MOST_LOOKS_RATIO = 8
 
 
 @dataclass(frozen=True)
@@ -74,15 +79,29 @@ def rewritten(program: Program) -> dict[str, Rewritten]:
     if len(program.by_id) > _LARGEST_PROGRAM:
         return {}
     found: dict[str, Rewritten] = {}
+    looks = _Looks(_MOST_LOOKS_RATIO * len(program.by_id))
     for loop in program.by_id.values():
         if loop.opcode == "while" and loop.called:
-            found |= dict(_Loop(program, loop).found())
+            found |= dict(_Loop(program, loop, looks).found())
     return found
 
 
+class _Looks:
+    """How many more instructions may be looked at: in a file that is damaged, computations may call
+    each other in circles."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def one_more(self) -> bool:
+        """Whether it may be."""
+        self.left -= 1
+        return self.left >= 0
+
+
 class _Loop:
-    def __init__(self, program: Program, loop: Instruction) -> None:
-        self.program, self.loop = program, loop
+    def __init__(self, program: Program, loop: Instruction, looks: _Looks) -> None:
+        self.program, self.loop, self.looks = program, loop, looks
         self.inside = program.computations.get(loop.called[0], [])
         self.root = program.by_id.get(program.roots.get(loop.called[0], -1))
         self.keys: dict[tuple[object, ...], int] = {}
@@ -98,14 +117,16 @@ class _Loop:
         stacks = {
             number: value.slice
             for number, value in enumerate(given_back)
-            if isinstance(value, _Stacked) and value.into == number and value.slice.of in kept
+            if isinstance(value, _Stacked)
+            and value.into == number
+            and value.slice.of in kept | {number}
         }
         stacks = {number: one for number, one in stacks.items() if _hardly_changes(one)}
         if not stacks:
             return
         at = self.program.place_of(self.loop)
         sources = {one.of: one for one in stacks.values()}
-        copied = {one.of for one in self._slices_that_others_read(sources)}
+        copied = self._read_by_others(sources)
         for one in self._launched():
             values = _flat(self.value.get(one.id))
             mine = [_slice_of(value, sources, stacks) for value in values]
@@ -114,7 +135,8 @@ class _Loop:
                 back = [value.slice for value in values if isinstance(value, _Stacked)]
                 stays = 1.0 if any(of.of in copied for of in back) else changed
                 yield one.name, Rewritten(at, changed, stays, sum(of.bytes for of in back) or None)
-        yield from self._around(stacks, at)
+        others = {number: one for number, one in stacks.items() if one.of != number}
+        yield from self._around(others, at)
 
     # --------------------------------------------------------------------------------------------
     # What the values inside of the loop are.
@@ -127,6 +149,8 @@ class _Loop:
         depth: int,
     ) -> None:
         for one in inside:
+            if not self.looks.one_more():
+                break
             values[one.id] = self._value_of(one, given, values, depth)
 
     def _value_of(
@@ -141,14 +165,13 @@ class _Loop:
         match one.opcode:
             case "parameter":
                 return given[one.parameter] if one.parameter < len(given) else None
-            case "tuple":
-                return tuple(operands)
+            case "tuple":  # in another one it is nothing that is followed
+                return tuple(None if isinstance(value, tuple) else value for value in operands)
             case "get-tuple-element":
                 return self._element(one, first)
-            case "bitcast" | "reshape":
-                return first
-            case "copy":  # of what is carried as a whole: another array
-                return None if isinstance(first, _Part) and one.shape.elements > 1 else first
+            case "bitcast" | "reshape" | "copy":
+                whole = one.opcode == "copy" and isinstance(first, _Part)  # another array
+                return None if whole and one.shape.elements > 1 else first
             case "fusion" | "call" if one.called and depth < _DEEPEST:
                 mine: dict[int, _Value] = {}
                 called = one.called[0]
@@ -158,6 +181,8 @@ class _Loop:
                 return self._taken(one, first, operands[1:])
             case "dynamic-update-slice":
                 return self._put(one, operands)
+            case "select":  # of a slice as it was and as it is: where an index may be out of bounds
+                return _either(operands[1:]) or self._scalar(one, operands)
             case "scatter" if isinstance(first, _Slice) and len(one.operands) == 3:
                 return _changed(first, self._bytes(one, 2))
         return self._scalar(one, operands)
@@ -208,6 +233,9 @@ class _Loop:
         """The same for numbers that are the same: parts of the loop, and what is made of them."""
         if isinstance(value, _Part):
             return self.keys.setdefault(("part", value.number), len(self.keys))
+        if isinstance(value, _Slice) and not value.changed_bytes and value.bytes <= _INDEX_BYTES:
+            told = ("element", value.of, value.place)  # of the indices that a scan goes through
+            return self.keys.setdefault(told, len(self.keys))
         return value.key if isinstance(value, _Scalar) else None
 
     def _scalar(self, one: Instruction, operands: Sequence[_Value]) -> _Value:
@@ -229,24 +257,26 @@ class _Loop:
     def _launched(self) -> Iterator[Instruction]:
         return (one for one in self.inside if one.opcode not in NO_WORK)
 
-    def _slices_that_others_read(self, sources: Mapping[int, _Slice]) -> Iterator[_Slice]:
-        """Slices that lie in memory by themselves and that something else reads, too."""
+    def _read_by_others(self, sources: Mapping[int, _Slice]) -> set[int]:
+        """Arrays whose slices lie in memory by themselves and are read by something else, too."""
+        found: set[int] = set()
         for one in self._launched():
-            if isinstance(self.value.get(one.id), _Stacked):
-                continue
-            for reader in self._readers(one):
-                value = self.value.get(reader.id)
-                others = not any(isinstance(v, (_Slice, _Stacked)) for v in _flat(value))
-                mine = [v for v in _flat(self.value.get(one.id)) if isinstance(v, _Slice)]
-                if others:
-                    yield from (v for v in mine if v.of in sources)
+            mine = {v.of for v in _flat(self.value.get(one.id)) if isinstance(v, _Slice)}
+            mine = (mine & sources.keys()) - found
+            if mine and any(self._does_else(reader) for reader in self._readers(one)):
+                found |= mine
+        return found
+
+    def _does_else(self, one: Instruction) -> bool:
+        values = _flat(self.value.get(one.id))
+        return not any(isinstance(value, (_Slice, _Stacked)) for value in values)
 
     def _readers(self, one: Instruction) -> Iterator[Instruction]:
         """Through what starts nothing."""
         waiting, seen = [one], {one.id}
         while waiting:
             for user in self.program.users.get(waiting.pop().id, ()):
-                if user.id in seen or user is self.root:
+                if user.id in seen or user is self.root or not self.looks.one_more():
                     continue
                 seen.add(user.id)
                 if user.opcode in NO_WORK:
@@ -304,12 +334,20 @@ def _changed(one: _Slice, by_bytes: int) -> _Slice:
     return replace(one, changed_bytes=min(one.changed_bytes + by_bytes, one.bytes))
 
 
+def _either(values: Sequence[_Value]) -> _Slice | None:
+    """The slice that all of these are, with what any of them changes."""
+    slices = [value for value in values if isinstance(value, _Slice)]
+    if not slices or len(slices) < len(values) or len({(v.of, v.place) for v in slices}) > 1:
+        return None
+    return max(slices, key=lambda one: one.changed_bytes)
+
+
 def _hardly_changes(one: _Slice) -> bool:
     return one.bytes >= _LEAST_BYTES and one.changed_bytes <= _MOST_CHANGED * one.bytes
 
 
-def _flat(value: _Value) -> list[_Value]:
-    return [inner for one in value for inner in _flat(one)] if isinstance(value, tuple) else [value]
+def _flat(value: _Value) -> Sequence[_Value]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _slice_of(

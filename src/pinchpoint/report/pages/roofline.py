@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pinchpoint.analysis.limits.roofline import FAR_FROM_BOTH_ROOFS
 from pinchpoint.hardware.ceilings import Ceilings, Measurement, Refused
 from pinchpoint.report.blocks import Block, Fact, Gap, Items, Page, Table, Text, Title
+from pinchpoint.report.documents.order import field_named
 from pinchpoint.report.documents.roofline import PointInfo, RoofInfo, RooflineDocument
 from pinchpoint.report.quantity import duration, number, percent, rate
 from pinchpoint.report.words.roofline import above_the_ceiling, utilisation_sentences
@@ -26,8 +27,12 @@ _KINDS = {
 }
 
 
-def roofline_page(document: RooflineDocument, *, verbose: bool = False) -> Page:
-    """Utilisation, roofs, and the points with most time."""
+def roofline_page(
+    document: RooflineDocument, *, sort: str | None = None, verbose: bool = False
+) -> Page:
+    """Utilisation, roofs, and the points with most time; FLOPs, bytes or calls that they are sorted
+    by stand where the intensity does else."""
+    field = field_named(document.points, sort) if sort is not None and document.points else None
     return Page(
         (
             Title(document.path, (document.device or "unknown device",)),
@@ -35,7 +40,7 @@ def roofline_page(document: RooflineDocument, *, verbose: bool = False) -> Page:
             *_utilisation(document),
             _roofs(document),
             Gap(),
-            *_points(document, verbose),
+            *_points(document, field if field in _COUNTED else None, verbose),
         )
     )
 
@@ -62,13 +67,16 @@ def _roof(roof: RoofInfo) -> tuple[str, ...]:
     )
 
 
-def _points(document: RooflineDocument, verbose: bool) -> Iterator[Block]:
+_COUNTED = ("flops", "bytes", "calls")  # fields of a point that have no column else
+
+
+def _points(document: RooflineDocument, counted: str | None, verbose: bool) -> Iterator[Block]:
     of_operators = document.what == "operators"
     if of_operators:
         yield Text(f"Whole recording: {duration(document.time_ns)} in kernels")
     yield Table(
-        heads=("operator" if of_operators else "launch", *_HEADS),
-        rows=tuple(map(_row, document.points)),
+        heads=("operator" if of_operators else "launch", *_with(_HEADS, counted, counted or "")),
+        rows=tuple(_point_row(point, counted) for point in document.points),
         most=None if verbose else _ROWS,
         left_out=document.points_left_out,
         more="(--json has all, --verbose more)",
@@ -82,6 +90,20 @@ def _points(document: RooflineDocument, verbose: bool) -> Iterator[Block]:
     notes = (*above_the_ceiling(document), *document.notes)
     if notes:
         yield Items(notes, "warning")
+
+
+def _with(cells: tuple[str, ...], counted: str | None, text: str) -> tuple[str, ...]:
+    """The cells of a row after its name, with what points are sorted by in place of intensity."""
+    return cells if counted is None else (*cells[:2], text, *cells[3:])
+
+
+def _point_row(point: PointInfo, counted: str | None) -> tuple[str, ...]:
+    name, *cells = _row(point)
+    if counted is None:
+        return (name, *cells)
+    value = getattr(point, counted)
+    text = number(value) if counted == "calls" else rate(value, "").replace(" ", "")
+    return (name, *_with(tuple(cells), counted, text))
 
 
 def _row(point: PointInfo) -> tuple[str, ...]:

@@ -61,3 +61,33 @@ def test_the_grid_of_a_librarys_operator_is_not_the_users():
     (own,) = check(kernels((1, 66 * MS)))
     assert own.fix.startswith("Launch it with a block")
     assert not own.at_best
+
+
+def suppressed(*, calls=1, full_blocks=500):
+    """Calls of an operator a step: a kernel over all pairs, then one block through them."""
+    p = Program()
+    for _ in p.steps(4):
+        for _ in range(calls):
+            with p.row("torchvision::nms"):
+                p.kernel("nms_kernel_impl", 100, grid=f"[{full_blocks},1,1]", block="[64,1,1]")
+                p.kernel("gather_keep_from_mask", 900, grid="[1,1,1]", block="[64,1,1]")
+        p.kernel("gemm", 2_000, grid="[500,1,1]")
+        p.sync()
+    return p.trace()
+
+
+def test_what_an_operator_leaves_to_one_block_once_a_step_goes_step_by_step():
+    with pytest.raises(NotChecked, match="gather_keep_from_mask is the part of torchvision::nms"):
+        list(check(suppressed()))
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(suppressed(calls=3), id="called in a loop"),
+        pytest.param(suppressed(full_blocks=2), id="nothing of it fills the device"),
+    ],
+)
+def test_others_may_be_given_less_or_called_once(trace):
+    (found,) = check(trace)
+    assert found.evidence[0].name == "gather_keep_from_mask"

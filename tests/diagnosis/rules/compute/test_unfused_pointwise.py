@@ -2,6 +2,7 @@ import pytest
 
 from builders import TraceBuilder
 from device_steps import Work, device_bound
+from program import Program
 
 BIG = [65536, 1024]
 BYTES = 65536 * 1024 * 2
@@ -59,6 +60,29 @@ def test_cannot_judge_without_shapes(outcome):
     b.op("aten::silu", 0, 10)
     b.launch(1, 5, KERNEL, 8, 500)
     assert outcome("unfused-pointwise", b.trace()).answer == "not checked"
+
+
+def differentiated(*, twice):
+    """A chain of three in a backward pass, whose operators are numbered if that is differentiated,
+    and a product."""
+    p = Program()
+    for _ in p.steps(6):
+        node = "autograd::engine::evaluate_function: TanhBackward0"
+        with p.row(node, sequence=1), p.row("TanhBackward0", sequence=1):
+            for number, name in enumerate(("aten::silu", "aten::sigmoid", "aten::exp"), 2):
+                numbered = {"sequence": number} if twice else {}
+                given = {"shapes": [BIG], "dtypes": ["c10::BFloat16"]}
+                with p.row(name, **given, **numbered):
+                    p.kernel(KERNEL, 90)
+        p.kernel(GEMM, 500)
+        p.sync()
+    return p.trace()
+
+
+def test_what_is_differentiated_twice_no_compiler_takes(outcome):
+    assert outcome("unfused-pointwise", differentiated(twice=False)).answer == "found"
+    said = outcome("unfused-pointwise", differentiated(twice=True))
+    assert (said.answer, "differentiated twice" in said.why) == ("not checked", True)
 
 
 @pytest.mark.corpus

@@ -2,7 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from loader_steps import RANGE, loading
+from builders import TraceBuilder
+from loader_steps import MS, RANGE, loading
+from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.trace import HostKind, RunFacts
 from pinchpoint.trace.trace import LoaderWorker
 from program import Program
@@ -99,3 +101,32 @@ def test_workers_that_hardly_work_are_waited_for_because_of_the_way(outcome, bus
     assert ("make batches in 1 % of their time" in finding.summary) is sent
     assert ("a few large tensors" in finding.fix) is sent
     assert ("num_workers" in finding.hint) is not sent
+
+
+def sending(**known):
+    """Steps of 10 ms on a CPU, 6 of them in next(), of a run that timed its own."""
+    b = TraceBuilder()
+    b.devices = []
+    for step in range(6):
+        at = step * 10 * MS
+        b.step(step, at, 10 * MS)
+        b.annotation(RANGE.format("MultiProcessing"), at + 1_000, 6 * MS)
+        b.op("aten::mm", at + 6_100_000, 3 * MS)
+    worker = LoaderWorker(1, 1, 100, 1, ("train.py", 50, "as_list"))
+    run = RunFacts(loader_workers=(worker,), unprofiled_step_ns=(8 * MS,) * 5, **known)
+    return replace(b.trace(), run=run)
+
+
+def test_a_program_on_a_cpu_wins_what_its_run_timed_of_waits():
+    first = diagnose(sending(data_wait_ns=(5 * MS,) * 5)).found[0]
+    assert (first.id, str(first.finding.location)) == (
+        "dataloader-starved",
+        "as_list (train.py:50)",
+    )
+    assert first.predicted.step_ns == 3.1 * MS  # a ready batch takes 2 % of the wait
+    assert first.predicted.range_ns == (3.1 * MS, 8 * MS - 0.75 * 4.9 * MS)
+
+
+def test_without_timed_waits_the_recorded_ones_are_replayed():
+    first = diagnose(sending()).found[0]
+    assert first.predicted.step_ns == pytest.approx(8 * MS - 8 / 10 * 0.98 * 6 * MS)

@@ -1,8 +1,12 @@
 """Products in a costly order, where shapes and strides are all that is known."""
 
+from dataclasses import replace
+
 import pytest
 
 from device_steps import Work, device_bound
+from pinchpoint.trace import RunFacts
+from pinchpoint.trace.run_values import RunValues
 
 TALL, WIDE = 4_096, 1_024
 BF16 = "c10::BFloat16"
@@ -41,6 +45,16 @@ def test_its_powers_may_be_scaled_and_added(outcome):
     trace = device_bound([GRAM, product("aten::mm", 1_600, S, S), *between, DOWN, REST])
     (found,) = outcome("costly-product-order", trace).findings
     assert "3 products" in found.summary
+
+
+def test_a_run_that_was_not_followed_is_judged_by_shapes_where_these_tell(outcome):
+    values = RunValues(30, 1, True, (), (), 0, work_not_seen="it ended before")
+    told, untold = (
+        replace(device_bound(work), run=RunFacts(values=values))
+        for work in ([GRAM, POWER, DOWN, REST], [REST])
+    )
+    assert len(outcome("costly-product-order", told).findings) == 1
+    assert outcome("costly-product-order", untold).answer == "not checked"
 
 
 TOKENS, WIDTH = 8_192, 64

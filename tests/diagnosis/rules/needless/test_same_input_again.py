@@ -87,11 +87,18 @@ def test_a_weight_is_computed_once_a_pass(outcome, predicted):
     assert after == pytest.approx((1_500 + 4 * 300 + 10) * 1e3, rel=0.05)
 
 
+def test_one_that_iterates_at_each_call_is_told_with_what_that_changes(outcome):
+    (found,) = outcome("same-input-again", parametrized(inner="_SpectralNorm_0")).findings
+    assert "12 of 16 calls" in found.summary
+    assert "if one power iteration a pass is enough" in found.fix
+    assert found.confidence == "medium"
+
+
 @pytest.mark.parametrize(
     "trace",
     [
         pytest.param(parametrized(uses=1), id="used once"),
-        pytest.param(parametrized(inner="_SpectralNorm_0"), id="one that iterates"),
+        pytest.param(parametrized(inner="_SpectralNorm_0", uses=1), id="one iteration a pass"),
         pytest.param(parametrized(inner="Dropout_3"), id="one that drops"),
         pytest.param(parametrized(between="Optimizer.step#SGD.step"), id="an optimizer between"),
         pytest.param(parametrized(between="MulBackward0"), id="passes of one step"),

@@ -12,7 +12,10 @@ MS = 1_000_000
 PLACE = ("model.py", 30, "forward")
 
 
-def dropping(kind="unused", *, backward=False, shapes=True, read=0.0):
+SHAPES = ((8, 16, 64),)
+
+
+def dropping(kind="unused", *, backward=False, shapes=True, read=0.0, noted=SHAPES, of_name=0):
     """Steps of 10 ms on a busy device: 4 of them for what is dropped."""
     b = TraceBuilder()
     for step in range(6):
@@ -22,7 +25,8 @@ def dropping(kind="unused", *, backward=False, shapes=True, read=0.0):
             text = {"shapes": "[[8, 16, 64]]"} if shapes else {}
             b.op(name, at + start // 6, MS, **text)
             b.launch(at + start // 6 + 1_000, 100_000, name[6:], at + start, takes - 1_000)
-    operations = (VainOperations("aten::mean", ((8, 16, 64),), 1, ((0, 0),)),)
+    by_name = (of_name, ((of_name - 1, of_name - 1),)) if of_name else (0, ())
+    operations = (VainOperations("aten::mean", noted, 1, ((0, 0),), *by_name),)
     note = VainWork(kind, (PLACE,), operations, backward, 1, None, None, 1.0, read, read)
     computed = ("aten::mean", "aten::mm")
     values = RunValues(30, 1, True, (), (), 0, work=(note,), operators=computed)
@@ -62,6 +66,16 @@ def test_what_is_repeated_is_another_cause(outcome, kind):
 
 def test_without_shapes_it_is_not_checked(outcome):
     assert outcome("unused-work", dropping(shapes=False)).answer == "not checked"
+
+
+@pytest.mark.parametrize("noted", [SHAPES, None], ids=["not recorded", "other in each step"])
+def test_without_shapes_its_place_among_its_name_tells(outcome, noted):
+    (found,) = outcome("unused-work", dropping(shapes=False, noted=noted, of_name=1)).findings
+    assert len(found.changes[0].device_ops) == 5
+
+
+def test_a_step_that_has_fewer_of_its_name(outcome):
+    assert outcome("unused-work", dropping(shapes=False, noted=None, of_name=2)).findings == ()
 
 
 def test_what_was_not_watched_is_not_checked(outcome):

@@ -247,6 +247,20 @@ def test_a_loop_that_passes_over_large_tensors(beside_us, told):
         )
 
 
+@pytest.mark.parametrize(
+    ("called", "told"),
+    [("torch/serialization.py(1315): load", False), ("model.py(9): project", True)],
+)
+def test_files_that_are_read_in_a_loop_are_no_tensors_to_batch(called, told):
+    def work(builder, at):
+        for turn in range(80):
+            builder.python("cache.py(3): one", at + turn * 100 * US, 96 * US)
+            builder.python(called, at + turn * 100 * US + US, 90 * US)
+            _op(builder, "aten::linear", at + turn * 100 * US + 2 * US, 80 * US, ROW)
+
+    assert ("cpu-operator-loop" in _found(_trace(work))) == told
+
+
 def test_a_thread_that_waits_in_a_loop_is_not_the_loop():
     def work(builder, at):
         for turn in range(80):
@@ -459,9 +473,10 @@ def test_page_faults_of_a_run_whose_steps_were_not_counted():
 @pytest.mark.parametrize(
     ("name", "length", "fast", "left"),
     [
-        pytest.param("aten::_fft_r2c", 4_099, 4_320, (1 / 18.6, 1 / 2), id="real, a prime"),
-        pytest.param("aten::_fft_c2c", 2 * 1_009, 2_025, (1 / 14.6, 1 / 1.9), id="twice a prime"),
-        pytest.param("aten::_fft_r2c", 4_100, None, None, id="factors up to 41"),
+        pytest.param("aten::_fft_r2c", 4_099, 4_320, (1 / 47.6, 1 / 1.7), id="real, a prime"),
+        pytest.param("aten::_fft_c2c", 2 * 1_009, 2_025, (1 / 27, 1 / 1.9), id="twice a prime"),
+        pytest.param("aten::_fft_r2c", 3_071, 3_072, (1 / 53.7, 1 / 1.3), id="37 times 83"),
+        pytest.param("aten::_fft_r2c", 4_092, None, None, id="factors up to 31"),
     ],
 )
 def test_transforms_of_a_slow_length(name, length, fast, left):

@@ -4,7 +4,10 @@
 Kernels that run for long, launched with so few blocks that most multiprocessors have none. Grid and
 block are in the recording; no counters are needed. Collectives are left out: they are meant to use
 few blocks. Short kernels with few blocks are a matter of launches, and slow ones with many blocks
-of something else. Not checked without grids, or where the device's size is not known.
+of something else. Not checked without grids, or where the device's size is not known; nor is one
+kernel of a library's operator, called once a step, that launches others over the whole device
+beside it: what its authors left to one block goes step by step, and whether it could be given less
+to go through is in no recording.
 
 ## Why it matters
 A block runs on one multiprocessor. With one block, all the others of the device have nothing to do
@@ -42,7 +45,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import DeviceKind, HostKind, Trace
-from pinchpoint.trace.arrays import Rows
+from pinchpoint.trace.arrays import Mask, Rows
 
 RULE = Rule(
     needs=("device_ops",),
@@ -71,9 +74,36 @@ def check(trace: Trace) -> Iterator[Found]:
     rows = np.flatnonzero(few & (ops["duration_ns"] >= LONG_NS))
     if not len(rows):
         return
+    in_turn = _goes_step_by_step(trace, rows, blocks >= units)
+    if in_turn.all():
+        kernel_name, operator = trace.names[int(ops["name"][rows[0]])], _operator(trace, rows)
+        raise NotChecked(_IN_TURN.format(name=kernel_name[:60], operator=operator), _LESS)
+    rows = rows[~in_turn]
     lost = ops["duration_ns"][rows] * (1 - blocks[rows] / units)
     name = int(np.bincount(ops["name"][rows], weights=lost).argmax())
     yield _finding(trace, rows[ops["name"][rows] == name], units)
+
+
+_IN_TURN = (
+    "{name} is the part of {operator} that goes step by step, once a step: its other kernels fill"
+    " the device"
+)
+_LESS = Record("the same with less for this operator to go through, if less would do")
+
+
+def _goes_step_by_step(trace: Trace, rows: Rows, fills: Mask) -> Mask:
+    """Which of these kernels their operator leaves to few blocks although it fills the device with
+    others, in calls of which a step has one."""
+    ops, host = trace.device_ops, trace.host_ops
+    if ops is None or host is None:
+        return np.zeros(len(rows), np.bool_)
+    launcher = launching_operators(trace)
+    has_full = np.zeros(len(host) + 1, np.bool_)
+    has_full[launcher[fills]] = True
+    has_full[len(host)] = False
+    name = ops["name"][rows]
+    found: Mask = has_full[launcher[rows]] & (per_step(trace, 1) * np.bincount(name)[name] <= 1)
+    return found
 
 
 def _finding(trace: Trace, rows: NDArray[np.intp], units: int) -> Found:

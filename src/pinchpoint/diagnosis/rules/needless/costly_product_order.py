@@ -45,7 +45,7 @@ from pinchpoint.diagnosis.evidence.attainable import PRODUCT_START_NS, attainabl
 from pinchpoint.diagnosis.evidence.vain_work import Vain, vain, watched
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import WATCHED_RUN
-from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.needless._by_shapes import by_shapes
 from pinchpoint.diagnosis.rules.needless._low_rank import low_rank_gradients
 from pinchpoint.trace import Trace
@@ -71,7 +71,11 @@ _OF_GRADIENTS = (
 
 def check(trace: Trace) -> Iterator[Found]:
     """Products of each function that another order makes cheaper."""
-    values, told = watched(trace), False
+    not_seen, values, told = None, None, False
+    try:
+        values = watched(trace)
+    except NotChecked as why:  # shapes alone may tell
+        not_seen = why
     for work in () if values is None else values.work or ():
         if work.kind == "order" and work.order is not None:
             rows = vain(trace, work, beside_modules=False)
@@ -82,7 +86,10 @@ def check(trace: Trace) -> Iterator[Found]:
     if found is not None:
         yield _found(trace, *found)
     if values is None:
-        yield from by_shapes(trace)
+        others = list(by_shapes(trace))
+        yield from others
+        if not_seen is not None and found is None and not others:
+            raise not_seen
 
 
 def _found(trace: Trace, order: ProductOrder, rows: Vain) -> Found:

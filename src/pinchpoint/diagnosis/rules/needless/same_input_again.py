@@ -10,8 +10,9 @@ so is a loop in which nothing is new: it measures something.
 
 And, where modules were recorded, parametrizations of a weight
 (`torch.nn.utils.parametrize`) that are computed several times with nothing of a backward pass or an
-optimizer in between: they are given nothing but the weight. Not those that count their calls
-(`spectral_norm`) or drop at random.
+optimizer in between: they are given nothing but the weight. Not those that drop at random. One that
+iterates at each call (`spectral_norm`) is named, too: its weight is the same, and only its estimate
+moves on; kept, it moves on once a pass.
 
 ## Why it matters
 The answer is known already. A text encoder whose prompt stays while a picture is refined, an image
@@ -25,7 +26,8 @@ flow back through one answer as through many. `with parametrize.cached():` aroun
 weights. The range is from what was new in the watched steps to nothing.
 
 ## When to ignore it
-Where the input does change, more seldom than every few steps, and the answer is too large to keep.
+Where the input does change, more seldom than every few steps, and the answer is too large to keep;
+where the estimate of a `spectral_norm` needs that many iterations a step.
 """
 
 import re
@@ -76,7 +78,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 _PARAMETRIZED = "ParametrizationList"
-_ELSE_AT_EACH_CALL = regex(r"nn\.Module: (_SpectralNorm|\w*Drop\w*)_\d+$")
+_ELSE_AT_EACH_CALL = regex(r"nn\.Module: (\w*Drop\w*)_\d+$")
+_ITERATES = regex(r"nn\.Module: _SpectralNorm_\d+$")  # a step of an estimate at each call
 
 
 def _of_weights(trace: Trace) -> Iterator[Found]:
@@ -107,10 +110,20 @@ def _of_weights(trace: Trace) -> Iterator[Found]:
     if len(rows):
         place = busiest_place(trace, rows, host["duration_ns"][rows].astype(np.int64))[0]
         same = SameCalls(_PARAMETRIZED, None, len(rows), int((many > 1).sum()))
-        yield structs.replace(_found(trace, same, rows), location=place, at_best=())
+        found = structs.replace(_found(trace, same, rows), location=place, at_best=())
+        called = within_rows(up, rows)[:-1]
+        iterates = rows_named(trace, host, lambda name: _ITERATES.match(name) is not None)
+        yield structs.replace(found, **_ITERATED) if (called & iterates).any() else found
 
 
 _ONCE = "answer = model(x)  # before the loop; in it: use answer"
+_ITERATED = {
+    "fix": (
+        "Compute it once a pass, if one power iteration a pass is enough for its norm, and keep the"
+        " weight while it stays"
+    ),
+    "confidence": "medium",
+}
 _CACHED = "with torch.nn.utils.parametrize.cached():  # around the forward pass of a step"
 _OF_WEIGHTS = (_PARAMETRIZED, "_Orthogonal", "_SpectralNorm", "_WeightNorm")
 

@@ -1,13 +1,14 @@
 """Fourier transforms on a CPU have a length with a large prime factor.
 
 ## What it looks for
-In a program without a device: transforms of a length with a prime factor above 100, by the shapes
-and arguments of their operators. The next length of factors 2, 3 and 5 is told.
+In a program without a device: transforms of a length with a prime factor of 37 or more, by the
+shapes and arguments of their operators. The next length of factors 2, 3 and 5 is told.
 
 ## Why it matters
-Libraries have passes for small factors. A large prime is computed by several transforms of more
-than twice the length (Bluestein's method), and real transforms as complex ones: two to nineteen
-times as long for a signal that is a few points shorter.
+Libraries have passes for small factors. A large prime is computed as a product of all its points
+with each other, or by several transforms of more than twice the length (Bluestein's method), and
+real transforms as complex ones: half of such lengths take six times as long or more, some fifty
+times, for a signal that is a few points shorter.
 
 ## How to fix it
 Pad to the next fast length (`scipy.fft.next_fast_len`) and cut the result; or choose windows and
@@ -29,18 +30,32 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, named
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints, distinct_rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=SHAPES)
 
-# Measured by `benchmarks/fft_lengths.py` on one thread with MKL: 89 lengths of 251 to 65,537 with a
-# prime factor above 100 against the next fast one. With factors of 13 to 61 it may be as slow, but
-# also 1.2 times.
-LEAST_PRIME = 100
-REAL_TIMES = (2.0, 18.6)  # least and most of these lengths
-COMPLEX_TIMES = (1.9, 14.6)  # the same
+
+@dataclass(frozen=True)
+class Times:
+    """How often as long as the next fast length, of lengths of a kind."""
+
+    least: float
+    median: float
+    most: float
+
+    def saved_ns(self, took_ns: int) -> list[float]:
+        """Of this time: least, likely and most."""
+        return [took_ns * (1 - 1 / times) for times in (self.least, self.median, self.most)]
+
+
+# Measured by `benchmarks/fft_lengths.py` on one thread with MKL, 40 lengths of each kind; of primes
+# above 100 with the least of 89 others. With factors up to 31 a length may also be faster.
+LEAST_PRIME, LARGE_PRIME = 37, 101
+REAL = {LEAST_PRIME: Times(1.3, 6.0, 53.7), LARGE_PRIME: Times(1.7, 11.2, 47.6)}
+COMPLEX = {LEAST_PRIME: Times(1.9, 8.0, 26.8), LARGE_PRIME: Times(1.9, 9.3, 27.0)}
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -66,8 +81,10 @@ def check(trace: Trace) -> Iterator[Found]:
     fast, prime = fourier.next_fast_length(length), fourier.largest_prime_factor(length)
     whole = named(trace, "aten::_fft_c2c")[spans.rows]
     complex_ns = round(spans.ns_per_step * float(took[whole].sum() / max(took.sum(), 1)))
-    parts = ((spans.ns_per_step - complex_ns, REAL_TIMES), (complex_ns, COMPLEX_TIMES))
-    least, most = (round(sum(ns * (1 - 1 / times[i]) for ns, times in parts)) for i in (0, 1))
+    kind = LARGE_PRIME if prime >= LARGE_PRIME else LEAST_PRIME
+    parts = ((spans.ns_per_step - complex_ns, REAL[kind]), (complex_ns, COMPLEX[kind]))
+    saved = [times.saved_ns(ns) for ns, times in parts]
+    least, likely, most = (round(sum(ways)) for ways in zip(*saved, strict=True))
     why = "a prime" if prime == length else f"a multiple of the prime {prime}"
     yield Found(
         summary=(
@@ -82,6 +99,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         cost_ns_per_step=spans.ns_per_step,
         saving_ns_per_step=(least, most),
+        likely_saving_ns=likely,
         location=spans.place,
         fix="Pad to the next length of factors 2, 3 and 5, and cut the result",
         hint=f"n = scipy.fft.next_fast_len({length}, real=True)  # {fast}",

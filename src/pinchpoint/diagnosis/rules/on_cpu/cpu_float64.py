@@ -23,12 +23,12 @@ from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
-from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, typed
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(needs=("host_ops",), record=SHAPES_AND_TYPES, advice=NO_HINT)
+RULE = Rule(needs=("host_ops",), record=SHAPES_AND_TYPES, knobs=("float32",), advice=NO_KNOB)
 
 HALF = 0.5  # of the lanes of a register, and of the bytes
 
@@ -57,5 +57,5 @@ def check(trace: Trace) -> Iterator[Found]:
         location=spans.place,
         fix="Make the data float32 where it is created, and the model with it",
         hint="x = np.asarray(x, np.float32); model = model.float()",
-        confirm='pinchpoint bench ab -- "python train.py" "python train_float32.py"',
+        confirm="pinchpoint try --knob float32 -- python train.py",
     )

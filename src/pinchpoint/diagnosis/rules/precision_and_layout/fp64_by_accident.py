@@ -47,7 +47,7 @@ from pinchpoint.trace.names import rows_named
 RULE = Rule(
     needs=("device_ops",),
     record=DEVICE,
-    knobs=("autocast",),
+    knobs=("float32",),
     advice=NO_HINT,
     confirm='pinchpoint bench ab -- "python train.py" "python train_float32.py"',
 )

@@ -1,0 +1,100 @@
+"""Fourier transforms on a device have a length with a large prime factor.
+
+## What it looks for
+Transforms whose length, by the shapes and arguments of their operators, has a prime factor above
+127, and their device time against what they have to move. The next length of factors 2, 3 and 5 is
+told. Where lengths are not recorded, nothing is.
+
+## Why it matters
+Libraries have passes of their own for small factors, and general ones for primes up to 127. A
+larger one is computed by transforms of more than twice the length (Bluestein's method), several
+times the work and the memory traffic for a signal that may be one point shorter.
+
+## How to fix it
+Pad to the next fast length (`scipy.fft.next_fast_len`) and cut the result; for a linear convolution
+any length from the sum of both minus one on will do.
+
+## When to ignore it
+Where the length is what is asked for: a spectrum with exactly these frequencies.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.causal.limits import needed_limits
+from pinchpoint.analysis.costs import fourier
+from pinchpoint.analysis.replay import DropDeviceOps, LimitDeviceOps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
+from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.record import SHAPES
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES, parent="slow-operator", advice=NO_HINT)
+
+LARGEST_PRIME_WITH_A_PASS = 127  # cuFFT documentation, "Accuracy and Performance"
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Transforms of slow lengths, all together."""
+    calls = launched_calls(trace)
+    transforms = calls.where(lambda of: of.call.name in fourier.NAMES)
+    if not transforms.any():
+        return
+    lengths = calls.numbers(_slow_length)
+    known = calls.where(_length_is_known)
+    if not known.any():
+        raise NotChecked("the lengths of the transforms are not recorded")
+    mine = (lengths > 0) & device_ops_in_steps(trace)
+    work = device_work(trace, mine, "transforms of a slow length")
+    limits = needed_limits(trace)
+    rows = np.flatnonzero(mine & ~np.isnan(limits.limit_ns))
+    if work is None or not len(rows):
+        return
+    ops = trace.device_ops
+    assert ops is not None
+    took = np.bincount(lengths[rows].astype(np.int64), ops["duration_ns"][rows])
+    length = int(took.argmax())
+    prime, fast = fourier.largest_prime_factor(length), fourier.next_fast_length(length)
+    where = f" in {work.place}" if work.place else ""
+    why = "a prime" if prime == length else f"a multiple of the prime {prime}"
+    again = limits.repeated[rows]
+    yield Found(
+        summary=(
+            f"Fourier transforms of length {length}, {why}, take {duration(work.ns_per_step)} of"
+            f" the device's time a step{where}; {fast} is a fast length"
+        ),
+        evidence=(
+            *work.evidence,
+            Evidence("length that takes most", length, "points"),
+            Evidence("its largest prime factor", prime, "count"),
+            Evidence("next length of factors 2, 3 and 5", fast, "points"),
+        ),
+        cost_ns_per_step=work.ns_per_step,
+        changes=(
+            DropDeviceOps(rows[again]),
+            LimitDeviceOps(rows[~again], limits.at_limit_ns[rows[~again]]),
+        ),
+        location=work.place,
+        fix="Pad to the next length of factors 2, 3 and 5, and cut the result",
+        hint=f"n = scipy.fft.next_fast_len({length}, real=True)  # {fast}",
+    )
+
+
+def _length_is_known(of: LaunchedCall) -> bool:
+    return of.call.name in fourier.NAMES and fourier.transform_lengths(of.call) is not None
+
+
+def _slow_length(of: LaunchedCall) -> float | None:
+    """The longest length of a call that has too large a prime factor; None without one."""
+    lengths = fourier.transform_lengths(of.call) if of.call.name in fourier.NAMES else None
+    slow = (
+        n
+        for n in lengths or ()
+        if n > 0 and fourier.largest_prime_factor(n) > LARGEST_PRIME_WITH_A_PASS
+    )
+    return max(slow, default=None)

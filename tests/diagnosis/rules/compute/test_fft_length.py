@@ -1,0 +1,68 @@
+"""Transforms of lengths with large prime factors, on a device; milliseconds."""
+
+import pytest
+
+from pinchpoint.analysis.replay import DropDeviceOps, LimitDeviceOps
+from program import Program
+
+ROWS = 512
+
+
+def transforming(length, *, values=True, ms=10.0, steps=6):
+    """Steps of a real transform of ``length`` points and of its inverse, each in three kernels,
+    and of 12 ms of other work."""
+    half = length // 2 + 1
+    there = {
+        "shapes": [[ROWS, length], [], [], []],
+        "dtypes": ["float", "ScalarList", "Scalar", "Scalar"],
+    }
+    back = {**there, "shapes": [[ROWS, half], [], [], []]}
+    back["dtypes"] = ["c10::complex<float>", "ScalarList", "Scalar", "Scalar"]
+    if values:
+        there["values"] = ["", "[1]", "0", "True"]
+        back["values"] = ["", "[1]", "2", str(length)]
+    p = Program()
+    for _ in p.steps(steps):
+        with p.frame("reverb.py(80): reverberate"):
+            for name, given in (("aten::_fft_r2c", there), ("aten::_fft_c2r", back)):
+                with p.row(name, **given):
+                    for _ in range(3):
+                        p.kernel("transform_kernel", 1_000 * ms / 6)
+        with p.row("aten::mm"):
+            p.kernel("gemm", 12_000)
+        p.sync()
+    return p.trace()
+
+
+def test_a_prime_length_is_told_with_the_next_fast_one(outcome, ranked):
+    trace = transforming(199_999)
+    (finding,) = outcome("fft-length", trace).findings
+    assert finding.summary == (
+        "Fourier transforms of length 199999, a prime, take 10.0 ms of the device's time a step"
+        " in reverberate (reverb.py:80); 200000 is a fast length"
+    )
+    dropped, limited = finding.changes
+    assert isinstance(dropped, DropDeviceOps)
+    assert isinstance(limited, LimitDeviceOps)
+    # 512 × 199,999 floats read and half as many complex ones written, in two passes each: 1.64 GB
+    # each way and transform, 0.49 ms at the 3.35 TB/s of an H100.
+    assert limited.limit_ns.sum() / 5 == pytest.approx(1.0e6, rel=0.3)  # of the complete steps
+    assert ranked(trace)[0] == "fft-length"
+
+
+def test_a_multiple_of_a_large_prime_is_slow_as_well(outcome):
+    (finding,) = outcome("fft-length", transforming(2 * 15_013)).findings
+    assert "length 30026, a multiple of the prime 15013" in finding.summary
+
+
+@pytest.mark.parametrize("length", [200_000, 2**17, 127 * 1024, 3**5 * 7 * 11 * 13])
+def test_lengths_of_factors_that_libraries_have_passes_for_are_fine(outcome, length):
+    assert outcome("fft-length", transforming(length)).answer == "clear"
+
+
+def test_transforms_at_their_limit_are_no_finding(ranked):
+    assert "fft-length" not in ranked(transforming(199_999, ms=1.2))
+
+
+def test_cannot_judge_without_lengths(outcome):
+    assert outcome("fft-length", transforming(199_999, values=False)).answer == "not checked"
