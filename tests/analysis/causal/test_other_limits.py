@@ -133,3 +133,28 @@ def test_no_kernel_needs_less_than_its_start():
     assert found.limit_ns[0] == KERNEL_START_NS
     assert np.isnan(found.limit_ns[1])
     assert np.isnan(found.bytes).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "dtypes", "sent"),
+    [
+        pytest.param("record_param_comms", "[[1000000],[],[]]", '["float","Scalar","Scalar"]', 2e6,
+                     id="half of what a rank has"),
+        pytest.param("c10d::_allgather_base_", "[[8000000],[1000000],[]]", '["float","float",""]',
+                     28e6, id="what the others have"),
+        pytest.param("vllm::all_reduce", "[[1000000],[]]", '["float",""]', 4e6, id="all of it"),
+        pytest.param("record_param_comms", "[[],[],[]]", '["TensorList","",""]', None,
+                     id="a list of tensors: unknown"),
+        pytest.param("aten::mul", "[[1000000],[]]", '["float",""]', None, id="no collective"),
+    ],
+)  # fmt: skip
+def test_collectives_that_say_nothing_have_the_size_of_their_operators(name, shapes, dtypes, sent):
+    b = TraceBuilder()
+    b.op(name, 0, 50, shapes=shapes, dtypes=dtypes)
+    b.launch(10, 5, "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", 100, 10**9,
+             kind=DeviceKind.COLLECTIVE)  # fmt: skip
+    (limit,) = needed_limits(b.trace()).limit_ns.tolist()
+    if sent is None:
+        assert np.isnan(limit)
+    else:
+        assert limit == pytest.approx(sent / (H100.link_bytes_per_s / 2 * LINK_REACHED) * 1e9)

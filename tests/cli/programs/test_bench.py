@@ -260,8 +260,9 @@ def recorder(monkeypatch):
         (folder / "traces").mkdir(parents=True)
         shutil.copy(RECORDING, folder / "traces/rank0.json.gz")
         record.commands.append(command)
+        record.environments.append(dict(arm.env))
 
-    record.commands = []
+    record.commands, record.environments = [], []
     monkeypatch.setattr(profiles, "_record", record)
     monkeypatch.setattr(profiles.shutil, "which", lambda name: None)
     return record
@@ -277,6 +278,17 @@ def test_a_failure_is_explained_by_profiles_of_both(recorder, capsys, tmp_path):
     change = json.loads((tmp_path / "out/change.json").read_bytes())
     assert change["schema"] == "pinchpoint.compare/1"
     assert (tmp_path / "out/change.md").exists()
+
+
+@pytest.mark.parametrize(("load", "policy"), [(1e3, "passive"), (0.0, None)])
+def test_profiles_of_a_failure_are_taken_as_its_pairs_were(
+    recorder, capsys, monkeypatch, load, policy
+):
+    """Two threads that spin on full CPUs take most of a step: nothing is seen of the change."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert _ab("--profile-on-fail", b="12") == 1
+    assert [e.get("OMP_WAIT_POLICY") for e in recorder.environments] == [policy, policy]
 
 
 def test_a_pass_takes_no_profile(recorder):

@@ -75,7 +75,11 @@ def test_figures_that_a_later_measurement_lacks_stay(capsys, monkeypatch, tmp_pa
     assert "25.0 GB/s" in out
     kept = store.stored("A processor")
     assert {(m.what, m.value) for m in kept.measurements} == {("copy", 2.5e10), ("triad", 1e10)}
-    # Of another driver nothing stays.
+    # Of another driver nothing stays; and what holds no figure is not kept.
+    none = msgspec.structs.replace(busy, fingerprint={"torch": "2.13.0"}, measurements=())
+    monkeypatch.setattr("pinchpoint.hardware.measure.measure", lambda device, **more: none)
+    assert "nothing is kept" in run(capsys, "--device", "cpu")[2]
+    assert store.stored("A processor") == kept
     other = msgspec.structs.replace(busy, fingerprint={"torch": "2.12.0"})
     monkeypatch.setattr("pinchpoint.hardware.measure.measure", lambda device, **more: other)
     assert "there stay" not in run(capsys, "--device", "cpu")[2]

@@ -160,6 +160,12 @@ def test_what_else_reads_what_was_filled_needs_it():
     assert "filled" not in of(*START, NEW, TAKEN, CHANGED, PUT, LEAVING, more=(reader,))
 
 
+def test_computations_that_call_themselves_end():
+    """Twice each, thirty levels deep: a thousand million looks."""
+    again = [number(f"again.{i}", "fusion", 70 + i, (), (38, 2)) for i in range(2)]
+    assert of(*START, NEW, TAKEN, *again, CHANGED, PUT, LEAVING) == {}
+
+
 @pytest.mark.parametrize(("size", "told"), [(WHOLE_BYTES, "model.py:9"), (WHOLE_BYTES + 4, None)])
 def test_a_copy_in_a_graph_is_known_by_its_size(size, told):
     """Of a graph only kernels are recorded, under its name."""

@@ -34,6 +34,7 @@ from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
 from pinchpoint.analysis.replay.least_durations import best_ns, sustained_ns
+from pinchpoint.analysis.replay.least_step import kept_ns
 from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
 from pinchpoint.analysis.replay.side_by_side import shared_by_rows_ns
 from pinchpoint.analysis.replay.simulate import OF_A_BATCH, OF_THE_DEVICE, Times
@@ -120,7 +121,7 @@ class _Chosen:
     ``beyond_ns`` a step is what it takes of exceptional steps.
     """
 
-    name: int
+    name: str
     rows: NDArray[np.intp]
     gap_ns: Ints
     own_ns: Ints
@@ -161,7 +162,7 @@ class _Replay:
 
     def _host_ns(self, cut: Cut, found: Pieces) -> Floats:
         """Host time of each piece a step; of a wait the whole call, the waiting included."""
-        names, calls = len(self.trace.names), self.trace.api_calls
+        names, calls = len(self.trace.names) + len(found.labels), self.trace.api_calls
         if cut is not Cut.WAIT or calls is None:
             return self.spent.by_name(found.host, names)
         mine = found.host[-1 - len(calls) : -1]
@@ -179,10 +180,9 @@ class _Replay:
             return []
         none = np.zeros(len(graph.lane), np.int64)
         nothing = np.zeros(0, np.intp)
-        number = self.trace.names.index(name)
         return [
             _Chosen(
-                number, nothing, none, graph.batch_wait_ns, graph.batch_wait_ns > 0,
+                name, nothing, none, graph.batch_wait_ns, graph.batch_wait_ns > 0,
                 each + round(beyond), beyond, OF_A_BATCH,
             )
         ]  # fmt: skip
@@ -190,7 +190,7 @@ class _Replay:
     def _largest(self, found: Pieces, host: Floats, beyond: Floats) -> list[_Chosen]:
         ops = self.trace.device_ops
         assert ops is not None
-        names = len(self.trace.names)
+        names = len(self.trace.names) + len(found.labels)
         mine = np.flatnonzero(device_ops_in_steps(self.trace) & (found.device != NOBODYS))
         took = np.bincount(found.device[mine], ops["duration_ns"][mine], names)
         together = took / max(len(judged_steps(self.trace)), 1) + host + beyond
@@ -199,7 +199,7 @@ class _Replay:
         at_least = LEAST_STEP_RATIO * self.base_ns
         return [
             _Chosen(
-                name,
+                found.name(self.trace, name),
                 mine[found.device[mine] == name],
                 *self.spent.by_node((found.host == name) | (bought & (name == giver))),
                 round(float(host[name] + beyond[name])),
@@ -280,8 +280,15 @@ class _Replay:
     def _step(self, replayed_ns: float, variant: Times) -> float:
         usual = self.window.step_ns
         after = usual * min(replayed_ns / self.window.mean_ns, 1.0)
-        after = max(after, min(self._stays_ns(variant), usual))
+        stays = max(self._stays_ns(variant), self._as_it_is_ns(variant))
+        after = max(after, min(stays, usual))
         return max(self.base_ns - (usual - after), 0.0)
+
+    def _as_it_is_ns(self, variant: Times) -> float:
+        """What the device works for in a step, if a variant leaves all of that as it is: streams
+        that took turns go on doing so."""
+        same = np.array_equal(variant.duration_ns, self.window.graph.op_duration_ns)
+        return kept_ns(self.trace, ()) if same and not variant.dropped.any() else 0.0
 
     def _stays_ns(self, variant: Times) -> float:
         """Device work a step that a variant leaves, in the busiest stream and in all that share a
@@ -311,7 +318,7 @@ class _Replay:
         operators = launched_calls(self.trace).operator[one.rows]
         return Piece(
             cut=cut,
-            name=self.trace.names[one.name],
+            name=one.name,
             calls=len(one.rows) / count,
             host_ns=one.host_ns,
             device_ns=round(at_work_ns / count),

@@ -57,16 +57,29 @@ def _bus_bytes(trace: Trace) -> Floats:
     return out
 
 
-def _of_operators(trace: Trace) -> Floats:
-    """What all-reduces that are operators of their own put on the link, by the size of their input.
+# Of what a rank has, what it sends at least, whatever the collective and however many ranks: an
+# all-to-all of two keeps half of it.
+LEAST_SENT_RATIO = 0.5
 
-    At least: each rank sends what it has once, also where the switch adds it up, and where the
-    number of ranks is not known.
+
+def _of_operators(trace: Trace) -> Floats:
+    """What collectives put on the link by the size of their operator's tensors, where the recording
+    does not say what they move (older PyTorch, and those that are operators of their own).
+
+    At least: each rank sends what it has once, also where the switch adds it up; a gather receives
+    what the others have.
     """
 
     def sent(of: LaunchedCall) -> float | None:
-        if "all_reduce" not in of.call.name:
+        call = of.call
+        sizes = [float(call.bytes(i)) for i in call.tensors() if call.shape(i) is not None]
+        if not sizes:
             return None
-        return max((float(of.call.bytes(i)) for i in of.call.tensors()), default=None)
+        if "all_reduce" in call.name:
+            return max(sizes)
+        if any(word in call.name for word in ("allgather", "reduce_scatter")) and len(sizes) > 1:
+            return max(sizes) - min(sizes)
+        told = call.name == "record_param_comms" or call.name.startswith("c10d::")
+        return LEAST_SENT_RATIO * max(sizes) or None if told else None
 
     return launched_calls(trace).numbers(sent)

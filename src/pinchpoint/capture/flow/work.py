@@ -217,15 +217,28 @@ def _partly(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
     """Operations of which a part is read in all of these steps, with those that hand it on."""
     parts = read_parts(watch.steps, watch.storages.all)
     few = [[part.left <= PART_RATIO for part in some] for some in parts]
+    few = [_whole_calls(some, step) for some, step in zip(few, watch.steps, strict=True)]
     always, operations, last = _in_all(watch, few), watch.steps[UNUSED_IN[-1]], parts[UNUSED_IN[-1]]
+    weights = [one.bytes + LEAST_BYTES for one in operations]
+    by_line: dict[Any, list[int]] = defaultdict(list)  # one change serves all calls of it
     for group in chains_of_parts(last, always):
-        weights = {at: operations[at].bytes + LEAST_BYTES for at in group}
-        heaviest = max(group, key=lambda at: weights[at])
-        left = sum(weights[at] * last[at].left for at in group) / sum(weights.values())
+        chain = lines[operations[max(group, key=weights.__getitem__)].stack]
+        by_line[chain[-1] if chain else None] += group
+    for group in by_line.values():
+        heaviest = max(group, key=weights.__getitem__)
+        left = sum(weights[at] * last[at].left for at in group) / sum(weights[at] for at in group)
         site = {at: lines[operations[at].stack] for at in group}
-        note = _note("part", operations, group, site, _of_any_shape(watch))
+        note = _note("part", operations, sorted(group), site, _of_any_shape(watch))
         read = {"read_ratio": round(last[heaviest].read, 6), "left_ratio": round(left, 6)}
         yield note | read
+
+
+def _whole_calls(few: Sequence[bool], operations: Sequence[Operation]) -> list[bool]:
+    """But those of which the same line does more, all of which is read: the last of many layers,
+    whose own code leaves nothing out."""
+    keys = [(one.stack, one.kind.name, one.shapes) for one in operations]
+    more = {key for key, member in zip(keys, few, strict=True) if not member}
+    return [member and key not in more for key, member in zip(keys, few, strict=True)]
 
 
 def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:

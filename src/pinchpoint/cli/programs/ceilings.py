@@ -79,7 +79,10 @@ def command(
     found = _stored(device) if keep.stored else _measured(device, dtypes, sustained)
     if not keep.stored and not keep.no_store:
         found = store.with_older(found)
-        note(f"kept in {store.save(found)}{_older(found)}")
+        if found.measurements:
+            note(f"kept in {store.save(found)}{_older(found)}")
+        else:
+            note("nothing is kept: every figure was refused")
     if keep.output is not None:
         wrote(store.save(found, keep.output))
     if json:

@@ -28,6 +28,8 @@ _MOST_CHANGED = 0.5  # of a slice; beyond it most of the work is needed
 _LEAST_BYTES = 1 << 20  # of a slice: less is a matter of launches
 _LARGEST_PROGRAM = 200_000  # instructions: more take a second to go through
 _DEEPEST = 30  # fusions in fusions, and what is looked through to a value
+# Of a program's instructions: each is looked at once, but for what several of them call.
+_MOST_LOOKS_RATIO = 8
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,29 @@ def rewritten(program: Program) -> dict[str, Rewritten]:
     if len(program.by_id) > _LARGEST_PROGRAM:
         return {}
     found: dict[str, Rewritten] = {}
+    looks = _Looks(_MOST_LOOKS_RATIO * len(program.by_id))
     for loop in program.by_id.values():
         if loop.opcode == "while" and loop.called:
-            found |= dict(_Loop(program, loop).found())
+            found |= dict(_Loop(program, loop, looks).found())
     return found
 
 
+class _Looks:
+    """How many more instructions may be looked at: in a file that is damaged, computations may call
+    each other in circles."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def one_more(self) -> bool:
+        """Whether it may be."""
+        self.left -= 1
+        return self.left >= 0
+
+
 class _Loop:
-    def __init__(self, program: Program, loop: Instruction) -> None:
-        self.program, self.loop = program, loop
+    def __init__(self, program: Program, loop: Instruction, looks: _Looks) -> None:
+        self.program, self.loop, self.looks = program, loop, looks
         self.inside = program.computations.get(loop.called[0], [])
         self.root = program.by_id.get(program.roots.get(loop.called[0], -1))
         self.keys: dict[tuple[object, ...], int] = {}
@@ -105,7 +121,7 @@ class _Loop:
             return
         at = self.program.place_of(self.loop)
         sources = {one.of: one for one in stacks.values()}
-        copied = {one.of for one in self._slices_that_others_read(sources)}
+        copied = self._read_by_others(sources)
         for one in self._launched():
             values = _flat(self.value.get(one.id))
             mine = [_slice_of(value, sources, stacks) for value in values]
@@ -127,6 +143,8 @@ class _Loop:
         depth: int,
     ) -> None:
         for one in inside:
+            if not self.looks.one_more():
+                break
             values[one.id] = self._value_of(one, given, values, depth)
 
     def _value_of(
@@ -141,8 +159,8 @@ class _Loop:
         match one.opcode:
             case "parameter":
                 return given[one.parameter] if one.parameter < len(given) else None
-            case "tuple":
-                return tuple(operands)
+            case "tuple":  # in another one it is nothing that is followed
+                return tuple(None if isinstance(value, tuple) else value for value in operands)
             case "get-tuple-element":
                 return self._element(one, first)
             case "bitcast" | "reshape":
@@ -229,24 +247,26 @@ class _Loop:
     def _launched(self) -> Iterator[Instruction]:
         return (one for one in self.inside if one.opcode not in NO_WORK)
 
-    def _slices_that_others_read(self, sources: Mapping[int, _Slice]) -> Iterator[_Slice]:
-        """Slices that lie in memory by themselves and that something else reads, too."""
+    def _read_by_others(self, sources: Mapping[int, _Slice]) -> set[int]:
+        """Arrays whose slices lie in memory by themselves and are read by something else, too."""
+        found: set[int] = set()
         for one in self._launched():
-            if isinstance(self.value.get(one.id), _Stacked):
-                continue
-            for reader in self._readers(one):
-                value = self.value.get(reader.id)
-                others = not any(isinstance(v, (_Slice, _Stacked)) for v in _flat(value))
-                mine = [v for v in _flat(self.value.get(one.id)) if isinstance(v, _Slice)]
-                if others:
-                    yield from (v for v in mine if v.of in sources)
+            mine = {v.of for v in _flat(self.value.get(one.id)) if isinstance(v, _Slice)}
+            mine = (mine & sources.keys()) - found
+            if mine and any(self._does_else(reader) for reader in self._readers(one)):
+                found |= mine
+        return found
+
+    def _does_else(self, one: Instruction) -> bool:
+        values = _flat(self.value.get(one.id))
+        return not any(isinstance(value, (_Slice, _Stacked)) for value in values)
 
     def _readers(self, one: Instruction) -> Iterator[Instruction]:
         """Through what starts nothing."""
         waiting, seen = [one], {one.id}
         while waiting:
             for user in self.program.users.get(waiting.pop().id, ()):
-                if user.id in seen or user is self.root:
+                if user.id in seen or user is self.root or not self.looks.one_more():
                     continue
                 seen.add(user.id)
                 if user.opcode in NO_WORK:
@@ -308,8 +328,8 @@ def _hardly_changes(one: _Slice) -> bool:
     return one.bytes >= _LEAST_BYTES and one.changed_bytes <= _MOST_CHANGED * one.bytes
 
 
-def _flat(value: _Value) -> list[_Value]:
-    return [inner for one in value for inner in _flat(one)] if isinstance(value, tuple) else [value]
+def _flat(value: _Value) -> Sequence[_Value]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _slice_of(

@@ -259,8 +259,9 @@ def _longest_kernel(trace: Trace, piece: Piece) -> str:
 
 def _its_rows(trace: Trace, piece: Piece) -> Mask:
     """Its device operations in the judged steps."""
-    number = trace.names.index(piece.name)
-    mine: Mask = device_ops_in_steps(trace) & (pieces(trace, piece.cut).device == number)
+    found = pieces(trace, piece.cut)
+    number = found.position(trace, piece.name)
+    mine: Mask = device_ops_in_steps(trace) & (found.device == number)
     return mine
 
 
@@ -278,9 +279,9 @@ def _place(trace: Trace, piece: Piece) -> str | None:
 
 
 def _calling(trace: Trace, piece: Piece) -> str | None:
-    number, host = trace.names.index(piece.name), trace.host_ops
+    found, host = pieces(trace, piece.cut), trace.host_ops
     assert host is not None
-    mine = pieces(trace, piece.cut).host[: len(host)] == number
+    mine = found.host[: len(host)] == found.position(trace, piece.name)
     return _most(trace, places(trace).frame[: len(host)][mine], time_of_rows(trace)[:-1][mine])
 
 

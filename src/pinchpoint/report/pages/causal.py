@@ -24,7 +24,7 @@ _TITLES = {
     "line": "lines of the program",
     "function": "Python functions",
     "module": "modules",
-    "phase": "marked phases",
+    "phase": "phases",
     "copy": "copies",
     "collective": "collectives",
     "wait": "calls that wait for the device",
@@ -185,7 +185,10 @@ _ONE = {
     "wait": "call that waits for the device",
 }
 _STACKS = " Of PyTorch they are recorded with stacks (with_stack=True)."
-_NEEDS = {"line": _STACKS, "function": _STACKS, "module": _STACKS}
+_COMPILED = " What XLA compiled is found by kernel, and by line in an .xplane.pb."
+_NEEDS = {
+    "line": _STACKS, "function": _STACKS, "module": _STACKS + _COMPILED, "operator": _COMPILED,
+}  # fmt: skip
 
 
 def _tables(document: CausalDocument, sort: str | None, verbose: bool) -> Iterator[Block]:

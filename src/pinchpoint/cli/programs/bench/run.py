@@ -165,10 +165,13 @@ def _record(command: list[str], arm: "Arm", log: Path) -> None:
 def explain_regression(arms: "tuple[Arm, Arm]", folder: Path) -> "ResultPage | None":
     """Profile both arms and say what changed; kept as ``change.json`` and ``change.md``.
 
-    Where ``nsys`` is installed, B is recorded with it as well, for a closer look.
+    Where ``nsys`` is installed, B is recorded with it as well, for a closer look. On a busy machine
+    threads sleep while they wait, as in the pairs that it explains: two that spin on two full CPUs
+    took 500 ms for a step of 9, and that says nothing of the change.
     """
     from pinchpoint.bench.folders import write_atomic
     from pinchpoint.bench.metrics import encode
+    from pinchpoint.bench.run.waits import asleep, should_sleep
     from pinchpoint.diagnosis.difference import explained
     from pinchpoint.errors import PinchpointError
     from pinchpoint.importers import load
@@ -176,6 +179,11 @@ def explain_regression(arms: "tuple[Arm, Arm]", folder: Path) -> "ResultPage | N
     from pinchpoint.report.pages import compare as compare_page
     from pinchpoint.report.pages.result import blocks
 
+    if should_sleep((), os.environ, *(arm.env for arm in arms)):
+        arms = (
+            replace(arms[0], env=asleep(arms[0].env)),
+            replace(arms[1], env=asleep(arms[1].env)),
+        )
     found = [take_profile(arm, folder / f"profile-{arm.name}") for arm in arms]
     if shutil.which("nsys"):
         take_profile(arms[1], folder / "profile-nsys-B", nsys=True)
