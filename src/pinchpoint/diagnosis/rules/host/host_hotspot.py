@@ -63,11 +63,11 @@ from pinchpoint.diagnosis.evidence.seen_computing import (
     seen_computing,
     spent_in_ns,
 )
+from pinchpoint.diagnosis.evidence.sent_to_device import made_on_the_device, sent, sent_after
 from pinchpoint.diagnosis.evidence.whole_run import call_at, line_of_call
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.host._sent_to_device import made_on_the_device, sent, sent_after
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
