@@ -185,10 +185,7 @@ _ONE = {
     "wait": "call that waits for the device",
 }
 _STACKS = " Of PyTorch they are recorded with stacks (with_stack=True)."
-_COMPILED = " What XLA compiled is found by kernel, and by line in an .xplane.pb."
-_NEEDS = {
-    "line": _STACKS, "function": _STACKS, "module": _STACKS + _COMPILED, "operator": _COMPILED,
-}  # fmt: skip
+_NEEDS = {"line": _STACKS, "function": _STACKS, "module": _STACKS}
 
 
 def _tables(document: CausalDocument, sort: str | None, verbose: bool) -> Iterator[Block]:
