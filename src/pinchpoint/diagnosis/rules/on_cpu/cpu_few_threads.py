@@ -56,9 +56,8 @@ def check(trace: Trace) -> Iterator[Found]:
     free = free_cores(facts, cores)
     if threads > FEW_RATIO * free:
         raise NotChecked(
-            f"{threads} thread{'s' if threads > 1 else ''} on {cores:g} cores compute what could be"
-            f" shared out, yet other programs used {facts.cores_of_others:.1f} cores meanwhile:"
-            " what more threads would give does not show",
+            f"{threads} thread{'s' if threads > 1 else ''} on {cores:g} cores, of which other"
+            f" programs used {facts.cores_of_others:.1f} meanwhile",
             Record("the same run while the machine has nothing else to do"),
             fits=True,
         )
