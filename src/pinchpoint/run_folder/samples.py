@@ -130,6 +130,19 @@ class GarbageNote(msgspec.Struct, frozen=True, kw_only=True):
     called_at: tuple[FrameNote, ...] = ()  # innermost first
 
 
+class TensorFilesNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of ``torch.save`` or ``torch.load`` at one place."""
+
+    kind: str = ""  # save, load
+    at: tuple[FrameNote, ...] = ()  # innermost first
+    calls: Count = 0
+    ns: Ns = 0
+    told: Count = 0  # calls of which all values were looked at
+    held_bytes: Bytes = 0  # of the tensors of these
+    stored_bytes: Bytes = 0  # of their storages
+    thirds: tuple[tuple[Bytes, Ns], ...] = ()  # medians of the calls with least and most bytes
+
+
 class CacheNote(msgspec.Struct, frozen=True, kw_only=True):
     """A cache of ``functools.lru_cache`` at the end."""
 
@@ -162,3 +175,4 @@ class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     usage: UsageNote = UsageNote()
     garbage: GarbageNote = GarbageNote()
     caches: tuple[CacheNote, ...] = ()  # most misses first
+    tensor_files: tuple[TensorFilesNote, ...] = ()  # most time first

@@ -74,6 +74,21 @@ class FarStep:
 
 
 @dataclass(frozen=True)
+class TensorFiles:
+    """Calls of ``torch.save`` or ``torch.load`` at one place, in the whole run."""
+
+    kind: str  # save, load
+    at: tuple[str, ...]  # frames there, innermost first
+    calls: int
+    ns: int
+    told: int  # calls of which all values were looked at
+    held_bytes: int  # of the tensors of these
+    stored_bytes: int  # of their storages, which is what is written and read
+    # Medians of bytes stored and nanoseconds, of the third of calls with least and that with most.
+    thirds: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class CacheUse:
     """A cache of ``functools.lru_cache``, when the run ended."""
 
@@ -150,6 +165,7 @@ class RunSamples:
     garbage: Garbage | None = None
     children: tuple[SampledChild, ...] = ()
     caches: tuple[CacheUse, ...] = ()  # of all that miss often, most misses first
+    tensor_files: tuple[TensorFiles, ...] = ()  # most time first
 
     def spelt(self, stack: int) -> tuple[str, ...]:
         """The frames of a stack, innermost first."""

@@ -26,6 +26,7 @@ def partly():
             step()
             notes = work.step_ends()
         assert not work.why_not
+        look.times = [note["times"] for note in notes if note["kind"] == "part"]
         return [
             (
                 sorted(one["name"].removeprefix("aten::") for one in note["operations"]),
@@ -93,17 +94,103 @@ def test_chosen_before_they_are_computed(partly):
     assert partly(step) == []
 
 
-def test_what_a_backward_pass_reads_as_a_whole_is_read(partly):
-    head, optimizer = layers(), None
-    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+def training(step, *modules):
+    """A step that ends with a backward pass from what ``step`` gives."""
+    parameters = [p for module in modules for p in module.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
 
-    def step():
-        scores = head(torch.randn(4, 32, 16))[:, -1]
-        torch.nn.functional.cross_entropy(scores, torch.zeros(4, dtype=torch.long)).backward()
+    def run():
+        step().backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    assert partly(step) == [(["addmm"], 1 / 32, 1 / 32)]  # the layers below have their gradients
+    return run
+
+
+def test_rows_that_have_no_gradient(partly):
+    head = layers()
+
+    def step():
+        scores = head(torch.randn(4, 32, 16))[:, -1]
+        return torch.nn.functional.cross_entropy(scores, torch.zeros(4, dtype=torch.long))
+
+    names = ["addmm", "addmm", "native_layer_norm", "relu"]
+    assert partly(training(step, head)) == [(names, 1 / 32, 1 / 32)]
+
+
+def test_chances_of_the_last_tokens_are_read_in_two_passes(partly):
+    head, targets = torch.nn.Linear(16, 64, bias=False), torch.arange(4 * 32).view(4, 32) % 64
+
+    def chances():
+        scores = head(torch.randn(4, 32, 16)).double().log_softmax(-1)
+        return scores.gather(-1, targets.unsqueeze(-1)).squeeze(-1)[:, -8:]
+
+    def step():
+        with torch.no_grad():
+            before = chances()
+        now = chances()
+        return -(now - before).exp().mean()
+
+    names = ["_log_softmax", "_to_copy", "mm"]  # one line, which both passes run
+    assert partly(training(step, head)) == [(names, 1 / 4, 1 / 4)]
+    assert partly.times == [6]
+
+
+def test_the_largest_sums_of_rows_are_needed_where_rows_are(partly):
+    head, targets = torch.nn.Linear(16, 64, bias=False), torch.arange(4 * 32).view(4, 32) % 64
+
+    def step():
+        scores = head(torch.randn(4, 32, 16))
+        told = scores.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - scores.logsumexp(-1)
+        return -told[:, -8:].mean()
+
+    assert partly(training(step, head)) == [(["logsumexp", "mm", "sub"], 1 / 4, 1 / 4)]
+
+
+def test_rows_that_a_mask_chooses_before_a_loss(partly):
+    head, mask = torch.nn.Linear(16, 64), torch.arange(128) % 8 == 0
+
+    def step():
+        return torch.nn.functional.silu(head(torch.randn(128, 16)))[mask].square().mean()
+
+    assert partly(training(step, head)) == [(["addmm", "silu"], 1 / 8, 1 / 8)]
+
+
+GRADIENTS_OF_ALL = {
+    "a loss of all positions beside": lambda scores: scores[:, -1].sum() + scores.square().mean(),
+    "labels that are ignored": lambda scores: torch.nn.functional.cross_entropy(
+        scores.flatten(0, 1), torch.full((128,), -100).index_fill(0, torch.arange(4), 1)
+    ),
+    "a softmax across the rows": lambda scores: scores.softmax(1)[:, -1].square().sum(),
+    "halves that are read apart": lambda scores: (
+        (scores * 2)[:, :16].square().mean() + (scores * 3)[:, 16:].square().mean()
+    ),
+    "rows that several selections share out": lambda scores: sum(
+        scores.flatten(0, 1).index_select(0, some).square().mean()
+        for some in torch.randperm(128).chunk(8)
+    ),
+    "a sum of rows before": lambda scores: scores.cumsum(1)[:, -1].square().mean(),
+}
+
+
+@pytest.mark.parametrize("how", GRADIENTS_OF_ALL)
+def test_rows_that_have_gradients(partly, how):
+    head = torch.nn.Linear(16, 64)
+    step = training(lambda: GRADIENTS_OF_ALL[how](head(torch.randn(4, 32, 16))), head)
+    assert not [note for note in partly(step) if "addmm" in note[0]]
+
+
+def test_the_last_of_many_layers(partly):
+    body = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(4))
+    head = torch.nn.Linear(16, 64)
+
+    def step():
+        x = torch.randn(4, 32, 16)
+        for layer in body:
+            x = layer(x.cumsum(1)).relu()  # as attention: a row needs those before it
+        return head(x)[:, -1].square().mean()
+
+    assert partly(training(step, body, head)) == [(["addmm"], 1 / 32, 1 / 32)]  # of the head
 
 
 def test_columns_need_all_of_the_rows(partly):

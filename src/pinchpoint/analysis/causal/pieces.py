@@ -34,7 +34,7 @@ from pinchpoint.trace.arrays import Ints, Mask
 class Cut(Enum):
     """The ways to cut a step into pieces."""
 
-    OPERATOR = "operator"  # innermost operator of the framework
+    OPERATOR = "operator"  # innermost operator of the framework; operations of compiled programs
     KERNEL = "kernel"
     # Innermost function of the program, by the line that it was entered at; of compiled programs
     # the line itself.
@@ -100,7 +100,19 @@ def _operator(trace: Trace, cut: Cut) -> Pieces:
     if host is not None:
         kind[: rows.operators] = host["kind"]
     found = _named(trace, kind == HostKind.OPERATOR)
-    return Pieces(found, operators_of_device_ops(trace))
+    device, compiled = operators_of_device_ops(trace), trace.compiled_ops
+    if compiled is None or not len(compiled):
+        return Pieces(found, device)
+    of_program = np.append(compiled["op"].astype(np.int64), NOBODYS)[compiled_rows(trace)]
+    return Pieces(found, np.where(of_program == NOBODYS, device, of_program))
+
+
+def compiled_names(trace: Trace) -> frozenset[str]:
+    """Names of the operations of compiled programs; empty where there are none."""
+    rows = trace.compiled_ops
+    if rows is None:
+        return frozenset()
+    return frozenset(trace.names[at] for at in np.unique(rows["op"]).tolist())
 
 
 def operators_of_device_ops(trace: Trace) -> Ints:

@@ -28,7 +28,14 @@ from pinchpoint.analysis.causal.many import simulate_many
 from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO, MOST_PIECES
 from pinchpoint.analysis.causal.piece import Causal as Causal
 from pinchpoint.analysis.causal.piece import Piece as Piece
-from pinchpoint.analysis.causal.pieces import NOBODYS, Cut, Pieces, bought_again, pieces
+from pinchpoint.analysis.causal.pieces import (
+    NOBODYS,
+    Cut,
+    Pieces,
+    bought_again,
+    compiled_names,
+    pieces,
+)
 from pinchpoint.analysis.causal.spent import Spent, spent
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.what_if import step_base_ns
@@ -53,8 +60,13 @@ if TYPE_CHECKING:
 
 
 def off_path(trace: Trace, cut: Cut) -> Causal:
-    """The pieces of one cut, for rules: where on the critical path they lie is left out."""
-    return _profile(trace, (cut,), None)
+    """The pieces of one cut, for rules: where on the critical path they lie is left out, and so are
+    operations of compiled programs, which have rules of their own."""
+    found = _profile(trace, (cut,), None)
+    if cut is not Cut.OPERATOR or not (compiled := compiled_names(trace)):
+        return found
+    left = tuple(piece for piece in found.pieces if piece.name not in compiled)
+    return replace(found, pieces=left)
 
 
 def causal(trace: Trace, by: str | None = None) -> Causal:

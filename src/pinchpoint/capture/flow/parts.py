@@ -2,29 +2,30 @@
 
 A view that leaves out rows or columns, and a gather, read a part. What works element by element
 needs as much of what it takes as is read of what it gives; what works row by row (a product of its
-first operand, a softmax, a norm over the last dimension) needs the rows. Anything else needs all.
+first operand, a softmax, a norm or a sum over the last dimension) needs the rows. A backward pass
+needs none of the rows whose gradient is zero. Anything else needs all.
 
 A sort whose places are compared with a few numbers and then searched for them tells how many keys
 come before each: to count these is one pass.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from pinchpoint.capture.flow.operations import Kind, Operation
+from pinchpoint.capture.flow.rows import is_of_rows, sums_rows
 from pinchpoint.capture.flow.storages import Storage
+from pinchpoint.capture.flow.zero_rows import Share, needed_in_backward
 from pinchpoint.frozen import dataclass
 
 # Each number that they give is computed by itself: what is not read need not be.
 _APART = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "convolution")
 _PRODUCTS = frozenset(f"aten::{name}" for name in (*_APART, "conv1d", "conv2d", "conv3d"))
-_ROW_BY_ROW = frozenset(
-    f"aten::{name}"
-    for name in ("_softmax", "_log_softmax", "native_layer_norm", "_fused_rms_norm", "rms_norm")
-)
-_FIRST_OPERAND = {"aten::mm": 0, "aten::addmm": 1, "aten::linear": 0}  # whose rows are those given
+# Whose rows are those given.
+_FIRST_OPERAND = {"aten::mm": 0, "aten::bmm": 0, "aten::linear": 0, "aten::addmm": 1}
+_GATHERS = "aten::gather"
 _TAKES = frozenset(f"aten::{name}" for name in ("index", "gather", "index_select", "take"))
 _COPIES = frozenset(f"aten::{name}" for name in ("_to_copy", "clone"))
 _SORTS = "aten::sort"
@@ -50,23 +51,54 @@ class Part:
     taken_by: tuple[int, ...] = ()  # operations of the step that hand on what is read
 
 
-@dataclass
+class _Named:
+    """Shares of a storage that readers need, each with a name for what it is a share of."""
+
+    def __init__(self) -> None:
+        # The part of the storage that a view is of, None for all of it; and the name of what is
+        # read of that. The same name is read twice, another one may be another part.
+        self.of: dict[tuple[Any, Any], float] = {}
+        self.backward = 0.0  # there is no gradient but of what the forward pass reads
+
+    @property
+    def share(self) -> float:
+        return max(min(sum(self.of.values()), 1.0), self.backward)
+
+    @property
+    def name(self) -> Any:
+        if len(self.of) == 1:
+            ((view, further),) = self.of
+            return further if view is None else (view, further)
+        return frozenset(self.of) or None
+
+    def add(self, share: float, view: Any, further: Any) -> None:
+        key = (view, further)
+        self.of[key] = max(self.of.get(key, 0.0), share)
+
+
 class _Reads:
-    """Of one storage: shares of its elements and its rows, by how readers look at it."""
+    """Of one storage."""
 
-    of: dict[Any, tuple[float, float]]
-    by: set[tuple[int, int]]  # steps and operations
-
-    @property
-    def elements(self) -> float:
-        return min(sum(elements for elements, _ in self.of.values()), 1.0)
-
-    @property
-    def rows(self) -> float:
-        return min(sum(rows for _, rows in self.of.values()), 1.0)
+    def __init__(self) -> None:
+        self.elements, self.rows = _Named(), _Named()
+        self.by: set[tuple[int, int]] = set()  # steps and operations
 
 
-_ALL = (1.0, 1.0)
+@dataclass(frozen=True)
+class _Need:
+    """What an operation needs of a tensor that it reads, or is read of what it gives."""
+
+    elements: float = 1.0
+    rows: float = 1.0
+    elements_name: Any = None
+    rows_name: Any = None
+
+    def of_rows(self) -> "_Need":
+        """All elements of the same rows."""
+        return _Need(self.rows, self.rows, self.rows_name, self.rows_name)
+
+
+_ALL = _Need()
 
 
 def read_parts(
@@ -85,36 +117,44 @@ def read_parts(
 class _Walk:
     def __init__(self, steps: Sequence[Sequence[Operation]], whole: set[int]) -> None:
         self.steps, self.whole = steps, whole
-        self.reads: dict[int, _Reads] = defaultdict(lambda: _Reads({}, set()))
+        self.reads: dict[int, _Reads] = defaultdict(_Reads)
         self.made = {n: one for step in steps for one in step for n in one.makes}
         for at in range(len(steps) - 1, -1, -1):
+            needed = needed_in_backward(steps[at])
             for place in range(len(steps[at]) - 1, -1, -1):
-                self._hand_on((at, place), steps[at][place])
+                self._hand_on((at, place), steps[at][place], needed)
 
     def part(self, at: int, place: int) -> Part:
         """What is needed of one operation."""
         one = self.steps[at][place]
-        elements, rows = self._read_of(one)
-        if one.backward or not elements or not one.makes:
+        read = self._read_of(one)
+        if one.backward or not read.elements or not one.makes:
             return Part()
-        by = sorted(p for n in one.makes for step, p in self.reads[n].by if step == at)
-        if one.kind.name in _PRODUCTS or _is_elementwise(one.kind):
-            return Part(elements, elements, tuple(by))
-        if one.kind.name in _ROW_BY_ROW:
-            return Part(rows, rows, tuple(by))
+        by = tuple(sorted(p for n in one.makes for step, p in self.reads[n].by if step == at))
+        if one.kind.name in _PRODUCTS or _is_elementwise(one.kind) or sums_rows(one):
+            return Part(read.elements, read.elements, by)
+        if is_of_rows(one):
+            return Part(read.rows, read.rows, by)
         if one.kind.name == _SORTS and (sought := self._sought(one)) <= MOST_TAKEN:
-            return Part(sought, COUNT_RATIO, tuple(by))
-        if elements <= MOST_TAKEN and one.kind.name == _PERMUTES:
-            return Part(elements, elements, tuple(by))
-        if elements <= MOST_TAKEN and one.kind.name == _SORTS and self._sliced(one):
-            return Part(elements, SELECTION_RATIO, tuple(by))
+            return Part(sought, COUNT_RATIO, by)
+        if read.elements <= MOST_TAKEN and one.kind.name == _PERMUTES:
+            return Part(read.elements, read.elements, by)
+        if read.elements <= MOST_TAKEN and one.kind.name == _SORTS and self._sliced(one):
+            return Part(read.elements, SELECTION_RATIO, by)
         return Part()
 
-    def _read_of(self, one: Operation) -> tuple[float, float]:
-        if any(number in self.whole for number in one.makes) or not one.makes:
+    def _read_of(self, one: Operation) -> _Need:
+        if not one.makes or any(number in self.whole for number in one.makes):
             return _ALL
         reads = [self.reads[number] for number in one.makes]
-        return max(r.elements for r in reads), max(r.rows for r in reads)
+        elements, rows = [r.elements for r in reads], [r.rows for r in reads]
+        most_rows = max(some.share for some in rows)
+        return _Need(
+            min(max(some.share for some in elements), most_rows),
+            most_rows,
+            _one_name(elements),
+            _one_name(rows),
+        )
 
     def _sliced(self, one: Operation) -> bool:
         """Whether parts of it are taken by views: not at places that something else tells."""
@@ -153,31 +193,76 @@ class _Walk:
     def _kept_or_read(self, number: int) -> bool:
         return number in self.whole or bool(self.reads[number].by)
 
-    def _hand_on(self, key: tuple[int, int], one: Operation) -> None:
+    def _hand_on(
+        self, key: tuple[int, int], one: Operation, needed: Mapping[tuple[int, int], Share]
+    ) -> None:
         if one.view or one.kind.sizes_only:
             return
-        elements, rows = self._read_of(one)
-        first = _FIRST_OPERAND.get(one.kind.name)
+        back = one.backward and self._read_by_zeros_only(one)
         for order, (number, lies) in enumerate(one.reads):
             made = self.made.get(number)
             if made is None:
                 continue
             shape, stride, offset = lies[1:4]
-            there = max(prod(made.shape), 1)
-            share, some_rows = prod(shape) / there, _rows(made.shape, shape, stride)
-            if not order and one.kind.name in _TAKES and one.makes:
-                taken = min(prod(one.shape) / there, 1.0)
-                told = (taken, min(prod(one.shape) / max(prod(made.shape[:-1]), 1), 1.0))
-            elif _is_elementwise(one.kind) and shape == one.shape:
-                told = (share * elements, some_rows * rows)
-            elif one.kind.name in _ROW_BY_ROW or order == first:
-                told = (share * rows, some_rows * rows)
-            else:
-                told = (share, some_rows)
+            share = prod(shape) / max(prod(made.shape), 1)
+            some_rows = _rows(made.shape, shape, stride)
+            need = self._need(one, order, key)
+            zeros = needed.get((key[1], order), Share())
+            elements = share * min(need.elements, zeros.elements)
+            rows = some_rows * min(need.rows, zeros.rows)
             mine = self.reads[number]
-            before = mine.of.get((shape, stride, offset), (0.0, 0.0))
-            mine.of[shape, stride, offset] = (max(before[0], told[0]), max(before[1], told[1]))
             mine.by.add(key)
+            if back or zeros.rows < 1 or zeros.elements < 1:
+                mine.elements.backward = max(mine.elements.backward, elements)
+                mine.rows.backward = max(mine.rows.backward, rows)
+                continue
+            view = (shape, stride, offset) if share < 1 else None
+            mine.elements.add(elements, view, need.elements_name)
+            mine.rows.add(rows, view, need.rows_name)
+
+    def _read_by_zeros_only(self, one: Operation) -> bool:
+        reads = [self.reads[number] for number in one.makes if number not in self.whole]
+        return bool(reads) and all(r.by and not r.elements.of for r in reads)
+
+    def _need(self, one: Operation, order: int, key: tuple[int, int]) -> _Need:
+        """What an operation needs of one tensor that it reads."""
+        read, shape = self._read_of(one), one.reads[order][1][1]
+        if not order and one.kind.name in _TAKES and one.makes:
+            return _taken(one, shape, read, key)
+        if _is_elementwise(one.kind) and shape == one.shape:
+            return read
+        if _is_elementwise(one.kind) and shape == (*one.shape[:-1], 1):  # a number for each row
+            return read.of_rows()
+        if not order and sums_rows(one):
+            return _Need(read.elements, read.elements, read.elements_name, read.elements_name)
+        if is_of_rows(one) or order == _FIRST_OPERAND.get(one.kind.name):
+            return read.of_rows()
+        return _ALL
+
+
+def _taken(one: Operation, shape: tuple[int, ...], read: _Need, key: tuple[int, int]) -> _Need:
+    """What a gather, or another selection at places that a tensor tells, needs of the first."""
+    elements = min(prod(one.shape) / max(prod(shape), 1), 1.0) * read.elements
+    most_rows = max(prod(shape[:-1]), 1)
+    rows = min(prod(one.shape) * read.elements / most_rows, 1.0)
+    if one.kind.name == _GATHERS and one.shape[:-1] == shape[:-1] and _over_last(one, len(shape)):
+        return _Need(elements, min(rows, read.rows), key, read.rows_name)
+    if one.shape[-1:] == shape[-1:] and not _over_last(one, len(shape)):
+        rows = min(rows, prod(one.shape[:-1]) / most_rows * read.rows)
+    return _Need(elements, rows, key, key)
+
+
+def _over_last(one: Operation, dimensions: int) -> bool:
+    """Whether places are of the last dimension, or may be."""
+    if one.kind.name == "aten::index":
+        masks = sum(len(lies[1]) - 1 for _, lies in one.reads[1:] if lies[0] == "torch.bool")
+        return len(one.plain[0][1]) + masks >= dimensions
+    return one.plain[0][1] in ("-1", str(dimensions - 1), "tensor")
+
+
+def _one_name(named: Sequence[_Named]) -> Any:
+    names = {one.name for one in named if one.of}
+    return names.pop() if len(names) == 1 else frozenset(names) or None
 
 
 def _rows(made: tuple[int, ...], shape: tuple[int, ...], stride: tuple[int, ...]) -> float:

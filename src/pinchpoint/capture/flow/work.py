@@ -29,6 +29,7 @@ from pinchpoint.capture.flow.parts import chains_of_parts, read_parts
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
 from pinchpoint.capture.flow.positions import Key, Position, of_any_shape, positions
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
+from pinchpoint.capture.flow.states import made_again
 from pinchpoint.capture.flow.watch import Watch
 from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
 
@@ -155,11 +156,25 @@ def _notes(watch: Watch, found: Numbered, *, dead: bool) -> Iterator[dict[str, A
                 note["of"] = len(group)
                 note["steps_ratio"] = round(sum(told.ratio[at] for at in again) / len(again), 4)
                 notes.append(note)
+    if not found.unseen_writers:
+        notes += _moved_on(watch, found, lines)
     if dead and not found.unseen_writers:
         notes += _unused(watch, lines)
         notes += _orders(watch, lines)
     notes.sort(key=lambda note: -note.pop("weight"))
     yield from notes[:MOST_NOTES]
+
+
+def _moved_on(watch: Watch, found: Numbered, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
+    """What steps in turn make several times of one parameter, with a state that moves on."""
+    flags = [
+        made_again(step, watch.storages.all, exact) if n in UNUSED_IN else []
+        for n, (step, exact) in enumerate(zip(watch.steps, found.number, strict=True))
+    ]
+    members, operations = _in_all(watch, flags), watch.steps[UNUSED_IN[-1]]
+    wholly = sites(operations, members, lines)
+    for group in together(operations, wholly):
+        yield _note("moved", operations, group, wholly)
 
 
 def _is_constant(one: Operation) -> bool:
@@ -217,15 +232,28 @@ def _partly(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
     """Operations of which a part is read in all of these steps, with those that hand it on."""
     parts = read_parts(watch.steps, watch.storages.all)
     few = [[part.left <= PART_RATIO for part in some] for some in parts]
+    few = [_whole_calls(some, step) for some, step in zip(few, watch.steps, strict=True)]
     always, operations, last = _in_all(watch, few), watch.steps[UNUSED_IN[-1]], parts[UNUSED_IN[-1]]
+    weights = [one.bytes + LEAST_BYTES for one in operations]
+    by_line: dict[Any, list[int]] = defaultdict(list)  # one change serves all calls of it
     for group in chains_of_parts(last, always):
-        weights = {at: operations[at].bytes + LEAST_BYTES for at in group}
-        heaviest = max(group, key=lambda at: weights[at])
-        left = sum(weights[at] * last[at].left for at in group) / sum(weights.values())
+        chain = lines[operations[max(group, key=weights.__getitem__)].stack]
+        by_line[chain[-1] if chain else None] += group
+    for group in by_line.values():
+        heaviest = max(group, key=weights.__getitem__)
+        left = sum(weights[at] * last[at].left for at in group) / sum(weights[at] for at in group)
         site = {at: lines[operations[at].stack] for at in group}
-        note = _note("part", operations, group, site, _of_any_shape(watch))
+        note = _note("part", operations, sorted(group), site, _of_any_shape(watch))
         read = {"read_ratio": round(last[heaviest].read, 6), "left_ratio": round(left, 6)}
         yield note | read
+
+
+def _whole_calls(few: Sequence[bool], operations: Sequence[Operation]) -> list[bool]:
+    """But those of which the same line does more, all of which is read: the last of many layers,
+    whose own code leaves nothing out."""
+    keys = [(one.stack, one.kind.name, one.shapes) for one in operations]
+    more = {key for key, member in zip(keys, few, strict=True) if not member}
+    return [member and key not in more for key, member in zip(keys, few, strict=True)]
 
 
 def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
@@ -265,6 +293,9 @@ def _of_any_shape(watch: Watch) -> frozenset[str]:
 
 
 def _in_all(watch: Watch, dead: list[list[bool]]) -> list[bool]:
+    """Of the last of these steps, what is so in all of them."""
+    if not all(any(dead[step]) for step in UNUSED_IN):
+        return [False] * len(watch.steps[UNUSED_IN[-1]])
     some_shape = _of_any_shape(watch)
     places = [positions(watch.steps[step], some_shape) for step in UNUSED_IN]
     totals = [Counter(key for key, _ in some) for some in places]

@@ -1,5 +1,7 @@
-"""Calls that stop a step for long and name themselves, timed exactly: collections and saves."""
+"""Calls that stop a step for long and name themselves, timed exactly: collections, and files of
+tensors that are written and read."""
 
+import contextlib
 import functools
 import gc
 import sys
@@ -10,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from pinchpoint.capture.samples.instructions import callee
+from pinchpoint.capture.samples.tensor_files import TensorFiles
 
 MOST_FRAMES = 32  # of the stack of a collection: a call and what leads there, not all of a launcher
 _ASKED_FOR = 2  # the generation of gc.collect(); others are Python's own in all but odd programs
@@ -30,6 +33,7 @@ class Spans:
         self._asked: CalledAt = ()  # of the present collection
         self._inside = False
         self.thread: int | None = None  # whose saves count; None: every thread's
+        self.files = TensorFiles()
 
     def watch_collections(self) -> Callable[[], None]:
         """Time garbage collections from now on; returns how to stop."""
@@ -42,21 +46,33 @@ class Spans:
         return stop
 
     def watch_saves(self, serialization: Any) -> None:
-        """Time ``torch.save``."""
-        save = serialization.save
+        """Time ``torch.save`` and ``torch.load``."""
+        for kind in ("save", "load"):
+            if hasattr(serialization, kind):
+                timed = self._timed(kind, getattr(serialization, kind))
+                setattr(serialization, kind, timed)
 
-        @functools.wraps(save)
+    def _timed(self, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
         def timed(*args: Any, **kwargs: Any) -> Any:
             if self._inside or self.thread not in (None, threading.get_ident()):
-                return save(*args, **kwargs)
-            self._inside, began = True, time.perf_counter_ns()
+                return call(*args, **kwargs)
+            self._inside, began, answer, done = True, time.perf_counter_ns(), None, False
             try:
-                return save(*args, **kwargs)
+                answer = call(*args, **kwargs)
+                done = True
+                return answer
             finally:
                 self._inside = False
-                self.save_ns += time.perf_counter_ns() - began
+                took_ns = time.perf_counter_ns() - began
+                self.save_ns += took_ns if kind == "save" else 0
+                if done and not kwargs.get("mmap"):  # of what is mapped only what is used is read
+                    value = answer if kind == "load" else args[0] if args else kwargs.get("obj")
+                    with contextlib.suppress(Exception):  # the user's program comes first
+                        place = _stack_of(sys._getframe(1))
+                        self.files.called(kind, place, value, took_ns)
 
-        serialization.save = timed
+        return timed
 
     def take(self) -> tuple[int, int, CalledAt]:
         """Nanoseconds of collecting and of saving since the last call; where gc.collect() was
@@ -96,6 +112,10 @@ def _called_at(frame: FrameType) -> CalledAt:
     found = frame.f_globals.get(root, gc if root == "gc" else None)
     if found is not gc and found is not gc.collect:
         return ()
+    return _stack_of(frame)
+
+
+def _stack_of(frame: FrameType) -> CalledAt:
     stack: list[tuple[CodeType, int]] = []
     at: FrameType | None = frame
     while at is not None and len(stack) < MOST_FRAMES:

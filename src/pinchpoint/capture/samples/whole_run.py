@@ -160,6 +160,7 @@ class WholeRun:
             "after_ns": self._after_ns,
             "usage": usage(),
             "garbage": self._garbage(),
+            "tensor_files": self.spans.files.document(),
             "caches": self._caches.document(),
         }
 

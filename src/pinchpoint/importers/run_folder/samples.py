@@ -24,6 +24,7 @@ from pinchpoint.trace.run_samples import (
     SampledThread,
     SampledWorker,
     Spent,
+    TensorFiles,
 )
 
 _MOST_PROCESSES = 256  # of a program, whose samples are looked through for the main one
@@ -110,6 +111,12 @@ def _of(
         caches=tuple(
             CacheUse(c.file, c.line, c.function, c.hits, c.misses, c.most, c.held)
             for c in found.caches
+        ),
+        tensor_files=tuple(
+            TensorFiles(
+                f.kind, _spelt(f.at), f.calls, f.ns, f.told, f.held_bytes, f.stored_bytes, f.thirds
+            )
+            for f in found.tensor_files
         ),
     )
 

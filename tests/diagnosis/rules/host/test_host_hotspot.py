@@ -169,7 +169,7 @@ def test_work_that_names_itself_is_asked_about_elsewhere(outcome):
     ("name", "said"),  # 10 µs of each are recording it
     [
         ("<built-in function collect>", "collects garbage for 4.99 ms a step"),
-        ("torch/serialization.py(967): save", "saves or loads a checkpoint for 4.99 ms a step"),
+        ("torch/serialization.py(967): save", "saves or loads tensors for 4.99 ms a step"),
     ],
 )
 def test_work_that_names_itself(outcome, name, said):

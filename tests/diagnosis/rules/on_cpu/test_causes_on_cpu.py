@@ -247,6 +247,20 @@ def test_a_loop_that_passes_over_large_tensors(beside_us, told):
         )
 
 
+@pytest.mark.parametrize(
+    ("called", "told"),
+    [("torch/serialization.py(1315): load", False), ("model.py(9): project", True)],
+)
+def test_files_that_are_read_in_a_loop_are_no_tensors_to_batch(called, told):
+    def work(builder, at):
+        for turn in range(80):
+            builder.python("cache.py(3): one", at + turn * 100 * US, 96 * US)
+            builder.python(called, at + turn * 100 * US + US, 90 * US)
+            _op(builder, "aten::linear", at + turn * 100 * US + 2 * US, 80 * US, ROW)
+
+    assert ("cpu-operator-loop" in _found(_trace(work))) == told
+
+
 def test_a_thread_that_waits_in_a_loop_is_not_the_loop():
     def work(builder, at):
         for turn in range(80):

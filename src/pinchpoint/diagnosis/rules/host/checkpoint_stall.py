@@ -2,7 +2,8 @@
 
 ## What it looks for
 `torch.save`, distributed checkpoint, safetensors and orbax calls inside the steps: copies of the
-state to the host, then file writes, on the thread that launches. Writing of other files is
+state to the host, then file writes, on the thread that launches. Several files in each step are no
+checkpoint, nor is reading: those are `tensor-files-in-step`. Writing of other files is
 `heavy-logging`. Without Python stacks no save shows. One that is rarer than the recorded steps
 shows in none of them; the samples that `pinchpoint run` takes of the whole run tell how often, how
 long and where.
@@ -21,9 +22,10 @@ Where checkpoints are so rare that the mean step does not feel them.
 
 from collections.abc import Iterator
 
-from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, without
 from pinchpoint.diagnosis.evidence.rare import rare_found
+from pinchpoint.diagnosis.evidence.tensor_files import in_each_step, saving
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import STACKS_OVER_A_SAVE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
@@ -48,9 +50,8 @@ def check(trace: Trace) -> Iterator[Found]:
     host = trace.host_ops
     if host is None:
         return
-    saving = activity(trace)[: len(host)] == GapKind.CHECKPOINT
-    spans = host_spans(trace, saving, "saving a checkpoint")
-    if spans is None:
+    spans = host_spans(trace, saving(trace), "saving a checkpoint")
+    if spans is None or in_each_step(trace, spans):
         return
     yield Found(
         summary=(

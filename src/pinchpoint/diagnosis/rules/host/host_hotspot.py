@@ -360,7 +360,7 @@ _NAMED = {
     GapKind.CODE_LOAD: _Work("loads device code", "Load it before the loop, by one call of each"),
     GapKind.GC: _Work("collects garbage", "Collect by hand, every few hundred steps"),
     GapKind.CHECKPOINT: _Work(
-        "saves or loads a checkpoint",
+        "saves or loads tensors",
         "Do it more rarely, or in another thread from a copy in host memory",
     ),
     GapKind.LOGGING: _Work("writes logs or files", "Write more rarely, or in another thread"),

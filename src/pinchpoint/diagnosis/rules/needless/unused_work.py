@@ -6,18 +6,20 @@ runs them. Named is work whose results were read by no other operation and by no
 before their memory was given back, or only by work of the same kind, in four steps in turn. What
 stays (gradients and states), the loss of a backward pass, what a checkpoint computes again and what
 a measurement throws away as a whole are left alone. Named, too, is what gives more than is read of
-it, half or less: a product, a convolution, elementwise work, a softmax or norm of rows of which
-views and gathers take some, through all that hands the part on; a sort or a permutation of which
-views take a quarter or less, which a selection or a few draws give as well; a sort whose order is
-only searched for a few places, each of which is a count of what is larger. Nothing is said where
+it, half or less: a product, a convolution, elementwise work, a softmax, norm or sum of rows of
+which views and gathers take some, through all that hands the part on; a backward pass needs none of
+the rows whose gradient is zero. The last of many layers is left alone, whose own code leaves
+nothing out. A sort or a permutation of which views take a quarter or less is named, too: a
+selection or a few draws give as much; so is a sort whose order is only searched for a few places,
+each of which is a count of what is larger. Nothing is said where
 kernels wrote memory that no operation was seen to write, or other threads run code of the program:
 they may have read it.
 
 ## Why it matters
 The work is real, so that neither the device nor the host looks idle: attention weights that are
 returned and dropped, gradients that a function of one's own computes for what needs none, outputs
-of heads that no loss uses, metrics that are shown now and then, scores of all positions where one
-is needed, a whole product for its diagonal.
+of heads that no loss uses, metrics that are shown now and then, scores of all positions where those
+of the answer are needed, a whole product for its diagonal.
 
 ## How to fix it
 Do not ask for it: `need_weights=False`, `ctx.needs_input_grad` in a backward function, a call
@@ -35,6 +37,7 @@ from pinchpoint.diagnosis.record import WATCHED_RUN
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.run_values import VainWork
 
 RULE = Rule(needs=("host_ops",), record=WATCHED_RUN, advice=NO_HINT)
 
@@ -57,7 +60,7 @@ def check(trace: Trace) -> Iterator[Found]:
         yield Found(
             summary=f"{what}: {device}{duration(rows.host_ns)} of the host's as recorded",
             evidence=(
-                Evidence("operations that nobody reads", work.times, "per step"),
+                Evidence(_COUNTED[work.kind], work.times, "per step"),
                 Evidence("of their results that is read", work.read_ratio, "ratio"),
                 Evidence("of their work that this needs", work.left_ratio, "ratio"),
                 *rows.evidence,
@@ -65,20 +68,34 @@ def check(trace: Trace) -> Iterator[Found]:
             cost_ns_per_step=max(rows.device_ns, rows.host_ns),
             changes=rows.changes(trace),
             location=rows.place,
-            fix=_PART if work.kind == "part" else _BACKWARD if work.backward else _FORWARD,
+            fix=_fix(work),
             hint=_HINT if work.backward else None,
             confidence="high",
         )
 
 
+_COUNTED = {
+    "unused": "operations that nobody reads",
+    "part": "operations of which a part is read",
+}
 _FORWARD = "Leave it out, or compute it in the steps in which it is used"
-_PART = (
-    "Choose what is read before it is computed: rows of its operands instead of its result; topk in"
-    " place of a sort, a count of what is larger ((keys > own).sum()) for one place in it, a few"
-    " draws in place of a permutation"
+_ROWS = (
+    "Choose what is read before it is computed: rows of what goes in, not of the result, such as"
+    " the last positions before a head instead of after it"
+)
+_FEW = (
+    "Choose before it is put in order: topk in place of a sort, a count of what is larger"
+    " ((keys > own).sum()) for one place in it, a few draws in place of a permutation"
 )
 _BACKWARD = "Compute no gradients for what needs none"
 _HINT = "if ctx.needs_input_grad[1]:  # in backward(): else return None for it"
+
+
+def _fix(work: VainWork) -> str:
+    if work.kind == "part":
+        ordered = any(one.name in ("aten::sort", "aten::randperm") for one in work.operations)
+        return _FEW if ordered else _ROWS
+    return _BACKWARD if work.backward else _FORWARD
 
 
 LEAST_SAID_RATIO = 1e-4  # notes round to millionths, and nobody needs to know it closer

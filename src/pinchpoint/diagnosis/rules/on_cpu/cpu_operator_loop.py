@@ -32,11 +32,12 @@ import numpy as np
 from pinchpoint.analysis.costs.pointwise import ELEMENTWISE
 from pinchpoint.analysis.device.categories import by_distinct
 from pinchpoint.analysis.device.kernel_names import Category, category_of_operator
-from pinchpoint.analysis.host.ancestry import nearest, within_rows
+from pinchpoint.analysis.host.ancestry import nearest, parents, within_rows
 from pinchpoint.analysis.host.attribution import forward_rows
 from pinchpoint.analysis.host.on_cpu import GRAIN_ELEMENTS, cpu_operators, first_elements
 from pinchpoint.analysis.replay import Change, RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
+from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, outermost
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import STACKS, Record
@@ -75,6 +76,15 @@ def check(trace: Trace) -> Iterator[Found]:
     looped = (turns > 0) & small
     yield from _of_small(trace, turns, looped)
     yield from _of_large(trace, turns, (turns > 0) & ~small & _passing(trace, turns))
+
+
+def _in_files(trace: Trace) -> Mask:
+    """What runs in calls that write and read files of tensors."""
+    host = trace.host_ops
+    assert host is not None
+    files = activity(trace)[: len(host)] == GapKind.CHECKPOINT
+    found: Mask = within_rows(parents(host), np.flatnonzero(files))[: len(host)]
+    return found
 
 
 def _of_large(trace: Trace, turns: Ints, looped: Mask) -> Iterator[Found]:
@@ -236,11 +246,12 @@ def _turns(trace: Trace, mine: Mask) -> Ints:
 
 def _small(trace: Trace, looped: Mask) -> Mask:
     """Rows that call operators, all of them on small tensors: a thread that waits in a loop calls
-    none."""
+    none, nor does one that saves or loads: a file each is no tensor that could be one."""
     size, calls = first_elements(trace), cpu_operators(trace)
+    called = calls.called & ~_in_files(trace)
     around = np.append(nearest(calls.parent, looped), len(size))
     computes, spoilt = np.zeros((2, len(size) + 1), np.bool_)
-    computes[around[np.flatnonzero(calls.called)]] = True
+    computes[around[np.flatnonzero(called)]] = True
     spoilt[around[np.flatnonzero(calls.called & (size > GRAIN_ELEMENTS))]] = True
     small: Mask = (computes & ~spoilt)[:-1]
     return small

@@ -21,6 +21,7 @@ from pinchpoint.diagnosis.evidence.device_work import waiting
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, without
 from pinchpoint.diagnosis.evidence.writers import writing_functions
 from pinchpoint.diagnosis.finding import Evidence, Location
+from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Mask, Rows
@@ -49,8 +50,11 @@ class HostWork:
 def host_work_after_copy(trace: Trace, reason: WaitReason) -> HostWork | None:
     """Copies with this reason, and the functions that compute on the CPU with what they brought.
 
-    None where no such work shows, or where it is done to write something down.
+    None where no such work shows, or where it is done to write something down. NotChecked where
+    another window of the run shows whose function computes, and this one only that the CPU does.
     """
+    if not shows_python(trace) and shows_python(trace.with_names):
+        raise NotChecked("which function computes with what was copied shows with stacks")
     waits, host = host_waits(trace), trace.host_ops
     copies = waiting(trace, "copies to the host that it waits for", reason)
     if host is None or copies is None:
