@@ -131,7 +131,8 @@ class _Walk:
         if one.backward or not read.elements or not one.makes:
             return Part()
         by = tuple(sorted(p for n in one.makes for step, p in self.reads[n].by if step == at))
-        if one.kind.name in _PRODUCTS or _is_elementwise(one.kind) or sums_rows(one):
+        apart = one.kind.name in _PRODUCTS or one.kind.name == _GATHERS
+        if apart or _is_elementwise(one.kind) or sums_rows(one):
             return Part(read.elements, read.elements, by)
         if is_of_rows(one):
             return Part(read.rows, read.rows, by)
