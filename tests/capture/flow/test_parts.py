@@ -148,6 +148,46 @@ def test_the_largest_sums_of_rows_are_needed_where_rows_are(partly):
     assert partly(training(step, head)) == [(names, 1 / 4, 1 / 4)]
 
 
+def test_what_is_changed_in_place_is_read_as_far_as_it_is_read_afterwards(partly):
+    head = torch.nn.Linear(16, 64, bias=False)
+
+    def step():
+        with torch.no_grad():
+            scores = head(torch.randn(4, 32, 16))
+            scores.div_(0.8)
+            scores[:, -8:].softmax(-1).sum().item()
+
+    assert partly(step) == [(["div_", "mm"], 1 / 4, 1 / 4)]
+
+
+@pytest.mark.parametrize(
+    "change", [lambda x: x[:, :4].mul_(2), lambda x: x.cumsum_(1), lambda x: x.copy_(x.sin())]
+)
+def test_what_is_changed_in_another_way_is_needed_as_a_whole(partly, change):
+    head = torch.nn.Linear(16, 64, bias=False)
+
+    def step():
+        with torch.no_grad():
+            scores = head(torch.randn(4, 32, 16))
+            change(scores)
+            scores[:, -8:].sum().item()
+
+    assert not [note for note in partly(step) if "mm" in note[0]]
+
+
+def test_what_is_read_before_it_is_changed(partly):
+    head = torch.nn.Linear(16, 64, bias=False)
+
+    def step():
+        with torch.no_grad():
+            scores = head(torch.randn(4, 32, 16))
+            scores.max().item()
+            scores.div_(0.8)
+            scores[:, -8:].sum().item()
+
+    assert partly(step) == []
+
+
 def test_rows_that_a_mask_chooses_before_a_loss(partly):
     head, mask = torch.nn.Linear(16, 64), torch.arange(128) % 8 == 0
 
