@@ -268,6 +268,22 @@ def test_rows_that_part_a_whole_begin_with_their_share_and_have_no_medians(tmp_p
     assert table.rows[0] == ("kernel_0", "50", "150", "1", "10.0")
 
 
+def test_parts_of_a_program_begin_with_the_longest_in_all(tmp_path):
+    rows = [f"kernel_{n},conv,{n % 3},{1000 + 37 * (n * 5 % 13)},{n}" for n in range(13)]
+    table, _ = tables(tmp_path, "p.csv", "\n".join(
+        ["Kernel Name,Op,Uses,Total GPU Time (ns),Calls", *rows]))  # fmt: skip
+    assert table.columns[:2] == ("Kernel Name", "Total GPU Time (ns)")
+    assert table.rows[0][:2] == ("kernel_5", "1444")
+    assert "largest Total GPU Time (ns) first" in table.title
+
+
+def test_seconds_since_1970_say_when_rows_were_written(tmp_path):
+    rows = [f"{1746556382.5 + n / 2},{n % 7}" for n in range(21)]
+    figures, _, said = tables(tmp_path, "p.csv", "\n".join(["timestamp,used", *rows]))
+    assert [row[0] for row in figures.rows] == ["used"]
+    assert dict(said.rows)["timestamp: first to last row"] == "10 s"
+
+
 def test_shares_that_are_no_parts_of_one_whole_stay_where_they_are(tmp_path):
     rows = [f"gpu {n},{n},{60 + n}" for n in range(4)]
     path = tmp_path / "use.csv"

@@ -299,6 +299,17 @@ def test_a_table_of_operators_shows_the_device_first(tmp_path):
     assert rows(said)["Self XPU time total"] == ("26.111s",)
 
 
+def test_a_table_of_operators_that_windows_wrote_is_read(tmp_path):
+    printed = columns_of((12, 12, 12), ("Name", "Self CPU", "# of Calls"), ("aten::mm", "2ms", "9"))
+    (table,) = [t for t in tables(tmp_path, printed.replace("\n", "\r\n")) if len(t.columns) > 2]
+    assert table.rows == (("aten::mm", "2ms", "9"),)
+
+
+def test_a_build_of_an_engine_answers_no_requests(tmp_path):
+    text = "/src/vllm/setup.py: built\n" + "-- Wheel done (20.2s)\n-- Copy done (0.3s)\n"
+    assert not [t for t in tables(tmp_path, text) if t.columns[0] == "a log of vLLM"]
+
+
 def test_a_table_that_somebody_edited_is_read(tmp_path):
     """Its columns are not below its rules any more."""
     text = """-------  -----  ------

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from pinchpoint.analysis.causal.pieces import Cut
+from pinchpoint.analysis.causal.pieces import Cut, compiled_names
 from pinchpoint.analysis.causal.profile import Causal, Piece, profile
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.trace import Trace
@@ -27,7 +27,7 @@ def changed_worth(a: Trace, b: Trace) -> tuple[ChangedWorth, ...]:
     first, second = profile(a.with_names, _CUTS), profile(b.with_names, _CUTS)
     if first.base_ns is None or second.base_ns is None:
         return ()
-    mine, theirs = _worth(first), _worth(second)
+    mine, theirs = _worth(a.with_names, first), _worth(b.with_names, second)
     least = LEAST_RATIO * max(first.base_ns, second.base_ns)
     found = []
     for key in mine | theirs:
@@ -40,9 +40,13 @@ def changed_worth(a: Trace, b: Trace) -> tuple[ChangedWorth, ...]:
     return tuple(found[:MOST])
 
 
-def _worth(found: Causal) -> dict[tuple[str, str], int]:
+def _worth(trace: Trace, found: Causal) -> dict[tuple[str, str], int]:
+    """Operations of compiled programs are left out: each compilation numbers them anew."""
     worth: dict[tuple[str, str], int] = {}
+    compiled = compiled_names(trace)
     for piece in found.pieces:
+        if piece.cut is Cut.OPERATOR and piece.name in compiled:
+            continue
         key = (piece.cut.value, _name(piece))
         gain = piece.base_ns - piece.step_if_free_ns
         worth[key] = max(worth.get(key, 0), gain)

@@ -88,7 +88,8 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one place whose result was there already, or that nobody reads."""
 
     # step: each step anew; within: more than once in a step; unused; part: most of it is unused;
-    # order: products that another order makes cheaper; gradients: work for such as nobody reads
+    # order: products that another order makes cheaper; gradients: work for such as nobody reads;
+    # moved: made again within a step of one parameter, with a state that it moves on itself
     kind: str = ""
     places: tuple[FrameNote, ...] = ()  # lines that start it, heaviest first
     operations: tuple[OperationNote, ...] = ()

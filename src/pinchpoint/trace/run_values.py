@@ -93,7 +93,8 @@ class VainWork:
 
     # step: each step anew; within: more than once in a step; unused; part: most of it is unused;
     # order: products that another order makes cheaper; ranks: ``of`` ranks compute the same;
-    # gradients: work for gradients that are stored and that nobody reads
+    # gradients: work for gradients that are stored and that nobody reads; moved: made again within
+    # a step of one parameter, with a state that it moves on itself
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]

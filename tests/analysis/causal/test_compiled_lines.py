@@ -5,8 +5,11 @@ from pathlib import Path
 import numpy as np
 
 import pinchpoint as pp
-from pinchpoint.analysis.causal.pieces import Cut, compiled_place, pieces
+from pinchpoint.analysis.causal.pieces import Cut, compiled_names, compiled_place, pieces
+from pinchpoint.analysis.causal.profile import causal, off_path
 from pinchpoint.analysis.device.compiled import compiled_rows
+from pinchpoint.compare.worth import changed_worth
+from pinchpoint.report.documents.causal import causal_document
 
 RECORDING = next((Path(__file__).parents[2] / "data").rglob("h100_train*.xplane.pb*"))
 
@@ -23,6 +26,20 @@ def test_lines_of_a_program_and_not_of_its_call():
             seen.add(place)
             assert compiled_place(trace.names[found.device[op]]) == place
     assert len(seen) == 3
+
+
+def test_operations_of_a_program_are_its_operators_and_no_rule_counts_them_twice():
+    trace = pp.load(RECORDING)
+    found = causal(trace, "operator").pieces
+    compiled = compiled_names(trace)
+    assert len(found) > 10
+    assert {piece.name for piece in found} <= compiled
+    of_products = [p for p in found if p.name.startswith("custom-call.")]
+    assert all(one.limit_ns and one.limit_ns <= one.device_ns for one in of_products)
+    assert off_path(trace, Cut.OPERATOR).pieces == ()
+    places = {one.place for one in causal_document(trace, "operator").pieces}
+    assert {"j.py:5"} <= places <= {"j.py:5", "j.py:9", None}
+    assert changed_worth(trace, trace) == ()
 
 
 def test_how_places_are_spelled():

@@ -10,6 +10,7 @@ from pinchpoint.analysis.causal.pieces import Cut
 from pinchpoint.analysis.causal.profile import causal, off_path
 from pinchpoint.report.documents.causal import causal_document
 from pinchpoint.report.pages.causal import causal_page
+from pinchpoint.report.tables.build import piece_table
 from pinchpoint.report.terminal import render
 from pinchpoint.trace import HostKind, RunFacts
 
@@ -78,3 +79,11 @@ def test_the_page_says_what_its_times_are():
     assert "The step with the profiler takes 200 ms" in text
     assert "(2.98 ×)" in text  # times its limit
     assert "one core of a slow server" in text
+
+
+def test_a_report_has_no_column_of_a_device():
+    table = piece_table(program())
+    ids = [column.id for column in table.columns]
+    assert "device_ns" not in ids
+    assert "slow server" in table.note
+    assert table.rows[0][:2] == ("train (train.py:3)", 10 * MS)

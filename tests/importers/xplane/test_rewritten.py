@@ -80,6 +80,33 @@ def test_where_something_else_reads_the_slice_carrying_still_copies_it():
     assert "read" not in found
 
 
+def test_a_slice_that_is_set_as_a_whole_in_the_array_that_is_carried():
+    """As ``cache.at[layer].set(changed)``: where the index is out of bounds, it stays as it was."""
+    taken = one("taken", "dynamic-slice", 27, (23, 21, 24, 24), SLICE)
+    bounds = one("bounds", "compare", 41, (21, 25), SLICE, 1)
+    either = one("either", "select", 42, (41, 29, 27), SLICE)
+    put = one("put", "dynamic-update-slice", 30, (23, 42, 21, 24, 24), WHOLE)
+    found = of(*START, NEW, taken, CHANGED, bounds, either, put, LEAVING)
+    assert found["put"] == Rewritten(AT, SHARE, SHARE, SLICE_BYTES)
+    assert set(found) == {"taken", "changed", "either", "put"}  # the array is needed before, after
+
+
+def test_a_place_that_is_one_of_the_indices_of_a_scan():
+    """``jnp.arange(layers)`` as ``xs``: in each turn the index is read there."""
+    state = message((2, 13), (4, shape(kind=S32)), *[(4, shape(*WHOLE))] * 2,
+                    (4, shape(LAYERS, kind=S32)))  # fmt: skip
+    indices = one("indices", "get-tuple-element", 43, (20,), (LAYERS,), S32, (13, 3))
+    index = one("index", "dynamic-slice", 44, (43, 21), (1,), S32)
+    taken = one("taken", "dynamic-slice", 27, (23, 44, 24, 24), SLICE)
+    put = one("put", "dynamic-update-slice", 30, (23, 29, 44, 24, 24), WHOLE)
+    leaving = instruction("leaving", "tuple", state, 31, (26, 22, 30, 43))
+    assert set(of(*START, indices, index, NEW, taken, CHANGED, put, leaving)) == {
+        "taken",
+        "changed",
+        "put",
+    }
+
+
 def test_through_fusions():
     """As XLA fuses it: one fusion takes and changes a slice, another puts it back."""
     takes = message(

@@ -79,6 +79,7 @@ def test_pictures_fit_a_page_of_any_width():
     text = ladder_svg(20 * MS, (one,))
     assert 'x="0.00%" y="19.0" width="75.00%"' in text  # without it 15 of 20 ms
     assert 'x="85.00%"' in text  # the mark, at 17 ms
+    assert "translate" not in ladder_svg(20 * MS, (piece("mine", limit_ns=None),))  # none known
     for drawn in (text, path_svg(()), queue_svg(QUEUE)):
         assert "viewBox" not in drawn
         assert "width:100%" in drawn

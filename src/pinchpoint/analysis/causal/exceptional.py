@@ -24,7 +24,7 @@ def beyond_ns(trace: Trace, found: Pieces) -> Floats:
 
     Also 0 where the run timed its steps itself: its mean then has them as often as they come.
     """
-    total = np.zeros(len(trace.names))
+    total = np.zeros(len(trace.names) + len(found.labels))
     thread, ops = steps(trace).thread, trace.device_ops
     for one, spans in _exceptions(trace):
         did = host_did(trace, np.full(len(spans.start), thread, np.int64), spans.start, spans.end)

@@ -49,8 +49,9 @@ def _pieces(trace: Trace, cut: Cut, base_ns: int) -> list[Piece]:
     host, windows = trace.host_ops, judged_steps(trace)
     if host is None or cut in (Cut.KERNEL, Cut.COPY, Cut.COLLECTIVE, Cut.WAIT):
         return []
-    name = pieces(trace, cut).host[: len(host)]
-    took, names = time_of_rows(trace)[: len(host)], len(trace.names)
+    found = pieces(trace, cut)
+    name, names = found.host[: len(host)], len(trace.names) + len(found.labels)
+    took = time_of_rows(trace)[: len(host)]
     mine = (name != NOBODYS) & (took > 0)
     total = np.bincount(name[mine], took[mine], names)
     operator = mine & (host["kind"] == HostKind.OPERATOR)
@@ -69,7 +70,7 @@ def _pieces(trace: Trace, cut: Cut, base_ns: int) -> list[Piece]:
     return [
         _piece(
             cut,
-            trace.names[at],
+            found.name(trace, at),
             (float(total[at]) * a_step, float(calls[at]) / count, float(won[at]) * a_step),
             base_ns,
             known=bool(told[at]),

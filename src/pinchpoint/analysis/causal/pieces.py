@@ -10,12 +10,21 @@ from enum import Enum
 import numpy as np
 
 from pinchpoint.analysis.device.compiled import compiled_rows
-from pinchpoint.analysis.host.ancestry import nearest
-from pinchpoint.analysis.host.attribution import called_by_operators
+from pinchpoint.analysis.host.ancestry import nearest, parents
+from pinchpoint.analysis.host.attribution import backward_nodes, called_by_operators
 from pinchpoint.analysis.host.graph_replays import of_operators
+from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
+from pinchpoint.analysis.work.phases import (
+    BACKWARD,
+    BETWEEN_RANKS,
+    LABELS,
+    RECOMPUTED,
+    phase_of_device_ops,
+    phase_of_host_ops,
+)
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Trace
@@ -25,14 +34,14 @@ from pinchpoint.trace.arrays import Ints, Mask
 class Cut(Enum):
     """The ways to cut a step into pieces."""
 
-    OPERATOR = "operator"  # innermost operator of the framework
+    OPERATOR = "operator"  # innermost operator of the framework; operations of compiled programs
     KERNEL = "kernel"
     # Innermost function of the program, by the line that it was entered at; of compiled programs
     # the line itself.
     LINE = "line"
     FUNCTION = "function"  # innermost Python function, whosever it is
     MODULE = "module"
-    PHASE = "phase"  # what the program marks
+    PHASE = "phase"  # what the program marks; operators outside of marks: forward, backward, …
     COPY = "copy"
     COLLECTIVE = "collective"
     WAIT = "wait"  # calls that wait for the device
@@ -43,7 +52,8 @@ NOBODYS = -1  # belongs to no piece
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Positions in ``trace.names`` of the piece's name, or NOBODYS.
+    """Positions in ``trace.names`` of the piece's name, or NOBODYS; those of ``labels`` go on after
+    them.
 
     ``host`` has one element for each of ``host_rows`` and one more for none; ``device`` one for
     each row of ``device_ops``.
@@ -51,6 +61,18 @@ class Pieces:
 
     host: Ints
     device: Ints
+    labels: tuple[str, ...] = ()
+
+    def name(self, trace: Trace, at: int) -> str:
+        """The name at a position."""
+        given = len(trace.names)
+        return trace.names[at] if at < given else self.labels[at - given]
+
+    def position(self, trace: Trace, name: str) -> int:
+        """Where a piece's name is."""
+        if name in self.labels:
+            return len(trace.names) + self.labels.index(name)
+        return trace.names.index(name)
 
 
 def pieces(trace: Trace, cut: Cut) -> Pieces:
@@ -78,7 +100,19 @@ def _operator(trace: Trace, cut: Cut) -> Pieces:
     if host is not None:
         kind[: rows.operators] = host["kind"]
     found = _named(trace, kind == HostKind.OPERATOR)
-    return Pieces(found, operators_of_device_ops(trace))
+    device, compiled = operators_of_device_ops(trace), trace.compiled_ops
+    if compiled is None or not len(compiled):
+        return Pieces(found, device)
+    of_program = np.append(compiled["op"].astype(np.int64), NOBODYS)[compiled_rows(trace)]
+    return Pieces(found, np.where(of_program == NOBODYS, device, of_program))
+
+
+def compiled_names(trace: Trace) -> frozenset[str]:
+    """Names of the operations of compiled programs; empty where there are none."""
+    rows = trace.compiled_ops
+    if rows is None:
+        return frozenset()
+    return frozenset(trace.names[at] for at in np.unique(rows["op"]).tolist())
 
 
 def operators_of_device_ops(trace: Trace) -> Ints:
@@ -185,13 +219,53 @@ def _wait(trace: Trace, cut: Cut) -> Pieces:
     return Pieces(host, np.full(0 if ops is None else len(ops), NOBODYS, np.int64))
 
 
+def _phase(trace: Trace, cut: Cut) -> Pieces:
+    """What the program marks, and operators outside of that by what they are part of; Python that
+    nobody marked is nobody's."""
+    marked, host, rows = _of_places("annotation")(trace, cut), trace.host_ops, host_rows(trace)
+    if host is None or not backward_nodes(trace).any():
+        return marked
+    phase = phase_of_host_ops(trace)
+    away = (phase == BACKWARD) | (phase == RECOMPUTED)
+    away &= (host["thread"] != main_thread(trace)) & (marked.host[: len(host)] == NOBODYS)
+    marks = marked.host.copy()
+    marks[np.flatnonzero(away)] = _mark_around(trace, marks, host["start_ns"][away])
+    mine, of_calls = marks[: len(host)], marks[rows.operators : -1]
+    of_operator = np.where(host["kind"] == HostKind.OPERATOR, len(trace.names) + phase, NOBODYS)
+    own = np.append(np.where(mine == NOBODYS, of_operator, mine), NOBODYS)
+    around = rows.parent[rows.operators :]  # of calls of the driver
+    around = own[np.where((around != NO_ROW) & (around < len(host)), around, len(host))]
+    calls = np.where(of_calls == NOBODYS, around, of_calls)
+    found = np.concatenate((own[:-1], calls, [NOBODYS]))
+    given = {trace.names[at] for at in np.unique(marks[marks != NOBODYS]).tolist()}
+    labels = tuple(f"{label} (not marked)" if label in given else label for label in LABELS)
+    between = phase_of_device_ops(trace) == BETWEEN_RANKS
+    device = found[_launch_rows(trace)]
+    return Pieces(found, np.where(between & (device >= len(trace.names)), NOBODYS, device), labels)
+
+
+def _mark_around(trace: Trace, marks: Ints, times: Ints) -> Ints:
+    """What is marked on the main thread at some times: of the backward pass, which runs on another
+    thread, around the call that waits for it."""
+    host = trace.host_ops
+    assert host is not None
+    main = np.flatnonzero(host["thread"] == main_thread(trace))
+    main = main[np.argsort(host["start_ns"][main], kind="stable")]
+    at = np.searchsorted(host["start_ns"][main], times, "right") - 1
+    row = np.where(at >= 0, np.append(main, len(host))[at], len(host))
+    end, above = np.append(host.end_ns, np.iinfo(np.int64).max), np.append(parents(host), len(host))
+    while (over := end[row] < times).any():  # once a level of nesting
+        row = np.where(over, above[row], row)
+    return np.append(marks[: len(host)], NOBODYS)[row]
+
+
 _CUTS: dict[Cut, Callable[[Trace, Cut], Pieces]] = {
     Cut.OPERATOR: _operator,
     Cut.KERNEL: _by_device,
     Cut.LINE: _line,
     Cut.FUNCTION: _function,
     Cut.MODULE: _of_places("module"),
-    Cut.PHASE: _of_places("annotation"),
+    Cut.PHASE: _phase,
     Cut.COPY: _by_device,
     Cut.COLLECTIVE: _by_device,
     Cut.WAIT: _wait,

@@ -28,7 +28,14 @@ from pinchpoint.analysis.causal.many import simulate_many
 from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO, MOST_PIECES
 from pinchpoint.analysis.causal.piece import Causal as Causal
 from pinchpoint.analysis.causal.piece import Piece as Piece
-from pinchpoint.analysis.causal.pieces import NOBODYS, Cut, Pieces, bought_again, pieces
+from pinchpoint.analysis.causal.pieces import (
+    NOBODYS,
+    Cut,
+    Pieces,
+    bought_again,
+    compiled_names,
+    pieces,
+)
 from pinchpoint.analysis.causal.spent import Spent, spent
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.what_if import step_base_ns
@@ -53,8 +60,13 @@ if TYPE_CHECKING:
 
 
 def off_path(trace: Trace, cut: Cut) -> Causal:
-    """The pieces of one cut, for rules: where on the critical path they lie is left out."""
-    return _profile(trace, (cut,), None)
+    """The pieces of one cut, for rules: where on the critical path they lie is left out, and so are
+    operations of compiled programs, which have rules of their own."""
+    found = _profile(trace, (cut,), None)
+    if cut is not Cut.OPERATOR or not (compiled := compiled_names(trace)):
+        return found
+    left = tuple(piece for piece in found.pieces if piece.name not in compiled)
+    return replace(found, pieces=left)
 
 
 def causal(trace: Trace, by: str | None = None) -> Causal:
@@ -121,7 +133,7 @@ class _Chosen:
     ``beyond_ns`` a step is what it takes of exceptional steps.
     """
 
-    name: int
+    name: str
     rows: NDArray[np.intp]
     gap_ns: Ints
     own_ns: Ints
@@ -162,7 +174,7 @@ class _Replay:
 
     def _host_ns(self, cut: Cut, found: Pieces) -> Floats:
         """Host time of each piece a step; of a wait the whole call, the waiting included."""
-        names, calls = len(self.trace.names), self.trace.api_calls
+        names, calls = len(self.trace.names) + len(found.labels), self.trace.api_calls
         if cut is not Cut.WAIT or calls is None:
             return self.spent.by_name(found.host, names)
         mine = found.host[-1 - len(calls) : -1]
@@ -180,10 +192,9 @@ class _Replay:
             return []
         none = np.zeros(len(graph.lane), np.int64)
         nothing = np.zeros(0, np.intp)
-        number = self.trace.names.index(name)
         return [
             _Chosen(
-                number, nothing, none, graph.batch_wait_ns, graph.batch_wait_ns > 0,
+                name, nothing, none, graph.batch_wait_ns, graph.batch_wait_ns > 0,
                 each + round(beyond), beyond, OF_A_BATCH,
             )
         ]  # fmt: skip
@@ -191,7 +202,7 @@ class _Replay:
     def _largest(self, found: Pieces, host: Floats, beyond: Floats) -> list[_Chosen]:
         ops = self.trace.device_ops
         assert ops is not None
-        names = len(self.trace.names)
+        names = len(self.trace.names) + len(found.labels)
         mine = np.flatnonzero(device_ops_in_steps(self.trace) & (found.device != NOBODYS))
         took = np.bincount(found.device[mine], ops["duration_ns"][mine], names)
         together = took / max(len(judged_steps(self.trace)), 1) + host + beyond
@@ -200,7 +211,7 @@ class _Replay:
         at_least = LEAST_STEP_RATIO * self.base_ns
         return [
             _Chosen(
-                name,
+                found.name(self.trace, name),
                 mine[found.device[mine] == name],
                 *self.spent.by_node((found.host == name) | (bought & (name == giver))),
                 round(float(host[name] + beyond[name])),
@@ -319,7 +330,7 @@ class _Replay:
         operators = launched_calls(self.trace).operator[one.rows]
         return Piece(
             cut=cut,
-            name=self.trace.names[one.name],
+            name=one.name,
             calls=len(one.rows) / count,
             host_ns=one.host_ns,
             device_ns=round(at_work_ns / count),

@@ -60,11 +60,13 @@ def phase_of_device_ops(trace: Trace) -> Ints:
         return np.zeros(0, np.int64)
     if host is None or not len(host):
         return np.full(len(ops), FORWARD, np.int64)
-    phase = np.append(_of_host_rows(trace), FORWARD)[ops.filled("host_op", len(host))]
+    phase = np.append(phase_of_host_ops(trace), FORWARD)[ops.filled("host_op", len(host))]
     return np.where(ops["kind"] == DeviceKind.COLLECTIVE, BETWEEN_RANKS, phase)
 
 
-def _of_host_rows(trace: Trace) -> Ints:
+@once_per_trace
+def phase_of_host_ops(trace: Trace) -> Ints:
+    """FORWARD to OPTIMIZER of each row of ``host_ops``; the trace must have some."""
     host = trace.host_ops
     assert host is not None
     chain, none = parents(host), len(host)

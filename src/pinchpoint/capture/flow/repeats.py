@@ -92,7 +92,7 @@ class Use:
     """What becomes of what one operation gives."""
 
     dead: bool  # nobody reads any of it
-    unread: frozenset[int]  # storages of it that nobody reads
+    unread: frozenset[int]  # storages of it that nobody reads; known where gradients are dropped
 
 
 def unused(
@@ -108,8 +108,9 @@ def unused(
         uses = []
         for one in reversed(step):
             written = [number for number, _ in one.writes]
-            gives = {*one.makes, *written, *(one.gradient or ())[:1]}
-            unread = frozenset(gives - live)
+            unread: frozenset[int] = frozenset()
+            if dropped:
+                unread = frozenset((*one.makes, *written, *(one.gradient or ())[:1])) - live
             mine = [n for n in written if dropped and storages[n].gradient]
             outside = any(not storages[n].made for n in written if n not in mine)
             needed = one.root or outside or any(n in live for n in (*one.makes, *written))

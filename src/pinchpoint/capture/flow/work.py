@@ -29,6 +29,7 @@ from pinchpoint.capture.flow.parts import chains_of_parts, read_parts
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
 from pinchpoint.capture.flow.positions import Key, Position, of_any_shape, positions
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
+from pinchpoint.capture.flow.states import made_again
 from pinchpoint.capture.flow.watch import Watch
 from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
 
@@ -155,11 +156,25 @@ def _notes(watch: Watch, found: Numbered, *, dead: bool) -> Iterator[dict[str, A
                 note["of"] = len(group)
                 note["steps_ratio"] = round(sum(told.ratio[at] for at in again) / len(again), 4)
                 notes.append(note)
+    if not found.unseen_writers:
+        notes += _moved_on(watch, found, lines)
     if dead and not found.unseen_writers:
         notes += _unused(watch, lines)
         notes += _orders(watch, lines)
     notes.sort(key=lambda note: -note.pop("weight"))
     yield from notes[:MOST_NOTES]
+
+
+def _moved_on(watch: Watch, found: Numbered, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
+    """What steps in turn make several times of one parameter, with a state that moves on."""
+    flags = [
+        made_again(step, watch.storages.all, exact) if n in UNUSED_IN else []
+        for n, (step, exact) in enumerate(zip(watch.steps, found.number, strict=True))
+    ]
+    members, operations = _in_all(watch, flags), watch.steps[UNUSED_IN[-1]]
+    wholly = sites(operations, members, lines)
+    for group in together(operations, wholly):
+        yield _note("moved", operations, group, wholly)
 
 
 def _is_constant(one: Operation) -> bool:
@@ -278,6 +293,9 @@ def _of_any_shape(watch: Watch) -> frozenset[str]:
 
 
 def _in_all(watch: Watch, dead: list[list[bool]]) -> list[bool]:
+    """Of the last of these steps, what is so in all of them."""
+    if not all(any(dead[step]) for step in UNUSED_IN):
+        return [False] * len(watch.steps[UNUSED_IN[-1]])
     some_shape = _of_any_shape(watch)
     places = [positions(watch.steps[step], some_shape) for step in UNUSED_IN]
     totals = [Counter(key for key, _ in some) for some in places]

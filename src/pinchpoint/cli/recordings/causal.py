@@ -42,8 +42,8 @@ def command(
         A recording, or a run folder, with host and device activity; or a folder with the
         recordings of all ranks of a job: what a piece of one rank is worth to the job.
     by
-        One way to cut the step: operator, kernel, line, function, module, phase, copy, collective
-        or wait. Default: all of them.
+        One way to cut the step: operator, kernel, line, function, module, phase (what the program
+        marks; else forward, backward, optimizer), copy, collective or wait. Default: all of them.
     ceilings
         Ceilings measured by pinchpoint ceilings; default: those stored for this device, if any.
     json

@@ -129,7 +129,11 @@ def vain(trace: Trace, work: VainWork, *, beside_modules: bool) -> Vain | None:
         return None
     spans = _spans(trace, chosen)
     inside = within_rows(parents(host), spans)
-    if work.kind in ("within", "part"):  # gradients flow back through one result as through many
+    if work.kind in (
+        "within",
+        "part",
+        "moved",
+    ):  # gradients flow back through one result as through many
         forward = np.append(inside[:-1], False)[np.append(forward_rows(trace), -1)]
         back = np.flatnonzero(outermost(trace, backward_nodes(trace) & forward[:-1]))
         spans = np.union1d(spans, back[rows_in_steps(trace, host)[back]])

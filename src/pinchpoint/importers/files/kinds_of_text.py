@@ -14,12 +14,12 @@ _M = re.MULTILINE
 _SIGNS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (regex(rb"\Adiff --git |^@@ -\d+,\d+ \+\d+,\d+ @@", _M),
      "a difference between two texts", _RUN),
-    (regex(rb"^CUDA used to build PyTorch: |^PyTorch version: .*\n(?:Is debug|CUDA used)", _M),
+    (regex(rb"^CUDA used to build PyTorch: |^PyTorch version: .*\r?\n(?:Is debug|CUDA used)", _M),
      "what PyTorch says of its environment (collect_env)", _RUN),
     (regex(rb"^={3,} test session starts ={3,}|^Ran \d+ tests? in ", _M),
      "what tests printed",
      "record a program: pinchpoint run COMMAND; of slow tests: pytest --durations=20"),
-    (regex(rb"^Requirement already satisfied: |^Collecting [\w.-]+\n|^Successfully installed ",
+    (regex(rb"^Requirement already satisfied: |^Collecting [\w.-]+\r?\n|^Successfully installed ",
            _M),
      "what pip printed while it installed", _RUN),
     (regex(rb"^\[ *\d+%\] (?:Building|Linking|Built) |^make(?:\[\d+\])?: "

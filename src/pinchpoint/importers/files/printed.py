@@ -35,20 +35,20 @@ PRINTED = (
     (
         # frame;frame;frame number: of perf, py-spy and torch's export_stacks; a line may be long
         regex(
-            rb"^[^,;\s][^;\n]*(;[^;\n]+)+ \d+\n[^;\n]*(;[^;\n]+)+( \d+\n|\Z)"
+            rb"^[^,;\s][^;\n]*(;[^;\n]+)+ \d+\r?\n[^;\n]*(;[^;\n]+)+( \d+\r?\n|\Z)"
             rb"|^[^\n;]+\(\d+\): ?[^;\n]+(;[^;\n]+\(\d+\): ?[^;\n]+){3}"
         ),
         "stacks of samples, as flame graphs are drawn of, which know the host alone",
         RECORD,
     ),
     (
-        regex(rb"\A(?:[^;\n]{1,400}(?:;[^;\n]{1,4000})+ \d+\.\d+(?:e[+-]?\d+)?\n){2}"),
+        regex(rb"\A(?:[^;\n]{1,400}(?:;[^;\n]{1,4000})+ \d+\.\d+(?:e[+-]?\d+)?\r?\n){2}"),
         "stacks with what each took, as flame graphs are drawn of, without when it ran",
         RECORD,
     ),
     (
         # the same of frames without a caller: name+offset number
-        regex(rb"\A(?:[^;\n]{1,400}\+0x[0-9a-f]+ \d+\n){3}"),
+        regex(rb"\A(?:[^;\n]{1,400}\+0x[0-9a-f]+ \d+\r?\n){3}"),
         "stacks of samples, as flame graphs are drawn of, which know the host alone",
         RECORD,
     ),

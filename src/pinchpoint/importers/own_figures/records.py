@@ -20,6 +20,7 @@ _FULL = 0.8  # of the rows: a column that fewer have is of records of another ki
 _SHARE = regex(r"^(?!.*cumul).*(?:percent|%|pct|share)", 2)  # of one row, not up to it
 _TOTAL = regex(r"(?:^|[_ ])total", 2)
 _WHOLE_PERCENT, _WHOLE_OFF_PERCENT = 100.0, 1.0  # shares of a whole, printed with a digit or two
+_PART = regex(r"kernel|operator|\bops?\b|layer|function|module", 2)  # of a program
 _OF_WHAT = regex(r"kernel|operator|model|device|gpu", 2)  # what figures are of
 _WORD = regex(r"[^\W\d_]{2,}")  # what a stamp has not
 # run_id, workloadIndex, rank, "Seed": the last word of the name.
@@ -28,6 +29,8 @@ _ID = regex(
     r"|[a-z](?:Id|ID|Idx|Index|Rank|Seed)$|^(?:ID|Idx|Index|Rank|Seed)$|^(?:ID|INDEX|RANK|SEED)$"
     r"|^Unnamed: \d+$"
 )
+_WHEN = regex(r"stamp|date|unix|^time$", 2)
+_FIRST_SECOND, _LAST_SECOND = 1.2e9, 2.5e9  # of clocks that wrote records: 2008 to 2049
 FIGURES = ("column", "unit", "rows", "median", "mean", "p95", "min", "max")
 
 Scalar = float | str
@@ -140,12 +143,23 @@ class Records:
     def _shares_first(self, columns: list[str]) -> list[str]:
         """What rows are called, their share and what it is of: a screen cuts on the right."""
         share = self._share()
-        if share is None:
+        if share is None and (total := self._time_of_parts()) is None:
             return columns
         totals = [n for n in columns if n in self._numbers and _TOTAL.search(n)]
-        first = [*[n for n in columns if n in self._texts][:1], share, *totals]
+        first = [*[n for n in columns if n in self._texts][:1], share or total, *totals]
         return [*(n for n in dict.fromkeys(first) if n in columns),
                 *(n for n in columns if n not in first)]  # fmt: skip
+
+    def _time_of_parts(self) -> str | None:
+        """The column that says how long each kernel, operator or function took in all."""
+        column = next(iter(self._names), "")
+        if len(self._texts.get(column, ())) <= self.count / 2 or not _PART.search(column):
+            return None
+        for name, values in self._numbers.items():
+            told = len(values) == self.count > 1 and min(values) >= 0
+            if told and _TOTAL.search(name) and self.unit(name).family == "time":
+                return name
+        return None
 
     def in_all(self) -> Iterator[tuple[str, str]]:
         """Texts that all rows share, which a table of what differs leaves out: the kernel, say."""
@@ -179,8 +193,9 @@ class Records:
             yield (name, unit, f"{len(held):,}", *(shown(float(f)) for f in figures))
 
     def _tells_apart(self, name: str) -> bool:
-        """A number that says which row it is, and measures nothing."""
-        return not self.unit(name).family and _ID.search(name) is not None
+        """A number that says which row it is, or when it was written, and measures nothing."""
+        stamp = is_stamp(name, self._numbers[name][0])
+        return not self.unit(name).family and (stamp or _ID.search(name) is not None)
 
     def _as_it_stands(self, title: str) -> SummaryTable | None:
         names = list(self._names)
@@ -204,6 +219,9 @@ class Records:
         if not any(name in self._numbers for name in columns):
             return None
         columns = self._shares_first(columns)
+        if self._share() is None and (total := self._time_of_parts()) in columns:
+            self._rows.sort(key=lambda row: -(number_of(row.get(total, "")) or 0.0))
+            title += f", largest {total} first"
         cells = tuple(tuple(row.get(name, "") for name in columns) for row in self._rows)
         left = len([n for n in names if n not in same]) - len(columns)
         more = f", {left} more columns" if left else ""
@@ -214,6 +232,11 @@ class Records:
         """The name, with the unit where only a neighbour says it."""
         unit = self._units.get(name) if name not in self._mixed else None
         return f"{name} ({unit.name})" if unit and name in self._numbers else name
+
+
+def is_stamp(name: str, value: float) -> bool:
+    """Whether a number is seconds since 1970, as the name of its column says too."""
+    return _FIRST_SECOND <= value < _LAST_SECOND and _WHEN.search(name) is not None
 
 
 def number_of(value: Any) -> float | None:
@@ -269,4 +292,4 @@ def records_of(
     return records
 
 
-__all__ = ["FIGURES", "MOST_ROWS", "Records", "flat", "number_of", "records_of"]
+__all__ = ["FIGURES", "MOST_ROWS", "Records", "flat", "is_stamp", "number_of", "records_of"]

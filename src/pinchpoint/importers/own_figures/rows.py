@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.importers.own_figures.records import Records, number_of
+from pinchpoint.importers.own_figures.records import Records, is_stamp, number_of
 from pinchpoint.importers.program_logs._stamps import Stamps
 from pinchpoint.importers.telemetry._samples import lines
 from pinchpoint.regex import regex
@@ -155,13 +155,20 @@ class _Times:
 
     def add(self, cells: Sequence[str]) -> None:
         """One row."""
-        if self._at is None or (":" not in cells[self._at]):
+        if self._at is None:
             return
-        stamp, _ = self._stamps.of(cells[self._at])
-        if stamp is not None:
-            self._first = stamp.seconds if self._first is None else self._first
-            self._last = stamp.seconds
+        seconds = self._seconds(cells[self._at])
+        if seconds is not None:
+            self._first = seconds if self._first is None else self._first
+            self._last = seconds
             self._count += 1
+
+    def _seconds(self, cell: str) -> float | None:
+        if ":" in cell:
+            stamp, _ = self._stamps.of(cell)
+            return stamp.seconds if stamp is not None else None
+        number = number_of(cell)
+        return number if number is not None and is_stamp(self._name, number) else None
 
     def said(self) -> list[tuple[str, str]]:
         """From the first row to the last one."""

@@ -53,7 +53,10 @@ _SIGNS = regex(
     re.MULTILINE,
 )
 _WHOSE = (
-    (regex(rb"vLLM API server version|\d\d:\d\d:\d\d \[\w+\.py:\d+\]|/vllm/"), "vLLM"),
+    (
+        regex(rb"vLLM API server version|\d\d:\d\d:\d\d \[\w+\.py:\d+\]|File \"[^\"\n]*/vllm/"),
+        "vLLM",
+    ),
     (regex(rb"sglang"), "SGLang"),
     (regex(rb"^ggml_\w+_init: |^load_backend: |\bllama_(model|context)", re.M), "llama.cpp"),
     (regex(rb"\[TRT-LLM\]|\[TensorRT-LLM\]"), "TensorRT-LLM"),

@@ -9,7 +9,7 @@ from pinchpoint.regex import regex
 from pinchpoint.trace import SummaryTable
 
 TABLE = (  # what such a table begins with: three lines and a row
-    rb"^ *-{5,}(?:  -{5,})+ *\n *Name +(?:Self CPU|CPU total|CPU time)[^\n]*\n *-{5,}[^\n]*\n"
+    rb"^ *-{5,}(?:  -{5,})+ *\r?\n *Name +(?:Self CPU|CPU total|CPU time)[^\n]*\n *-{5,}[^\n]*\n"
     rb" *\S[^\n]*\d(?:us|ms|s|%)\b"
 )
 _RULE = regex(r" *-{5,}(?:  -{5,})+ *$")

@@ -2,8 +2,10 @@
 
 A loop (``jax.lax.scan``) that takes an array slice by slice and gives it back slice by slice keeps
 two of them: XLA reads each slice of the one and writes it into the other, be it changed at one
-position or not at all. Followed are slices of what a loop takes and never writes, through updates
-of a part of them, until they are put into another array of the loop, at the place they came from.
+position or not at all. One that carries the array and sets a whole slice of it does the same in one
+array. Followed are slices of what a loop takes, through updates of a part of them, until they are
+put into an array of the loop at the place they came from: another one, if the loop never writes the
+first, or the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +28,7 @@ class Rewritten(NamedTuple):
 
 _MOST_CHANGED = 0.5  # of a slice; beyond it most of the work is needed
 _LEAST_BYTES = 1 << 20  # of a slice: less is a matter of launches
+_INDEX_BYTES = 8  # of one number
 _LARGEST_PROGRAM = 200_000  # instructions: more take a second to go through
 _DEEPEST = 30  # fusions in fusions, and what is looked through to a value
 # Of a program's instructions: each is looked at once, but for what several of them call.
@@ -114,7 +117,9 @@ class _Loop:
         stacks = {
             number: value.slice
             for number, value in enumerate(given_back)
-            if isinstance(value, _Stacked) and value.into == number and value.slice.of in kept
+            if isinstance(value, _Stacked)
+            and value.into == number
+            and value.slice.of in kept | {number}
         }
         stacks = {number: one for number, one in stacks.items() if _hardly_changes(one)}
         if not stacks:
@@ -130,7 +135,8 @@ class _Loop:
                 back = [value.slice for value in values if isinstance(value, _Stacked)]
                 stays = 1.0 if any(of.of in copied for of in back) else changed
                 yield one.name, Rewritten(at, changed, stays, sum(of.bytes for of in back) or None)
-        yield from self._around(stacks, at)
+        others = {number: one for number, one in stacks.items() if one.of != number}
+        yield from self._around(others, at)
 
     # --------------------------------------------------------------------------------------------
     # What the values inside of the loop are.
@@ -163,10 +169,9 @@ class _Loop:
                 return tuple(None if isinstance(value, tuple) else value for value in operands)
             case "get-tuple-element":
                 return self._element(one, first)
-            case "bitcast" | "reshape":
-                return first
-            case "copy":  # of what is carried as a whole: another array
-                return None if isinstance(first, _Part) and one.shape.elements > 1 else first
+            case "bitcast" | "reshape" | "copy":
+                whole = one.opcode == "copy" and isinstance(first, _Part)  # another array
+                return None if whole and one.shape.elements > 1 else first
             case "fusion" | "call" if one.called and depth < _DEEPEST:
                 mine: dict[int, _Value] = {}
                 called = one.called[0]
@@ -176,6 +181,8 @@ class _Loop:
                 return self._taken(one, first, operands[1:])
             case "dynamic-update-slice":
                 return self._put(one, operands)
+            case "select":  # of a slice as it was and as it is: where an index may be out of bounds
+                return _either(operands[1:]) or self._scalar(one, operands)
             case "scatter" if isinstance(first, _Slice) and len(one.operands) == 3:
                 return _changed(first, self._bytes(one, 2))
         return self._scalar(one, operands)
@@ -226,6 +233,9 @@ class _Loop:
         """The same for numbers that are the same: parts of the loop, and what is made of them."""
         if isinstance(value, _Part):
             return self.keys.setdefault(("part", value.number), len(self.keys))
+        if isinstance(value, _Slice) and not value.changed_bytes and value.bytes <= _INDEX_BYTES:
+            told = ("element", value.of, value.place)  # of the indices that a scan goes through
+            return self.keys.setdefault(told, len(self.keys))
         return value.key if isinstance(value, _Scalar) else None
 
     def _scalar(self, one: Instruction, operands: Sequence[_Value]) -> _Value:
@@ -322,6 +332,14 @@ class _Loop:
 
 def _changed(one: _Slice, by_bytes: int) -> _Slice:
     return replace(one, changed_bytes=min(one.changed_bytes + by_bytes, one.bytes))
+
+
+def _either(values: Sequence[_Value]) -> _Slice | None:
+    """The slice that all of these are, with what any of them changes."""
+    slices = [value for value in values if isinstance(value, _Slice)]
+    if not slices or len(slices) < len(values) or len({(v.of, v.place) for v in slices}) > 1:
+        return None
+    return max(slices, key=lambda one: one.changed_bytes)
 
 
 def _hardly_changes(one: _Slice) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from pinchpoint.analysis.causal.on_cpu import time_of_rows
 from pinchpoint.analysis.causal.pieces import Cut, compiled_place, pieces
 from pinchpoint.analysis.causal.profile import Piece, profile
+from pinchpoint.analysis.device.compiled import compiled_rows
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
@@ -259,8 +260,9 @@ def _longest_kernel(trace: Trace, piece: Piece) -> str:
 
 def _its_rows(trace: Trace, piece: Piece) -> Mask:
     """Its device operations in the judged steps."""
-    number = trace.names.index(piece.name)
-    mine: Mask = device_ops_in_steps(trace) & (pieces(trace, piece.cut).device == number)
+    found = pieces(trace, piece.cut)
+    number = found.position(trace, piece.name)
+    mine: Mask = device_ops_in_steps(trace) & (found.device == number)
     return mine
 
 
@@ -273,14 +275,21 @@ def _place(trace: Trace, piece: Piece) -> str | None:
     if piece.cut in (Cut.LINE, Cut.FUNCTION) or ops is None or host is None or not piece.calls:
         return None
     mine = _its_rows(trace, piece)
+    if (compiled := trace.compiled_ops) is not None and len(compiled):
+        row = compiled_rows(trace)[mine]
+        source = np.where(compiled.known("source"), compiled["source"], -1).astype(np.int64)
+        source, took = source[row[row >= 0]], ops["duration_ns"][mine][row >= 0]
+        if (source >= 0).any():
+            most = int(np.bincount(source[source >= 0], took[source >= 0]).argmax())
+            return compiled_place(trace.names[most])
     frame = places(trace).frame[ops.filled("host_op", -1)[mine]]
     return _most(trace, frame, ops["duration_ns"][mine])
 
 
 def _calling(trace: Trace, piece: Piece) -> str | None:
-    number, host = trace.names.index(piece.name), trace.host_ops
+    found, host = pieces(trace, piece.cut), trace.host_ops
     assert host is not None
-    mine = pieces(trace, piece.cut).host[: len(host)] == number
+    mine = found.host[: len(host)] == found.position(trace, piece.name)
     return _most(trace, places(trace).frame[: len(host)][mine], time_of_rows(trace)[:-1][mine])
 
 

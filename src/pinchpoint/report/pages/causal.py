@@ -24,7 +24,7 @@ _TITLES = {
     "line": "lines of the program",
     "function": "Python functions",
     "module": "modules",
-    "phase": "marked phases",
+    "phase": "phases",
     "copy": "copies",
     "collective": "collectives",
     "wait": "calls that wait for the device",

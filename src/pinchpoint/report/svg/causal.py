@@ -36,11 +36,18 @@ def ladder_svg(base_ns: int, pieces: Sequence[PieceInfo]) -> str:
             f"<g><title>{escape(said)}</title>",
             _bar("device", 0, left, y + 19, BAR),
             _bar('good-fill" opacity="0.3', left, max(1 - left, 0), y + 19, BAR),
-            f'<rect class="good-fill" x="{_share(piece.step_at_limit_ns / whole)}" y="{y + 16}"'
-            f' width="2" height="{BAR + 6}" transform="translate(-2 0)"/></g>',
+            _mark(piece.step_at_limit_ns / whole, y) if piece.step_at_limit_ns < base_ns else "",
+            "</g>",
         ]
     title = f"What the step of {duration(base_ns)} would be without each piece"
     return _svg("".join(parts), len(pieces) * RUNG, title)
+
+
+def _mark(at: float, y: float) -> str:
+    return (
+        f'<rect class="good-fill" x="{_share(at)}" y="{y + 16}" width="2" height="{BAR + 6}"'
+        ' transform="translate(-2 0)"/>'
+    )
 
 
 def path_svg(stretches: Sequence[StretchInfo]) -> str:

@@ -5,6 +5,7 @@ import numpy as np
 from pinchpoint.analysis.device.activity import OneDevice, device_activity, each_device
 from pinchpoint.analysis.device.collectives import Collectives, collectives
 from pinchpoint.analysis.device.short_names import short_kernel_name
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.limits.counter_issues import Examined, examined_launches
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.run import SampledRow, sampled_metrics, sampled_sentences
@@ -248,21 +249,25 @@ def tables(trace: Trace) -> dict[str, ResultTable]:
 
 def piece_table(trace: Trace) -> ResultTable:
     """Operators, functions, waits and transfers: the step without them, and at the limit."""
+    on_cpus = computes_on_cpu(trace)
     columns: tuple[Column[PieceInfo], ...] = (
         Column("name", "piece", "", lambda r: r.name),
         Column("step_if_free_ns", "step without it", "ns", lambda r: r.step_if_free_ns),
         Column("step_at_limit_ns", "step at its limit", "ns", lambda r: r.step_at_limit_ns),
-        Column("device_ns", "device", "ns", lambda r: r.device_ns),
+        *(() if on_cpus else (Column("device_ns", "device", "ns", lambda r: r.device_ns),)),
         Column("limit_ns", "limit", "ns", lambda r: r.limit_ns),
         Column("host_ns", "host", "ns", lambda r: r.host_ns),
         Column("hidden_ns", "hidden", "ns", lambda r: r.hidden_ns),
         Column("critical_ns", "critical", "ns", lambda r: r.critical_ns),
-        Column("calls", "device ops", "count", lambda r: r.calls),
+        Column("calls", "calls" if on_cpus else "device ops", "count", lambda r: r.calls),
         Column("by", "is a", "", lambda r: r.by),
         Column("place", "launched in", "", lambda r: r.place),
     )
     note = (
-        "A step. Limit: what the device work needs at the rates that good"
+        "A step. Limit: what one core of a slow server would take for its operators, if that is"
+        " less. pinchpoint causal has all."
+        if on_cpus
+        else "A step. Limit: what the device work needs at the rates that good"
         " kernels reach. Hidden: what the step would not get shorter by. Critical: what of it is on"
         " the critical path. pinchpoint causal has all."
     )

@@ -69,6 +69,13 @@ def test_of_what_repeats_in_a_step_the_first_stays(outcome):
     assert len(device.device_ops) == 2 * STEPS
 
 
+def test_a_weight_by_a_state_that_moves_on_is_told_with_what_keeping_it_changes(outcome):
+    (found,) = outcome("repeated-work", factoring(work("moved", kept_bytes=None))).findings
+    assert "made again of the same parameters, with a state that they move on" in found.summary
+    assert found.fix.startswith("Compute it once a step, if its state need not move on each time")
+    assert found.confidence == "medium"
+
+
 def test_what_was_new_in_some_steps_is_a_range(outcome):
     (found,) = outcome("repeated-work", factoring(work(ratio=0.75))).findings
     assert [change.factor for change in found.changes] == [0.25, 0.25]

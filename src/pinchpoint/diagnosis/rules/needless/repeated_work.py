@@ -6,7 +6,9 @@ runs them, and numbers values: what the same operation gives of the same values 
 and what is written in place gets a new one. Named is work whose number was there already: in the
 step before (*each step anew*, in half of the steps at least), or earlier in the same step. In four
 of the steps the bits of such answers are compared, where other work reads them; what was not the
-same is left out. Left alone is
+same is left out. Named, too, is what a step makes several times of a parameter that is trained and
+uses with an input each time, though it is another one by a state that it moves on itself, such as
+the estimate of a spectral norm. Left alone is
 what may answer otherwise (random operations, collectives, what is changed afterwards), what a
 backward pass computes, checkpoints included, constants, and all that comes from the batch in a loop
 to which nothing new came: it measures something, or has one batch. The place is the outermost line
@@ -53,14 +55,17 @@ def check(trace: Trace) -> Iterator[Found]:
 _HOW = {
     "step": "with the same result as in the step before",
     "within": "with a result that was computed in the same step already",
+    "moved": "made again of the same parameters, with a state that they move on each time",
 }
 _FIX = {
     "step": "Compute it once before the loop, and anew only when what it is made from changes",
     "within": "Compute it once a step, and use the result where it is computed again",
+    "moved": "Compute it once a step, if its state need not move on each time, and keep the result",
 }
 _HINT = {
     "step": "kept = build()  # before the loop; in it: use kept",
     "within": "once = build()  # at the start of a step; later in it: use once",
+    "moved": "weight = normed(parameter)  # at the start of a step; later in it: use weight",
 }
 
 
@@ -71,23 +76,23 @@ def _found(trace: Trace, work: VainWork, rows: Vain) -> Found:
     return Found(
         summary=(
             f"{counted(work)} a step{where}, mostly {rows.longest}, {_HOW[work.kind]}:"
-            f" {device}{duration(rows.host_ns)} of the host's as recorded, for results that are"
-            " known"
+            f" {device}{duration(rows.host_ns)} of the host's as recorded, for"
+            f" {'weights that stay' if work.kind == 'moved' else 'results that are known'}"
         ),
         evidence=(
             Evidence("operations in vain", work.times, "per step"),
             Evidence("of these and the ones they repeat", work.of or work.times, "per step"),
             Evidence("of the watched steps after another one", work.steps_ratio, "ratio"),
             *rows.evidence,
-            Evidence("to keep what is used of it", kept, "bytes"),
+            *((Evidence("to keep what is used of it", kept, "bytes"),) if kept else ()),
         ),
         cost_ns_per_step=max(rows.device_ns, rows.host_ns),
         changes=rows.changes(trace),
         at_best=rows.at_best(trace),
         location=rows.place,
-        fix=f"{_FIX[work.kind]} ({_size(kept)})",
+        fix=f"{_FIX[work.kind]} ({_size(kept)})" if kept else _FIX[work.kind],
         hint=_HINT[work.kind],
-        confidence="high",
+        confidence="medium" if work.kind == "moved" else "high",
     )
 
 

@@ -3,10 +3,11 @@
 ## What it looks for
 Loops of programs that XLA compiled, which a recording of JAX holds (`.xplane.pb`): an array that
 the loop takes slice by slice (`xs` of `jax.lax.scan`) and whose slices it writes, changed at half
-or less of them, into another array at the same places (`ys`). With them go what fills that other
-array before the loop and what copies it afterwards to where the first one was. A slice that is
-computed anew as a whole, rolled, or put elsewhere is no such case, nor is a loop that carries one
-array and updates it in place.
+or less of them, into another array at the same places (`ys`), or back into the one that it carries
+(`cache.at[layer].set(changed)`). With them go what fills that other array before the loop and what
+copies it afterwards to where the first one was. A slice that is computed anew as a whole, rolled,
+or put elsewhere is no such case, nor is a loop that carries one array and writes only what is new
+into it.
 
 ## Why it matters
 A decoder that scans over its layers and gives the cache back as `ys` reads and writes the complete
@@ -52,7 +53,8 @@ _FIX = (
     " loop, written out in Python, change each in place and donate them"
 )
 _OR_CARRY = (
-    ", or let the loop carry the array and change it there, which still copies each slice once"
+    ", or let the loop carry the array and write only what is new into it, which still copies each"
+    " slice once"
 )
 _HINT = "k[layer] = jax.lax.dynamic_update_slice(k[layer], new, (0, 0, position, 0))"
 
