@@ -460,6 +460,18 @@ def test_page_faults_by_their_share_of_the_time_on_cores():
     assert (10 * MS - high, 10 * MS - low) == (2 * MS, 4 * MS)
 
 
+def test_page_faults_of_a_run_whose_steps_were_recorded_while_others_had_the_cores():
+    trace = _trace(lambda b, at: _op(b, "aten::mul", at, 8 * MS))
+    facts = RunFacts(
+        page_faults_per_step=400.0,
+        kernel_ns_per_step=0.8 * MS,
+        user_ns_per_step=1.2 * MS,
+        unprofiled_step_ns=(2_000 * US,) * 5,
+    )
+    after = _found(replace(trace, run=facts))["cpu-page-faults"].predicted
+    assert (after.base_ns, *after.range_ns) == (2_000 * US, 1_200 * US, 1_600 * US)
+
+
 def test_page_faults_of_a_run_whose_steps_were_not_counted():
     trace = _trace(lambda b, at: _op(b, "aten::mul", at, 8 * MS))
     usage = UsageNote(user_ns=3_000 * MS, kernel_ns=2_300 * MS, page_faults=1_000_000)
