@@ -223,3 +223,17 @@ def ranks_on_device(trace: Trace) -> int:
     """Recorded processes of this run on the device of the trace; at least the traced one."""
     facts = run_facts(trace)
     return max(1, -(-(facts.processes or 1) // (facts.devices or 1)))
+
+
+def lacked_cores(trace: Trace) -> bool:
+    """Whether other programs left the run less than half of the cores that it may use."""
+    facts = run_facts(trace)
+    cores = facts.cores_allowed or facts.cores_there
+    return cores is not None and free_cores(facts, cores) < cores / 2
+
+
+def free_cores(facts: RunFacts, cores: float) -> float:
+    """Cores that the process may use (``cores``) and others left to it."""
+    if facts.cores_of_others is None or facts.cores_there is None:
+        return cores
+    return min(cores, facts.cores_there - facts.cores_of_others)

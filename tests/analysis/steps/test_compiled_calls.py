@@ -1,11 +1,14 @@
 """Steps of JAX's programs by the calls of the one function that they compiled."""
 
+from dataclasses import replace
+
 import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.steps.candidates import candidates, repeated_work
+from pinchpoint.analysis.steps.repetition import infer_steps
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.trace import HostKind
+from pinchpoint.trace import HostKind, RunFacts
 
 MS = 1_000_000
 
@@ -86,3 +89,14 @@ def test_functions_of_jax_itself_are_no_steps(file, is_one):
     trace = b.trace()
     found = candidates(trace, repeated_work(trace))
     assert any(one.kind == "function" for one in found) is is_one
+
+
+@pytest.mark.parametrize("run", [RunFacts(), None], ids=["a run", "a file"])
+def test_of_a_run_that_recorded_less_than_two_steps_a_longer_one_is_asked_for(run):
+    b = TraceBuilder()
+    b.devices = []
+    b.op("call", 0, MS)
+    b.op("call", 2 * MS, MS)
+    b.add("compiled_ops", op="call", start_ns=0, duration_ns=MS)
+    trace = replace(b.trace(api_calls=None, device_ops=None), run=run)
+    assert ("pinchpoint run --seconds 20" in infer_steps(trace).reason) is (run is not None)

@@ -315,6 +315,9 @@ def test_what_is_true_of_a_part_of_an_operators_calls_is_said_of_that_part():
         "longest in aten::mm: 61 % of the step in 75 calls (88 % of that in step (muon.py:25) and"
         " 50 % of that of [[512,512]])."
     )
+    of_many = msgspec.structs.replace(longest, place_ratio=0.12, shapes_ratio=0.4)
+    report = msgspec.structs.replace(report, heaviest_line=of_many)
+    assert closing_sentence(report).endswith("longest in aten::mm: 61 % of the step in 75 calls.")
 
 
 @pytest.mark.parametrize("outside", [60, 5])

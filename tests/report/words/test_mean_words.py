@@ -136,6 +136,12 @@ def test_what_others_did_to_the_steps_is_said_with_them():
     run = RunInfo(total_ns=10**9, looks=100, every_ns=10**7, disturbed=(busy,))
     said = replace_fields(diagnose(now_and_then("checkpoint", ())), run=run)
     assert "The machine" + busy[11:] in mean_sentences(said)
+    found = replace_fields(diagnose(now_and_then("checkpoint", (3, 8, 13), steps=16)), run=run)
+    shown = [
+        any("what carries over is their ratio" in one for one in mean_sentences(report))
+        for report in (found, replace_fields(said, device=None), replace_fields(found, device=None))
+    ]
+    assert shown == [False, False, True]  # what a device does takes as long; no change is told
 
 
 def test_steps_whose_cores_others_had_are_told_and_left_out():

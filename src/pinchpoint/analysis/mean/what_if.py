@@ -88,11 +88,12 @@ def what_if_mean(
     if computes_on_cpu(trace):
         from pinchpoint.analysis.mean.on_cpu import slower_outside, what_if_on_cpu
 
-        return _of_the_step_said(
+        said = _of_the_step_said(
             what_if_on_cpu(trace, [(one.ratio, one.spans) for one in _touched(trace, changes)]),
             step_base_ns(trace),
             slower_outside(trace),
         )
+        return None if said is None else _less(said, _beyond_ns(changes))
     base, again = step_base_ns(trace), _recurring(trace)
     timed = len(timed_steps_ns(trace)) > 0  # then replay goes by what is usual in the run
     replays_all = every_step and (timed or _are_replayed(trace, again))
@@ -107,8 +108,7 @@ def what_if_mean(
     beyond_ns = taken_ns(trace, changes, again)
     if timed:
         beyond_ns = 0 if replays_all else _of_far_steps(trace, beyond_ns, again)
-    unseen_ns = sum(change.beyond_ns for change in changes if isinstance(change, RemoveHostTime))
-    beyond_ns += min(unseen_ns, max(base - replayed.base_ns - beyond_ns, 0))
+    beyond_ns += min(_beyond_ns(changes), max(base - replayed.base_ns - beyond_ns, 0))
     # Without its exceptions the mean step is a typical one, and no shorter than that.
     least = replayed.step_ns if base > replayed.base_ns else 0
     step_ns = max(base - replayed.saving_ns - beyond_ns, least)
@@ -120,6 +120,20 @@ def what_if_mean(
     raw_least_ns = replayed_raw_ns if base > replayed.base_ns else 0
     raw_ns = max(base - (replayed.base_ns - replayed_raw_ns) - beyond_ns, raw_least_ns)
     return Prediction(step_ns, (least, most), base, raw_ns, replayed.bound_ns, replayed.made)
+
+
+def _beyond_ns(changes: Sequence[Change]) -> int:
+    return sum(change.beyond_ns for change in changes if isinstance(change, RemoveHostTime))
+
+
+def _less(after: Prediction, beyond_ns: int) -> Prediction:
+    """Without so much of the mean step that no recorded one shows."""
+    low, high = (max(end - beyond_ns, 0) for end in after.range_ns)
+    known = [
+        None if ns is None else max(ns - beyond_ns, 0) for ns in (after.raw_ns, after.bound_ns)
+    ]
+    step_ns = max(after.step_ns - beyond_ns, 0)
+    return replace(after, step_ns=step_ns, range_ns=(low, high), raw_ns=known[0], bound_ns=known[1])
 
 
 def between(sure: Prediction | None, best: Prediction | None) -> Prediction | None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
 from pinchpoint.analysis.steps.candidates import (
     FEWEST_LAUNCHES,
     LEAST_COVERAGE,
@@ -134,6 +135,10 @@ class Inference:
     reason: str
 
 
+# A program's own steps of a second and a half, twice in the two seconds that runs record of JAX.
+_LONGER = "Steps may be longer than the recording; a longer one: pinchpoint run --seconds 20"
+
+
 def infer_steps(trace: Trace) -> Inference:
     """Steps by repetition, with how sure; or why there are none."""
     work = repeated_work(trace)
@@ -141,7 +146,8 @@ def infer_steps(trace: Trace) -> Inference:
         if not len(work.at_ns):
             return Inference(None, f"no markers, and no {work.unit}")
         few = _many(len(work.at_ns), work)
-        return Inference(None, f"no markers, and only {few}: no repetition")
+        longer = f". {_LONGER}" if trace.run is not None and compiled_for_cpu(trace) else ""
+        return Inference(None, f"no markers, and only {few}: no repetition{longer}")
     best: tuple[float, Candidate] | None = None
     fewest = MOST_PIECES
     for candidate in candidates(trace, work):

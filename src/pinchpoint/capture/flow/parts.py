@@ -109,7 +109,8 @@ def read_parts(
     Nothing at all is another cause, and counts as all.
     """
     whole = {n for n, one in enumerate(storages) if _is_kept(one)}
-    whole.update(number for step in steps for one in step for number, _ in one.writes)
+    written = (one for step in steps for one in step if not _changed_in_place(one))
+    whole.update(number for one in written for number, _ in one.writes)
     walk = _Walk(steps, whole)
     return [[walk.part(at, place) for place in range(len(step))] for at, step in enumerate(steps)]
 
@@ -128,10 +129,12 @@ class _Walk:
         """What is needed of one operation."""
         one = self.steps[at][place]
         read = self._read_of(one)
-        if one.backward or not read.elements or not one.makes:
+        gives = _gives(one)
+        if one.backward or not read.elements or not gives:
             return Part()
-        by = tuple(sorted(p for n in one.makes for step, p in self.reads[n].by if step == at))
-        if one.kind.name in _PRODUCTS or _is_elementwise(one.kind) or sums_rows(one):
+        by = tuple(sorted(p for n in gives for step, p in self.reads[n].by if step == at))
+        apart = one.kind.name in _PRODUCTS or one.kind.name == _GATHERS
+        if apart or _is_elementwise(one.kind) or sums_rows(one):
             return Part(read.elements, read.elements, by)
         if is_of_rows(one):
             return Part(read.rows, read.rows, by)
@@ -144,9 +147,10 @@ class _Walk:
         return Part()
 
     def _read_of(self, one: Operation) -> _Need:
-        if not one.makes or any(number in self.whole for number in one.makes):
+        gives = _gives(one)
+        if not gives or any(number in self.whole for number in gives):
             return _ALL
-        reads = [self.reads[number] for number in one.makes]
+        reads = [self.reads[number] for number in gives]
         elements, rows = [r.elements for r in reads], [r.rows for r in reads]
         most_rows = max(some.share for some in rows)
         return _Need(
@@ -203,6 +207,9 @@ class _Walk:
             made = self.made.get(number)
             if made is None:
                 continue
+            if not order and _changed_in_place(one):  # as much is needed as is read afterwards
+                self.reads[number].by.add(key)
+                continue
             shape, stride, offset = lies[1:4]
             share = prod(shape) / max(prod(made.shape), 1)
             some_rows = _rows(made.shape, shape, stride)
@@ -221,7 +228,7 @@ class _Walk:
             mine.rows.add(rows, view, need.rows_name)
 
     def _read_by_zeros_only(self, one: Operation) -> bool:
-        reads = [self.reads[number] for number in one.makes if number not in self.whole]
+        reads = [self.reads[number] for number in _gives(one) if number not in self.whole]
         return bool(reads) and all(r.by and not r.elements.of for r in reads)
 
     def _need(self, one: Operation, order: int, key: tuple[int, int]) -> _Need:
@@ -270,6 +277,19 @@ def _rows(made: tuple[int, ...], shape: tuple[int, ...], stride: tuple[int, ...]
     in_a_row = bool(made and shape) and shape[-1] <= made[-1] and stride[-1] == 1
     touched = prod(shape[:-1]) if in_a_row else prod(shape)
     return min(touched / max(prod(made[:-1]), 1), 1.0)
+
+
+def _gives(one: Operation) -> tuple[int, ...]:
+    """Storages of what it gives, be they new or not."""
+    return one.makes or (one.writes[0][:1] if _changed_in_place(one) else ())
+
+
+def _changed_in_place(one: Operation) -> bool:
+    """Whether it changes each element of a whole tensor by itself, and nothing else."""
+    if not one.kind.pointwise or one.makes or len(one.writes) != 1 or not one.reads:
+        return False
+    ((number, all_of_it),), (first, lies) = one.writes, one.reads[0]
+    return all_of_it and number == first and lies[1] == one.shape
 
 
 def _is_elementwise(kind: Kind) -> bool:

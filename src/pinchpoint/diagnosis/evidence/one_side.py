@@ -1,13 +1,15 @@
-"""What a device spends on one side alone of a choice that is made row by row.
+"""What a device, or a CPU, spends on one side alone of a choice that is made row by row.
 
 Operations that only that side reads, as the compiled programs tell; what lies between two of them
-and no program tells (copies in a graph), and the device's pauses there: a loop within the side.
+and no program tells (copies in a graph), and the pauses there: a loop within the side.
 """
 
 import numpy as np
 
 from pinchpoint.analysis.device.compiled import compiled_rows
-from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
+from pinchpoint.analysis.host.ancestry import above, parents
+from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, per_step
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Table, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
@@ -23,17 +25,22 @@ class OneSide:
     """One side of one choice, a step."""
 
     at: str  # file and line of the choice
-    rows: Rows  # of device_ops
-    work_ns: int  # of the device
+    rows: Rows  # of device_ops; none of programs on a CPU
+    work_ns: int  # of the device or CPU
     idle_ns: int  # between them
     other_ns: int  # work for the other side alone
     turns: int | None  # of the loop that the choice itself is in, where the compiler knows it
+    fair_ns: int = 0  # on a CPU, its work with that share of all pauses between operations
 
 
 def one_sides(trace: Trace) -> list[OneSide]:
     """The heavier side of each choice; empty where no compiled program tells any."""
     ops, compiled = trace.device_ops, trace.compiled_ops
-    if ops is None or compiled is None or not compiled.known("chosen_at").any():
+    if compiled is None or not compiled.known("chosen_at").any():
+        return []
+    if compiled_for_cpu(trace):
+        return _on_cpu(trace, compiled)
+    if ops is None:
         return []
     row = compiled_rows(trace)
     inside = device_ops_in_steps(trace)
@@ -54,6 +61,65 @@ def one_sides(trace: Trace) -> list[OneSide]:
                 _turns(trace, compiled, row[inside & (row >= 0)], trace.names[place]),
             )
         )
+    return found
+
+
+def _on_cpu(trace: Trace, compiled: Table) -> list[OneSide]:
+    """Of programs on a CPU, whose operations come one after the other on any of its threads.
+
+    Pauses of any length between two operations of a side are its own: it had no core there. Which
+    operations lose their core is chance, more often those that compute longer.
+    """
+    here: Rows = np.flatnonzero(_leaves(trace, compiled) & _in_steps(trace, compiled))
+    here = here[np.argsort(compiled["start_ns"][here], kind="stable")]
+    if not len(here):
+        return []
+    at = compiled.filled("chosen_at", _NONE)[here]
+    side = compiled.filled("chosen_side", 0)[here]
+    took = compiled["duration_ns"][here].astype(np.int64)
+    reach: Ints = np.maximum.accumulate(compiled.end_ns[here])
+    gap = np.maximum(compiled["start_ns"][here][1:] - reach[:-1], 0)
+    whole_ns, found = int(took.sum()), []
+    for place in np.unique(at[at >= 0]).tolist():
+        spent = []
+        for which in (1, 2):
+            mine = (at == place) & (side == which)
+            idle_ns = int(gap[mine[1:] & mine[:-1]].sum())
+            spent.append((int(took[mine].sum()), idle_ns))
+        (lighter_ns, _), (work_ns, idle_ns) = sorted(spent)
+        found.append(
+            OneSide(
+                trace.names[place],
+                np.zeros(0, np.intp),
+                round(per_step(trace, work_ns)),
+                round(per_step(trace, idle_ns)),
+                round(per_step(trace, lighter_ns)),
+                _turns(trace, compiled, here, trace.names[place]),
+                round(per_step(trace, work_ns * (1 + int(gap.sum()) / max(whole_ns, 1)))),
+            )
+        )
+    return found
+
+
+def _in_steps(trace: Trace, compiled: Table) -> Mask:
+    found: Mask = judged_steps(trace).step_of(compiled["start_ns"]) >= 0
+    return found
+
+
+def _leaves(trace: Trace, compiled: Table) -> Mask:
+    """Which of these hold no other one, as loops do: by the rows of the host that they are."""
+    host, names = trace.host_ops, len(trace.names)
+    assert host is not None
+    theirs = host["start_ns"].astype(np.int64) * names + host["name"]
+    order = np.argsort(theirs, kind="stable")
+    wanted = compiled["start_ns"].astype(np.int64) * names + compiled["op"]
+    place = np.minimum(np.searchsorted(theirs[order], wanted), len(host) - 1)
+    row, same = order[place], theirs[order][place] == wanted
+    mine = np.zeros(len(host), np.bool_)
+    mine[row[same]] = True
+    holds = np.zeros(len(host) + 1, np.bool_)
+    holds[above(parents(host), mine)[mine]] = True
+    found: Mask = same & ~holds[row]
     return found
 
 

@@ -323,6 +323,19 @@ def line_of_call(trace: Trace, place: Location | None, call: str) -> Location | 
     return msgspec.structs.replace(place, line=known.most_common(1)[0][0])
 
 
+def call_at(trace: Trace, place: Location | None) -> str:
+    """What a line calls, where most looks at it were at one call: ``np.random.choice()``."""
+    samples, calls, whole_us = trace.run.samples if trace.run else None, Counter[str](), 0
+    for one in (one for t in samples.threads for one in t.spent) if samples and place else ():
+        own = own_frame(one.frames)
+        assert place is not None
+        if own is not None and (own.file, own.line) == (place.file, place.line):
+            whole_us += one.us
+            calls[one.doing] += one.us
+    call, us = max(calls.items(), key=lambda item: item[1], default=("", 0))
+    return call if 2 * us > whole_us else ""
+
+
 def _main(samples: RunSamples) -> Seen:
     main = next((t for t in samples.threads if t.main), None)
     return [] if main is None else [(samples.spelt(stack), n) for stack, n in main.stacks]

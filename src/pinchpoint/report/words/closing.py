@@ -196,13 +196,14 @@ def _longest_operator(report: Report, piece: PieceInfo) -> str:
 
 
 NEARLY_ALL_RATIO = 0.95  # of an operator's time: then it is said of all of it
+LEAST_PART_RATIO = 0.5  # of it: a place or shape with less is one of many
 
 
 def _part(said: str, ratio: float | None) -> tuple[str, str]:
     """What is true of all calls, and what of a part of their time only."""
     if not said or ratio is None or ratio >= NEARLY_ALL_RATIO:
         return said, ""
-    return "", f"{100 * ratio:.0f} % of that {said}"
+    return "", f"{100 * ratio:.0f} % of that {said}" if ratio >= LEAST_PART_RATIO else ""
 
 
 def _mostly_unchecked(report: Report) -> str | None:

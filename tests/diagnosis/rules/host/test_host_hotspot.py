@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from builders import TraceBuilder
+from looked_at_runs import computing, thread
 from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.mean.what_if import what_if_mean
+from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.diagnosis.rules.host.host_hotspot import _mostly
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, RunFacts, RunSamples
 from pinchpoint.trace.run_samples import SampledThread, Spent
@@ -313,6 +315,30 @@ def test_operators_of_a_program_on_cpus_are_no_part_of_a_place_in_python(outcome
     assert str(finding.location) == "answer (serve.py:9)"
     assert "mostly Python in __call__ (transformers/logits.py:7)" in finding.summary
     assert finding.cost_ns_per_step == pytest.approx(3_000_000, rel=0.35)
+
+
+@pytest.mark.parametrize("looks", [200, 20])
+def test_looks_at_unrecorded_steps_may_find_more_of_a_function_than_was_recorded(looks):
+    """Of steps of 10 ms 4 were recorded in sample; of the thread's time it has six tenths."""
+    p = TraceBuilder()
+    p.devices = []
+    for step in range(8):
+        begin = step * 10_000_000
+        p.step(step, begin, 10_000_000)
+        p.python("train.py(9): train", begin + 1_000, 9_998_000)
+        p.op("aten::mm", begin + 2_000, 5_990_000)
+        p.python("data.py(5): sample", begin + 5_995_000, 4_000_000)
+    at_sample = computing(7, "sample", 6.0, "np.random.choice()")
+    at_sample = replace(at_sample, frames=("data.py(7): sample", *at_sample.frames[1:]))
+    seen = (at_sample, computing(9, "train", 4.0))
+    seen = (replace(seen[0], looks=looks * 3 // 5), replace(seen[1], looks=looks * 2 // 5))
+    samples = RunSamples(1.0, 10.0, looks, 0, 0, (), (), (thread(*seen),))
+    first = diagnose(replace(p.trace(), run=RunFacts(samples=samples))).found[0]
+    assert (first.id, str(first.finding.location)) == ("host-hotspot", "sample (data.py:7)")
+    assert first.finding.summary.endswith(", mostly in np.random.choice()")
+    recorded, by_looks = 10_000_000 - 4_000_000, 10_000_000 - 6_000_000
+    middle = recorded if looks < 100 else (recorded * by_looks) ** 0.5
+    assert first.predicted.step_ns == pytest.approx(middle, rel=0.01)
 
 
 def test_looks_at_a_long_operator_are_no_place_in_python_and_time_counts(outcome):

@@ -92,6 +92,18 @@ def test_more_workers_are_advised_only_where_the_cores_have_room(outcome, cores,
     assert ("num_workers" in finding.confirm) is more
 
 
+@pytest.mark.parametrize(("others", "may_win_nothing"), [(1.7, True), (0.2, False)])
+def test_a_worker_may_win_nothing_where_others_have_the_cores(others, may_win_nothing):
+    """Two cores: with 1.7 of them used by others a worker takes its time from the program."""
+    run = RunFacts(cores_allowed=2.0, cores_there=2, cores_of_others=others)
+    trace = replace(loading(WAITS_MS, workers=0, work_ms=WORK_MS * 5), run=run)
+    (first,) = [one for one in diagnose(trace).found if one.id == "dataloader-starved"]
+    base, (least, most) = first.predicted.base_ns, first.predicted.range_ns
+    assert (most >= base) is may_win_nothing
+    assert least < base
+    assert ("other programs have them" in first.finding.fix) is may_win_nothing
+
+
 @pytest.mark.parametrize(("busy", "sent"), [(1, True), (80, False)])
 def test_workers_that_hardly_work_are_waited_for_because_of_the_way(outcome, busy, sent):
     run = RunFacts(cores_allowed=8.0, loader_workers=(LoaderWorker(2, busy, 100, 1),))

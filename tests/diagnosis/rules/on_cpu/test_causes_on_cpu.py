@@ -325,7 +325,7 @@ def test_threads_get_no_cores_that_other_programs_use(others, after_ms):
     trace = replace(_trace(lambda b, at: _op(b, "aten::mm", at, 8 * MS)), run=facts)
     if after_ms is None:
         assert "cpu-few-threads" not in _found(trace)
-        with pytest.raises(NotChecked, match=r"other programs used 7\.0 cores meanwhile"):
+        with pytest.raises(NotChecked, match=r"of which other programs used 7\.0"):
             list(cpu_few_threads.check(trace))
     else:
         assert _found(trace)["cpu-few-threads"].predicted.step_ns == round(after_ms * MS)
@@ -458,6 +458,18 @@ def test_page_faults_by_their_share_of_the_time_on_cores():
     )
     low, high = _found(replace(trace, run=facts))["cpu-page-faults"].predicted.range_ns
     assert (10 * MS - high, 10 * MS - low) == (2 * MS, 4 * MS)
+
+
+def test_page_faults_of_a_run_whose_steps_were_recorded_while_others_had_the_cores():
+    trace = _trace(lambda b, at: _op(b, "aten::mul", at, 8 * MS))
+    facts = RunFacts(
+        page_faults_per_step=400.0,
+        kernel_ns_per_step=0.8 * MS,
+        user_ns_per_step=1.2 * MS,
+        unprofiled_step_ns=(2_000 * US,) * 5,
+    )
+    after = _found(replace(trace, run=facts))["cpu-page-faults"].predicted
+    assert (after.base_ns, *after.range_ns) == (2_000 * US, 1_200 * US, 1_600 * US)
 
 
 def test_page_faults_of_a_run_whose_steps_were_not_counted():

@@ -149,3 +149,30 @@ def test_the_line_that_jax_told_has_its_function(outcome):
     trace = replace(rollout(), run=RunFacts(both_branches=(told,)))
     (found,) = outcome("both-branches", trace).findings
     assert found.location.function == "step_one"
+
+
+def test_of_a_program_on_a_cpu_pauses_within_a_side_are_its_own(outcome):
+    """Four turns of 25 µs in a step: 10 µs for one side with a pause of 1 µs, 5 for others."""
+    b = TraceBuilder()
+    pool, b.devices = b.thread("tf_XLAEigen"), []
+    side = {"chosen_at": "/code/env.py:40", "chosen_side": 1, "source": "/code/env.py:23"}
+    loop = {"loop": "/code/env.py:60", "iterations": 4}
+    ops = (
+        ("while.5", 0, 19, {"source": "/code/env.py:60"}),  # holds the others
+        ("grow.1", 0, 5, side),
+        ("grow.2", 6, 5, side),
+        ("select.3", 12, 1, {"source": "/code/env.py:40, jit(f)", **loop}),
+        ("dot.4", 14, 4, {"source": "/code/net.py:5", **loop}),
+    )
+    for number in range(6):
+        b.step(number, number * 100 * US, 100 * US)
+        for turn in range(4):
+            for op, start, took_us, told in ops:
+                row = {"start_ns": ((4 * number + turn) * 25 + start) * US}
+                b.op(op, row["start_ns"], took_us * US, thread=pool)
+                b.add("compiled_ops", op=op, duration_ns=took_us * US, **row, **told)
+    (found,) = outcome("both-branches", b.trace(api_calls=None, device_ops=None)).findings
+    assert found.cost_ns_per_step == 44 * US
+    assert found.likely_saving_ns == 33 * US  # once in four turns
+    # Of five steps all pauses take 193 µs, all operations 300.
+    assert found.saving_ns_per_step == (4_400, round(40 * US * (1 + 193 / 300)))

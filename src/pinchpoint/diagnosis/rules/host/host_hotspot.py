@@ -12,6 +12,9 @@ at the whole run found its main thread, with that share of what passes outside o
 operators so short that calling them takes the time. What collecting its garbage takes, and what its
 thread takes longer later in the run, is of that place, too. Looks at an operator that had to wait
 for the interpreter's lock say nothing about places: they were due in the Python before it.
+In a program without a device, looks at the steps that were not recorded say how much of them the
+function has, for recording makes all else longer and not what one call of C does; said is the
+middle of both, and what the line calls.
 Where an operator on the CPU fills a tensor that the same function then sends to the device, the
 copy and the wait for its buffer go with it, if what the operator reads fits into half of the
 device's memory: the device makes the same at the rate of rows at random places.
@@ -40,18 +43,15 @@ from pinchpoint.analysis.causal.computing import (
     host_computing,
     shared_callers,
 )
-from pinchpoint.analysis.causal.filled_slots import filled_slots
-from pinchpoint.analysis.causal.limits import RANDOM_ROWS_REACHED
 from pinchpoint.analysis.host.frames import NAMELESS, frame_of
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.host.source_lines import functions_of
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
-from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.mean.on_cpu import fair_step_ratio
-from pinchpoint.analysis.mean.what_if import step_base_ns
-from pinchpoint.analysis.replay import Change, DropSyncs, LimitDeviceOps, RemoveHostTime
+from pinchpoint.analysis.mean.what_if import step_base_ns, what_if_mean
+from pinchpoint.analysis.replay import Change, RemoveHostTime
 from pinchpoint.analysis.run import run_facts
-from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
+from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
@@ -61,22 +61,23 @@ from pinchpoint.diagnosis.evidence.seen_computing import (
     LEAST_NS,
     garbage_left_ns,
     seen_computing,
+    spent_in_ns,
 )
-from pinchpoint.diagnosis.evidence.whole_run import line_of_call
+from pinchpoint.diagnosis.evidence.sent_to_device import made_on_the_device, sent, sent_after
+from pinchpoint.diagnosis.evidence.whole_run import call_at, line_of_call
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
-from pinchpoint.trace.arrays import Ints, Rows, distinct
+from pinchpoint.trace.arrays import Ints, distinct
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
     needs=("host_ops",), record=STACKS, residual=True, removes_host_work=True, advice=NO_HINT
 )
 
-MEMORY_FREE_RATIO = 0.5  # of the device's, for what moves there: the rest is the program's
 AGAIN = 2  # steps: loading code, compiling or allocating once is a cold start
 MOST_SHARES = 3  # functions that are named of work that is spread over several
 MOST_TOLD = 2  # the engine drops those that other findings explain
@@ -274,12 +275,16 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
     entry = known(spot.name, "") if spot.on_cpu else None
     mine = found.took_ns[spot.what]
     longest = int(spot.what[np.argmax(mine)])
-    uploads, waits = _sent_after(trace, found.row[spot.what])
+    uploads, waits = sent_after(trace, found.row[spot.what])
     garbage_ns = 0 if spot.does in _NAMED else garbage_left_ns(trace, at)
+    changes = (
+        RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what], garbage_ns),
+        *made_on_the_device(trace, uploads, waits),
+    )
     return Found(
         summary=(
             f"The host {_work(spot).verb} for {duration(spot.ns_per_step)} a step{where}"
-            f"{_said(spot, at, alone=alone)}"
+            f"{_said(trace, spot, at, alone=alone)}"
             + (", and the result is copied to the device" if len(uploads) else "")
             + (f"; {duration(garbage_ns)} {_LEAVES}" if garbage_ns else "")
         ),
@@ -289,14 +294,12 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
             Evidence(
                 "longest stretch", int(mine.max()), "ns", int(found.start_ns[longest]), spot.name
             ),
-            *_sent(trace, uploads),
+            *sent(trace, uploads),
             *((Evidence(_LEAVES, garbage_ns, "ns per step"),) if garbage_ns else ()),
         ),
         cost_ns_per_step=spot.ns_per_step,
-        changes=(
-            RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what], garbage_ns),
-            *_made_on_the_device(trace, uploads, waits),
-        ),
+        changes=changes,
+        at_best=_by_looks(trace, at, changes),
         location=at,
         fix=_without_tracer(trace)
         + _fix(spot, alone=alone)
@@ -305,42 +308,26 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
     )
 
 
-def _said(spot: _Spot, at: Location | None, *, alone: bool) -> str:
+def _by_looks(trace: Trace, at: Location | None, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    """The same where looks found it longer in the steps that were not recorded."""
+    after, seen_ns = what_if_mean(trace, changes), spent_in_ns(trace, at)
+    if after is None or seen_ns <= after.saving_ns:
+        return ()
+    none = np.zeros(0, np.int64)
+    return (*changes, RemoveHostTime(none, none, seen_ns - after.saving_ns))
+
+
+def _said(trace: Trace, spot: _Spot, at: Location | None, *, alone: bool) -> str:
     """What it does there; of a program without a device nothing where its place says it."""
     if spot.shares:
         in_each = ", ".join(f"{name} {100 * ratio:.0f} %" for name, ratio in spot.shares)
         return f"{'' if alone else ' while it launches nothing'}: of that {in_each}"
     if not alone:
         return f" while it launches nothing: {_what(spot)}"
-    return "" if at is not None and at.function == _call(spot) else f", {_what(spot)}"
-
-
-def _sent_after(trace: Trace, rows: Ints) -> tuple[Rows, Rows]:
-    """Copies to the device of what these rows fill, and the waits for the buffers."""
-    filled = filled_slots(trace)
-    sizes = [device.memory_bytes for device in trace.devices if device.memory_bytes]
-    fits = filled.read_bytes <= MEMORY_FREE_RATIO * min(sizes, default=0)
-    mine = np.flatnonzero(np.isin(filled.operator, rows, kind="table") & fits)
-    none = np.zeros(0, np.intp)
-    uploads = np.concatenate([none, *(filled.uploads[i] for i in mine)])
-    return distinct(uploads), distinct(np.concatenate([none, *(filled.waits[i] for i in mine)]))
-
-
-def _sent(trace: Trace, uploads: Rows) -> tuple[Evidence, ...]:
-    ops = trace.device_ops
-    if ops is None or not len(uploads):
-        return ()
-    took = round(per_step(trace, int(ops["duration_ns"][uploads].sum())))
-    return (Evidence("copies of the result to the device", took, "ns per step"),)
-
-
-def _made_on_the_device(trace: Trace, uploads: Rows, waits: Rows) -> tuple[Change, ...]:
-    """The copies take what reading and writing as much takes there."""
-    ops, known = trace.device_ops, roofs(trace)
-    if ops is None or known is None or known.memory is None or not len(uploads):
-        return ()
-    rate = known.memory.per_s * RANDOM_ROWS_REACHED
-    return (DropSyncs(waits), LimitDeviceOps(uploads, 2 * ops["bytes"][uploads] / rate * 1e9))
+    if at is None or at.function != _call(spot):
+        return f", {_what(spot)}"
+    call = call_at(trace, at)
+    return f", mostly in {call}" if call else ""
 
 
 @dataclass(frozen=True)

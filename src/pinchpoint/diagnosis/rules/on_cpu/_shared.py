@@ -6,13 +6,13 @@ from pinchpoint.analysis.host.ancestry import parents, within, within_rows
 from pinchpoint.analysis.host.input_arguments import input_dtypes, input_shapes
 from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
-from pinchpoint.analysis.run import run_facts
+from pinchpoint.analysis.run import lacked_cores
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked
-from pinchpoint.trace import HostKind, RunFacts, Trace
+from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Mask
 
 # Of the step. Causes on a CPU are told from one recording with the profiler in it, which slows
@@ -61,20 +61,6 @@ def fair_share(trace: Trace, spans: HostSpans) -> float:
             fits=True,
         )
     return fair_ratio(trace, mine, scarce=scarce)
-
-
-def lacked_cores(trace: Trace) -> bool:
-    """Whether other programs left the run less than half of the cores that it may use."""
-    facts = run_facts(trace)
-    cores = facts.cores_allowed or facts.cores_there
-    return cores is not None and free_cores(facts, cores) < cores / 2
-
-
-def free_cores(facts: RunFacts, cores: float) -> float:
-    """Cores that the process may use (``cores``) and others left to it."""
-    if facts.cores_of_others is None or facts.cores_there is None:
-        return cores
-    return min(cores, facts.cores_there - facts.cores_of_others)
 
 
 def inside(trace: Trace, *prefixes: str) -> Mask:

@@ -24,12 +24,12 @@ from pinchpoint.analysis.host.on_cpu import GRAIN_ELEMENTS, cpu_operators, first
 from pinchpoint.analysis.mean.ways import Way
 from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, run_account
 from pinchpoint.analysis.replay import ScaleHostSpans
-from pinchpoint.analysis.run import run_facts
+from pinchpoint.analysis.run import free_cores, run_facts
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import RUN_FOLDER, Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import free_cores, is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -56,9 +56,8 @@ def check(trace: Trace) -> Iterator[Found]:
     free = free_cores(facts, cores)
     if threads > FEW_RATIO * free:
         raise NotChecked(
-            f"{threads} thread{'s' if threads > 1 else ''} on {cores:g} cores compute what could be"
-            f" shared out, yet other programs used {facts.cores_of_others:.1f} cores meanwhile:"
-            " what more threads would give does not show",
+            f"{threads} thread{'s' if threads > 1 else ''} on {cores:g} cores, of which other"
+            f" programs used {facts.cores_of_others:.1f} meanwhile",
             Record("the same run while the machine has nothing else to do"),
             fits=True,
         )

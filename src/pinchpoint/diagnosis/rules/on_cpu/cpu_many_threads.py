@@ -21,12 +21,12 @@ Where the machine was busy by accident.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.host.on_cpu import GRAIN_ELEMENTS, cpu_operators, first_elements
-from pinchpoint.analysis.run import run_facts
+from pinchpoint.analysis.run import free_cores, run_facts
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import RUN_FOLDER, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import free_cores, is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
 from pinchpoint.trace import Trace
 
 RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, knobs=("omp_threads",), advice=NO_HINT)

@@ -30,6 +30,7 @@ import numpy as np
 
 from pinchpoint.analysis.costs import fourier
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.analysis.run import lacked_cores
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans
@@ -37,7 +38,7 @@ from pinchpoint.diagnosis.evidence.operators import Known, known_on_cpu
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, lacked_cores
+from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
