@@ -13,6 +13,7 @@ HOME = "src/pinchpoint/importers/kineto/native"
 READER = ("_scan", "_nest")
 ALONE = (
     "importers.memory_snapshot._runs",
+    "analysis.host._chains",
     "analysis.memory.allocator._blocks",
     "analysis.replay._passes",
 )

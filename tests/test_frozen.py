@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import pickle
+from collections.abc import Sized
 from typing import Any, ClassVar
 
 import pytest
@@ -91,6 +92,37 @@ def test_options_are_honoured_or_refused() -> None:
 
     with pytest.raises(TypeError, match="only a default"):
         OfTheClass()
+
+
+@pytest.mark.parametrize("decorator", [frozen.dataclass, dataclasses.dataclass])
+def test_classes_that_are_not_frozen_do_what_those_of_the_standard_library_do(
+    decorator: Any,
+) -> None:
+    @decorator
+    class Counted(Sized):
+        seen: int
+        parts: list[int] = dataclasses.field(default_factory=list)
+
+        def __len__(self) -> int:
+            return self.seen
+
+    @decorator(eq=False)
+    class Same:
+        seen: int
+
+    made = Counted(1)
+    made.seen += 1
+    made.parts.append(7)
+    assert made == Counted(2, [7]) != Counted(2)
+    assert repr(made).endswith("Counted(seen=2, parts=[7])")
+    assert dataclasses.asdict(made) == {"seen": 2, "parts": [7]}
+    assert len(dataclasses.replace(made, seen=3)) == 3
+    del made.seen
+    with pytest.raises(AttributeError):
+        _ = made.seen
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(made)
+    assert len({Same(1), Same(1)}) == 2
 
 
 def test_the_first_instances_are_as_the_later_ones_are() -> None:

@@ -1,4 +1,4 @@
-"""Frozen dataclasses whose methods are made when they are needed.
+"""Dataclasses, nearly all of them frozen, whose methods are made when they are needed.
 
 ``dataclasses`` writes and compiles six methods for each class as it is declared, about a third of
 the time in which a command starts: it imports some 300 such classes, and makes many of them never.
@@ -10,6 +10,7 @@ asks beyond a default is refused (TypeError, when the first instance is made).
 import dataclasses
 from _thread import RLock
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ else:
 
     def dataclass(cls: type | None = None, **options: bool) -> Any:
         """Declare a class, see the module; with any other option it is one of ``dataclasses``."""
-        if not options.get("frozen") or options.keys() - {"frozen", "eq"}:
+        if options.keys() - {"frozen", "eq"}:
             return dataclasses.dataclass(cls, **options)
-        return lambda cls: _declared(cls, options.get("eq", True))
+        frozen, eq = options.get("frozen", False), options.get("eq", True)
+        return partial(_declared, frozen=frozen, eq=eq) if cls is None else _declared(cls)
 
 
 _FIELDS = "__dataclass_fields__"
@@ -29,19 +31,20 @@ _put = object.__setattr__
 _ONE_AT_A_TIME = RLock()  # a class that another thread is about to declare has half its fields
 
 
-def _declared(cls: type, eq: bool) -> type:
-    own: dict[str, Any] = {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
-    own |= {
+def _declared(cls: type, *, frozen: bool = False, eq: bool = True) -> type:
+    own: dict[str, Any] = {
         _FIELDS: _Undeclared(cls),
         _NAMES: _Undeclared(cls, _NAMES),
         "__init__": _first_init(cls),
     }
+    if frozen:
+        own |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
     if "__repr__" not in cls.__dict__:
         own["__repr__"] = _repr
     if eq and "__eq__" not in cls.__dict__:
         own["__eq__"] = _equal
     if eq and cls.__dict__.get("__hash__") is None:
-        own["__hash__"] = _hash
+        own["__hash__"] = _hash if frozen else None
     for name, value in own.items():
         setattr(cls, name, value)
     return cls
@@ -149,7 +152,7 @@ def _fill(self: Any, fields: _Fields, values: tuple[Any, ...], named: dict[str, 
 
 
 def _init_of(cls: Any) -> Callable[..., None]:
-    """``__init__`` of a class, as ``dataclasses`` writes it for frozen ones."""
+    """``__init__`` of a class, as ``dataclasses`` writes it for frozen ones; others take it too."""
     known: dict[str, Any] = {"_put": _put, "_absent": dataclasses.MISSING}
     parameters, lines = ["self"], []
     for field in dataclasses.fields(cls):

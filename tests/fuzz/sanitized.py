@@ -38,11 +38,12 @@ SETTINGS = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace
 ATTACK = """
 import sys
 from fuzz.sanitized import attacked
+from pinchpoint.analysis.host import _chains
 from pinchpoint.analysis.memory.allocator import _blocks
 from pinchpoint.analysis.replay import _passes
 from pinchpoint.importers.kineto.native import _nest, _scan
 from pinchpoint.importers.memory_snapshot import _runs
-for module in (_passes, _nest, _scan, _runs, _blocks):
+for module in (_passes, _nest, _scan, _runs, _blocks, _chains):
     assert module.__file__.startswith(sys.argv[1]), module.__file__
 sys.exit(attacked(int(sys.argv[2]), int(sys.argv[3])))
 """

@@ -7,7 +7,7 @@ import numpy as np
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunFacts, Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Ints, Mask
+from pinchpoint.trace.arrays import Floats, Ints, Mask, distinct
 
 if TYPE_CHECKING:
     from pinchpoint.monitor.sentences import Stretch
@@ -64,7 +64,7 @@ def device_looks(trace: Trace) -> Mapping[int, Looks]:
     if counters is None or not len(counters):
         return {}
     known = counters.known("device")
-    numbers = np.unique(counters["device"][known])
+    numbers = distinct(counters["device"][known])
     return {
         int(number): looks
         for number in numbers
@@ -89,7 +89,7 @@ def _looks(trace: Trace, rows: Mask) -> Looks | None:
     names, values = counters["name"][rows], counters["value"][rows]
     pivot: dict[str, Floats] = {}
     known: dict[str, Mask] = {}
-    for name in np.unique(names):
+    for name in distinct(names):
         mine = names == name
         text = trace.names[name]
         pivot[text], known[text] = np.zeros(len(times)), np.zeros(len(times), np.bool_)
@@ -174,7 +174,7 @@ def _rows(device: int | None, looks: Looks) -> Iterator[SampledRow]:
 
 def _stretch(device: str | None, looks: Looks) -> "Stretch":
     count = len(looks)
-    chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_LOOKS)).astype(np.intp))
+    chosen = distinct(np.linspace(0, count - 1, min(count, MOST_LOOKS)).astype(np.intp))
     from pinchpoint.monitor.sample import Sample
 
     samples = [

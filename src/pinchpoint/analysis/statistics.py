@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Floats, Ints
@@ -52,6 +53,16 @@ def spread(values: Ints) -> Spread | None:
     ordered = np.sort(values)
     at = (0, (n - 1) // 2, -(-9 * n // 10) - 1, n - 1)
     return Spread(n, *(int(ordered[i]) for i in at))
+
+
+def percentile(values: ArrayLike, percent: float) -> float:
+    """As ``np.percentile`` has it; that imports the masked arrays of NumPy, which takes 12 ms."""
+    ordered = np.sort(np.asarray(values))
+    at = (len(ordered) - 1) * (percent / 100)
+    below, share = int(at), at - int(at)
+    low, high = ordered[below].item(), ordered[min(below + 1, len(ordered) - 1)].item()
+    far = high - low
+    return float(high - far * (1 - share) if share >= 0.5 else low + far * share)
 
 
 def median(values: Iterable[float]) -> float:

@@ -18,7 +18,7 @@ from pinchpoint.compare.noise import FEWEST_STEPS
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.arrays import Ints, Mask, NameIds
 
 # ------------------------------------------------------------------------------------------------
 # Every nanosecond of the steps, given to one device operation or to one cause of idling.
@@ -294,7 +294,7 @@ def _kernel_times(of: Operations, op: Ints, ns: Ints) -> dict[str, int]:
     return {of.kernel[i]: int(total[i]) for i in order.tolist() if total[i] > 0}
 
 
-def _heaviest(names: Ints, ns: Ints) -> int:
+def _heaviest(names: NameIds, ns: Ints) -> int:
     distinct, position = np.unique(names, return_inverse=True)
     return int(distinct[np.argmax(np.bincount(position, weights=ns))])
 

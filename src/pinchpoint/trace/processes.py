@@ -4,7 +4,7 @@ file, or that one profiler watched."""
 import numpy as np
 
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace.arrays import Array, Mask
+from pinchpoint.trace.arrays import Array, Mask, distinct
 from pinchpoint.trace.table import Table
 from pinchpoint.trace.trace import Trace
 from pinchpoint.trace.window import only
@@ -52,9 +52,9 @@ def _owners(ops: Table, calls: Table, of_thread: Array) -> Array:
     linked = ops.known("api_call")
     owner = np.full(len(ops), -1, np.int64)
     owner[linked] = of_thread[calls["thread"][ops["api_call"][linked]]]
-    for device in np.unique(ops["device"]).tolist():
+    for device in distinct(ops["device"]).tolist():
         here = ops["device"] == device
-        known = np.unique(owner[here & linked])
+        known = distinct(owner[here & linked])
         if len(known) == 1:
             owner[here] = known[0]
     return owner
@@ -68,7 +68,7 @@ def _of_process(trace: Trace, work: Mask, threads: Mask) -> Trace:
             kept[name] = threads[rows["thread"]]
     ops = trace.device_ops
     assert ops is not None
-    mine = np.unique(ops["device"][work])
+    mine = distinct(ops["device"][work])
     for name in ("device_annotations", "flows", "counters"):
         rows = getattr(trace, name)
         if isinstance(rows, Table):

@@ -1,8 +1,12 @@
+from unittest.mock import patch
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
+from pinchpoint.analysis.host import ancestry
 from pinchpoint.analysis.host.ancestry import (
     above,
     depths,
@@ -89,3 +93,23 @@ def test_numbering_keeps_order_and_equality(keys):
 
 def test_close_keys_are_numbered_by_counting():
     assert numbered(np.array([7, 3, 3, 900])).tolist() == [1, 0, 0, 2]
+
+
+@pytest.mark.skipif(ancestry.compiled is None, reason="installed without a compiler")
+@given(st.lists(st.tuples(st.integers(-9, 9), st.booleans()), max_size=40), st.data())
+def test_compiled_and_plain_walks_are_one(rows, data):
+    n = len(rows)
+    parent = np.array([data.draw(st.sampled_from([n, *range(i)])) for i in range(n)], np.int64)
+    values = np.array([value for value, _ in rows], np.int64)
+    wanted = np.array([wants for _, wants in rows], np.bool_)
+    walked = [nearest(parent, wanted), depths(parent), subtree_sums(parent, values)]
+    with patch.object(ancestry, "compiled", None):
+        plain = [nearest(parent, wanted), depths(parent), subtree_sums(parent, values)]
+    assert [w.tolist() for w in walked] == [p.tolist() for p in plain]
+
+
+def test_a_row_before_the_one_around_it_is_followed_as_well():
+    parent = np.array([2, 3, 3])  # 0 is inside of 2, which stands behind it
+    assert nearest(parent, np.array([False, False, True])).tolist() == [2, 3, 2]
+    assert depths(parent).tolist() == [1, 0, 0]
+    assert subtree_sums(parent, np.array([1, 10, 100])).tolist() == [1, 10, 101]

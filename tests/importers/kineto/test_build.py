@@ -16,5 +16,5 @@ def test_compiled_modules_are_optional(monkeypatch):
     monkeypatch.setattr(setuptools, "setup", lambda **arguments: given.update(arguments))
     runpy.run_path(str(ROOT / "setup.py"))
     names = {module.name.rpartition(".")[2] for module in given["ext_modules"]}
-    assert names == {"_scan", "_nest", "_passes", "_runs", "_blocks"}
+    assert names == {"_scan", "_nest", "_passes", "_runs", "_blocks", "_chains"}
     assert all(module.optional for module in given["ext_modules"])

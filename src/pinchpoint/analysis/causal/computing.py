@@ -24,7 +24,7 @@ from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.arrays import Ints, Mask, distinct
 from pinchpoint.trace.names import rows_named
 
 # Work that names itself, and is neither waiting nor dispatching.
@@ -67,7 +67,7 @@ def host_computing(trace: Trace) -> HostComputing:
     computes |= (kind == _ON_CPU) & (took > DISPATCH_NS)
     computes |= kind == _NAMED
     start, end, row = did.start_ns[computes], did.end_ns[computes], did.row[computes]
-    threads = np.unique(host_rows(trace).thread[row]).astype(np.intp)
+    threads = distinct(host_rows(trace).thread[row]).astype(np.intp)
     cost = cost_in_windows(trace, threads, start, end)
     return HostComputing(start, end, row, end - start - cost, count)
 
@@ -182,7 +182,7 @@ def shared_callers(trace: Trace, found: HostComputing) -> Ints:
     recorded = np.zeros(none + 1, np.int64)
     np.add.at(recorded, around, found.end_ns - found.start_ns)  # as calls last, with its cost
     pure = _does_little_else(trace, user, subtree_sums(chain, recorded[:-1]))
-    paths = _paths(host["name"], nearest_user[chain], pure, np.unique(around[around < none]))
+    paths = _paths(host["name"], nearest_user[chain], pure, distinct(around[around < none]))
     path_of = [paths.get(row, ()) for row in around.tolist()]
     weight: Counter[Path] = Counter()
     for path, ns in zip(path_of, found.took_ns.tolist(), strict=True):

@@ -5,8 +5,6 @@ and the weights of their gradient are unknown. The call that makes both gradient
 tensors. What several convolutions of one program give differently stays unknown.
 """
 
-import numpy as np
-
 from pinchpoint.analysis.costs import Cost, OperatorCall
 from pinchpoint.analysis.costs.convolution import (
     FORWARD_NAMES,
@@ -17,6 +15,7 @@ from pinchpoint.analysis.costs.convolution import (
 from pinchpoint.analysis.host.input_arguments import Shape, input_shapes
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.arrays import distinct
 
 # Positions of the input, the gradient of the output and the weights.
 _BOTH_GRADIENTS = {
@@ -54,7 +53,7 @@ def _triples(trace: Trace) -> set[tuple[Shape, Shape, Shape]]:
     named = {name: at for name, at in _BOTH_GRADIENTS.items() if name in trace.names}
     for name, at in named.items():
         rows = (host["name"] == trace.names.index(name)) & host.known("shapes")
-        for text in np.unique(host["shapes"][rows]).tolist():
+        for text in distinct(host["shapes"][rows]).tolist():
             shapes = input_shapes(trace.names[text]) or ()
             x, grad, weight = (_tensor(shapes[i]) if i < len(shapes) else None for i in at)
             if x and grad and weight:

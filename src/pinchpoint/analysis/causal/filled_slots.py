@@ -14,7 +14,7 @@ from pinchpoint.analysis.host.frames import Owner, owners
 from pinchpoint.analysis.host.input_arguments import input_dtypes, input_shapes
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Rows
+from pinchpoint.trace.arrays import Ints, Rows, distinct
 
 _ON_HOST = (MemoryKind.PAGEABLE, MemoryKind.PINNED)
 
@@ -37,7 +37,7 @@ def filled_slots(trace: Trace) -> Filled:
         return Filled(np.zeros(0, np.intp), np.zeros(0, np.int64), (), ())
     none = len(host)
     user = np.append(nearest(parents(host), owners(trace) == Owner.USER), none)
-    rows = np.unique(host_computing(trace).row)
+    rows = distinct(host_computing(trace).row)
     rows = rows[rows < none]
     rows = rows[(host["kind"][rows] == HostKind.OPERATOR) & (user[rows] < none)]
     up = np.flatnonzero(

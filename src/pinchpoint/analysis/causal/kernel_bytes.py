@@ -18,7 +18,7 @@ from pinchpoint.analysis.tables.kernels import volumes
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Floats, Mask, distinct_rows
+from pinchpoint.trace.arrays import Floats, Mask, distinct, distinct_rows
 
 ITEMS_A_THREAD = 8  # of the vectorised kernel since PyTorch 2.6
 ITEMS_BEFORE = 4  # that, until tensors' addresses came in a std::array
@@ -53,18 +53,18 @@ def bytes_by_grid(trace: Trace, wanted: Mask) -> tuple[Floats, Mask]:
     rows = np.flatnonzero(wanted & ops.known("grid"))
     if not len(rows):
         return out, by_index
-    distinct, which = distinct_rows(
+    groups, which = distinct_rows(
         ops["name"][rows].astype(np.int64),
         ops["grid"][rows].astype(np.int64),
         ops.filled("block", -1)[rows].astype(np.int64),
         calls.which[rows].astype(np.int64),
     )
-    found = np.full(len(distinct), np.nan)
-    indexed = np.zeros(len(distinct), np.bool_)
-    kernels = {name: _kernel(trace.names[name]) for name in np.unique(distinct[:, 0]).tolist()}
+    found = np.full(len(groups), np.nan)
+    indexed = np.zeros(len(groups), np.bool_)
+    kernels = {name: _kernel(trace.names[name]) for name in distinct(groups[:, 0]).tolist()}
     product = np.append(volumes(trace), 0)  # the last one for -1: no block is known
-    distinct[:, 1:3] = product[distinct[:, 1:3]]
-    for at, (name, blocks, threads, call) in enumerate(distinct.tolist()):
+    groups[:, 1:3] = product[groups[:, 1:3]]
+    for at, (name, blocks, threads, call) in enumerate(groups.tolist()):
         kernel = kernels[name]
         given = calls.calls[call].call if call < len(calls.calls) else None
         if (match := kernel.indexed) and given and given.name == _GATHER:

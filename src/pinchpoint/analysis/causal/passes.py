@@ -30,7 +30,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, MemoryKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.arrays import Ints, Mask, Rows, distinct
 from pinchpoint.trace.names import rows_named
 
 # Different ones: a single one has a limit of its own, and a loop over one measures it.
@@ -184,7 +184,7 @@ def _with_neighbours(
     ends = (np.diff(found.instance) != 0) | (np.diff(found.backward) != 0)
     edges = np.concatenate(([0], np.flatnonzero(ends) + 1, [len(over)]))
     pairs = np.flatnonzero(over[:-1] & over[1:] & ~ends)
-    for at in np.unique(np.searchsorted(edges, pairs, "right") - 1).tolist():
+    for at in distinct(np.searchsorted(edges, pairs, "right") - 1).tolist():
         yield int(edges[at]), int(edges[at + 1])
 
 

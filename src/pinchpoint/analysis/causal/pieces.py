@@ -28,7 +28,7 @@ from pinchpoint.analysis.work.phases import (
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, Trace
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.arrays import Ints, Mask, distinct
 
 
 class Cut(Enum):
@@ -169,7 +169,7 @@ def _line(trace: Trace, cut: Cut) -> Pieces:
     row = compiled_rows(trace)
     first: dict[str, int] = {}
     place = np.full(len(trace.names), NOBODYS, np.int64)
-    for position in np.unique(compiled["source"][compiled.known("source")]).tolist():
+    for position in distinct(compiled["source"][compiled.known("source")]).tolist():
         if match := _COMPILED_PLACE.match(trace.names[position]):
             place[position] = first.setdefault(match[0], position)
     told = np.where(compiled.known("source"), place[compiled["source"]], NOBODYS)
@@ -286,8 +286,8 @@ def bought_again(trace: Trace, found: Pieces) -> tuple[int, Mask]:
     frees = np.flatnonzero((calls["kind"] == ApiKind.FREE) & inside & ~called_by_operators(trace))
     mine = found.host[rows.operators + frees]
     given = judged_steps(trace).step_of(calls["start_ns"][frees])
-    for name in np.unique(mine[mine != NOBODYS]).tolist():
-        if len(np.unique(given[mine == name])) > MOST_STEPS_RATIO * len(judged_steps(trace)):
+    for name in distinct(mine[mine != NOBODYS]).tolist():
+        if len(distinct(given[mine == name])) > MOST_STEPS_RATIO * len(judged_steps(trace)):
             mallocs = np.flatnonzero((calls["kind"] == ApiKind.MALLOC) & inside)
             bought[rows.operators + mallocs] = True
             return name, bought

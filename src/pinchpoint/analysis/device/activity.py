@@ -13,7 +13,7 @@ from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
-from pinchpoint.trace.arrays import Codes, Ints
+from pinchpoint.trace.arrays import Codes, Ints, distinct
 
 COPIES = (
     Category.COPY_H2D,
@@ -83,7 +83,7 @@ def each_device(trace: Trace) -> tuple[OneDevice, ...]:
     names = {device.number: device.name for device in trace.devices}
     kernel = np.isin(ops["kind"][rows], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE))
     found = []
-    for number in np.unique(device).tolist():
+    for number in distinct(device).tolist():
         mine = device == number
         start, end = starts[mine], ends[mine]
         busy_ns = iv.flatten(start, end).total

@@ -5,7 +5,10 @@ does not exist, so that a forgotten check fails loudly, and one that an array wi
 at its end can answer.
 """
 
+from contextlib import suppress
 from enum import IntEnum
+from importlib import import_module
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +16,11 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Table, Trace, once_per_table, once_per_trace
-from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows
+from pinchpoint.trace.arrays import Array, Codes, Ints, Mask, Rows, distinct
+
+compiled: Any = None
+with suppress(ImportError):  # installed without a compiler
+    compiled = import_module("pinchpoint.analysis.host._chains")
 
 
 @once_per_table
@@ -25,10 +32,12 @@ def parents(host_ops: Table) -> Rows:
 def nearest(parent: Rows, wanted: Mask) -> Rows:
     """The innermost wanted row that is or encloses each row; ``len(parent)`` where none does.
 
-    Follows all chains together and doubles the stride each round, so that the deepest stack
-    costs its logarithm.
+    What is not compiled follows all chains together and doubles the stride each round, so that the
+    deepest stack costs its logarithm.
     """
-    none = len(parent)
+    none, mask = len(parent), np.ascontiguousarray(wanted).view(np.uint8)
+    if _fits(parent, mask) and (found := compiled.nearest(parent, mask)) is not None:
+        return cast("Rows", found)
     itself = np.flatnonzero(wanted)
     if not len(itself):
         return np.full(none, none, np.int64)
@@ -70,6 +79,8 @@ def above(parent: Rows, wanted: Mask) -> Rows:
 
 def depths(parent: Rows) -> Rows:
     """How many rows enclose each row."""
+    if _fits(parent, parent) and (found := compiled.depths(parent)) is not None:
+        return cast("Ints", found)
     none = len(parent)
     jump = np.append(parent, none)
     depth = np.append((parent != none).astype(np.int64), 0)
@@ -84,6 +95,8 @@ def subtree_sums(parent: Rows, values: Ints) -> Ints:
     total = values.astype(np.int64)
     if not total.any():
         return total
+    if _fits(parent, total) and (found := compiled.subtree_sums(parent, total)) is not None:
+        return cast("Ints", found)
     depth = depths(parent)
     order = np.argsort(-_sortable(depth), kind="stable")
     edges = np.flatnonzero(np.diff(depth[order])) + 1
@@ -91,6 +104,12 @@ def subtree_sums(parent: Rows, values: Ints) -> Ints:
         inner = level[parent[level] != len(parent)]
         np.add.at(total, parent[inner], total[inner])
     return total
+
+
+def _fits(parent: Rows, values: Array) -> bool:
+    """Whether the compiled form takes these: one value a row, and numbers as it knows them."""
+    known = compiled is not None and parent.dtype == np.int64 and parent.flags.c_contiguous
+    return known and len(values) == len(parent)
 
 
 def numbered(keys: Ints) -> Ints:
@@ -201,7 +220,7 @@ def input_work(trace: Trace) -> Codes:
         return np.zeros(0, np.uint8)
     by_name = np.zeros(len(trace.names), np.uint8)
     python = host["kind"] == HostKind.PYTHON
-    for position in np.unique(host["name"][python]).tolist():
+    for position in distinct(host["name"][python]).tolist():
         by_name[position] = input_work_of_name(trace.names[position]) or 0
     code = np.where(python & (host["thread"] == main_thread(trace)), by_name[host["name"]], 0)
     chain = parents(host)

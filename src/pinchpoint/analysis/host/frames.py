@@ -17,7 +17,7 @@ from pinchpoint.analysis.host.cpu_operators import computed_on_host
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, HostKind, MemoryKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Codes, Floats, Ints, Mask, Rows
+from pinchpoint.trace.arrays import Codes, Floats, Ints, Mask, Rows, distinct
 from pinchpoint.trace.names import rows_named
 
 
@@ -190,7 +190,7 @@ def owners(trace: Trace) -> Codes:
         return np.zeros(0, np.uint8)
     python = host["kind"] == HostKind.PYTHON
     by_name = np.zeros(len(trace.names), np.uint8)
-    for position in np.unique(host["name"][python]):
+    for position in distinct(host["name"][python]):
         frame = frame_of(trace.names[position])
         by_name[position] = frame.owner if frame else 0
     found: Codes = np.where(python, by_name[host["name"]], 0)
@@ -237,7 +237,7 @@ def acts(trace: Trace, host_ops: Rows) -> Rows:
     if trace.host_ops is None:
         return np.zeros(0, np.intp)
     around = called_by_program(trace)[host_ops]
-    return np.unique(around[around < len(trace.host_ops)]).astype(np.intp)
+    return distinct(around[around < len(trace.host_ops)]).astype(np.intp)
 
 
 def idle_acts(trace: Trace, host_ops: Rows) -> Rows:
@@ -255,7 +255,7 @@ def idle_acts(trace: Trace, host_ops: Rows) -> Rows:
     free = np.append(kernels_inside(trace) == 0, False)
     outermost_free = nearest(chain, free[:-1] & ~free[chain])
     rows = np.where(free[around], around, np.append(outermost_free, none)[inner])
-    return np.unique(rows[free[rows]]).astype(np.intp)
+    return distinct(rows[free[rows]]).astype(np.intp)
 
 
 FEWEST_READS = 2  # by one act: a single value is read at the end of many that are wanted

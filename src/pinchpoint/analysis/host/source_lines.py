@@ -18,7 +18,7 @@ from pinchpoint.analysis.host.frames import NAMELESS, Owner, frame_of, owners
 from pinchpoint.analysis.host.timeline import NO_ROW, HostRows, host_rows
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.arrays import Mask, NameIds, Rows, distinct
 
 _WRAPPER = "autograd::engine::evaluate_function: "  # says nothing that its child does not say
 _STEP_MARKER = re.compile(r"^ProfilerStep#?\d*$")
@@ -46,10 +46,10 @@ class Places:
     ``operator`` is the outermost one inside the innermost Python frame: what the program called.
     """
 
-    frame: Rows
-    module: Rows
-    operator: Rows
-    annotation: Rows
+    frame: NameIds
+    module: NameIds
+    operator: NameIds
+    annotation: NameIds
     backward: Mask
 
 
@@ -59,7 +59,7 @@ def places(trace: Trace) -> Places:
     rows, host = host_rows(trace), trace.host_ops
     n = len(rows)
     if host is None or not n:
-        nothing = np.full(n + 1, NO_ROW, np.int64)
+        nothing = np.full(n + 1, NO_ROW, np.int32)
         return Places(nothing, nothing, nothing, nothing, np.zeros(n + 1, np.bool_))
     chain = np.where(rows.parent == NO_ROW, n, rows.parent)
     kind, owner = np.zeros(n, np.uint8), np.zeros(n, np.uint8)
@@ -86,11 +86,11 @@ def places(trace: Trace) -> Places:
     )
 
 
-def functions_of(trace: Trace, host: Rows) -> Rows:
+def functions_of(trace: Trace, host: Rows) -> NameIds:
     """Frames around rows as ``Places`` has them; of a generator, a comprehension or a lambda that
     of the function in the same file which runs it, so that one loop is one place."""
     frame = places(trace).frame[host].copy()
-    for position in np.unique(frame[frame != NO_ROW]).tolist():
+    for position in distinct(frame[frame != NO_ROW]).tolist():
         own = frame_of(trace.names[position])
         if own is not None and own.function in NAMELESS:
             mine = frame == position
@@ -177,6 +177,7 @@ def _spelt(trace: Trace, rows: HostRows, pattern: re.Pattern[str]) -> Mask:
     return found
 
 
-def _named(rows: HostRows, around: Rows) -> Rows:
-    names = np.append(rows.name.astype(np.int64), NO_ROW)
-    return np.append(names[around], NO_ROW)
+def _named(rows: HostRows, around: Rows) -> NameIds:
+    names = np.append(rows.name, np.int32(NO_ROW))  # half the memory of positions of rows
+    found: NameIds = names[np.append(around, len(rows))]
+    return found

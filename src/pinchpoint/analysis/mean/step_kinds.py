@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.input_arguments import Shape, input_shapes
 from pinchpoint.analysis.host.launches import issued, main_thread
+from pinchpoint.analysis.statistics import median
 from pinchpoint.analysis.steps.in_steps import sum_per_window, window_of
 from pinchpoint.analysis.steps.steps import (
     FEWEST_TO_SETTLE,
@@ -27,6 +28,7 @@ from pinchpoint.analysis.steps.steps import (
 )
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import distinct
 from pinchpoint.trace.names import rows_named
 
 Times = NDArray[np.int64]
@@ -130,8 +132,8 @@ def _kind(label: str, group: Rows, lasting: Times, work: Times) -> StepKind:
 
 def _far_ns(values: Times) -> int:
     """How far from the median a step of this kind is an exception; see ``steps._outliers``."""
-    middle = np.median(values)
-    scatter = MAD_TO_SIGMA * np.median(np.abs(values - middle))
+    middle = median(values.tolist())
+    scatter = MAD_TO_SIGMA * median(np.abs(values - middle).tolist())
     return int(max(OUTLIER_DEVIATIONS * scatter, OUTLIER_FLOOR_RATIO * middle))
 
 
@@ -162,7 +164,7 @@ def _by_passes(trace: Trace, rows: Rows, lasting: Times) -> list[Rows]:
     """Steps with a backward pass, an optimizer or a prompt apart from those without, where that
     shows in their time: however rarely they come, they are no incidents."""
     has = sum((count[rows] > 0) << bit for bit, count in enumerate(_passes(trace).values()))
-    groups = [rows[has == of] for of in np.unique(has).tolist()]
+    groups = [rows[has == of] for of in distinct(has).tolist()]
     usual = sorted(float(np.median(lasting[group])) for group in groups)
     apart = all(long > SAME_WORK_RATIO * short for short, long in pairwise(usual))
     return groups if apart else [rows]

@@ -19,7 +19,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.dtypes import bytes_of
 from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, Frame, HostKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Rows
+from pinchpoint.trace.arrays import Ints, Rows, distinct
 from pinchpoint.trace.names import rows_named
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def driver_growth(trace: Trace) -> DriverGrowth | None:
     if not len(rows) or ((calls["kind"] == ApiKind.FREE) & inside).any():
         return None
     steps = len(judged_steps(trace))
-    seen = np.unique(judged_steps(trace).step_of(calls["start_ns"][rows]))
+    seen = distinct(judged_steps(trace).step_of(calls["start_ns"][rows]))
     if not np.isin(np.arange(1, steps), seen).all():
         return None
     per_step = len(rows) / steps
@@ -99,7 +99,7 @@ def driver_retries(trace: Trace) -> DriverRetries | None:
     inside = rows_in_steps(trace, calls) & by_operator
     frees = np.flatnonzero((calls["kind"] == ApiKind.FREE) & inside)
     mallocs = np.flatnonzero((calls["kind"] == ApiKind.MALLOC) & inside)
-    steps = np.unique(judged_steps(trace).step_of(calls["start_ns"][frees]))
+    steps = distinct(judged_steps(trace).step_of(calls["start_ns"][frees]))
     if len(steps) < 2 or not len(mallocs):
         return None
     rows = np.concatenate((frees, mallocs))
@@ -135,7 +135,7 @@ def runs_backward(trace: Trace) -> bool:
     host = trace.host_ops
     if host is None:
         return False
-    names = np.unique(host["name"][host["kind"] == HostKind.OPERATOR]).tolist()
+    names = distinct(host["name"][host["kind"] == HostKind.OPERATOR]).tolist()
     return any("Backward" in trace.names[n] or "autograd::" in trace.names[n] for n in names)
 
 

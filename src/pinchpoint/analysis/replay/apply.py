@@ -32,9 +32,10 @@ from pinchpoint.analysis.replay.recording_cost import (
     cost_in_windows,
 )
 from pinchpoint.analysis.replay.streams import LATE_IN_CALL_NS, LONGEST_LAUNCH_LATENCY_NS
+from pinchpoint.analysis.statistics import percentile
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.arrays import Ints, Mask, distinct
 from pinchpoint.trace.intervals import Intervals, flatten
 
 _GOES_WITH_LAUNCHES = (ApiKind.QUERY, ApiKind.EVENT_RECORD, ApiKind.STREAM_WAIT, ApiKind.OTHER)
@@ -250,7 +251,7 @@ def _graph_launches(trace: Trace, graph: Graph, change: GraphLaunches) -> Graph:
     breaks = np.cumsum(~nodes & ((graph.waits_for != NO_DEPENDENCY) | np.isin(kinds, _SYNCS)))
     selected = np.flatnonzero(nodes)
     piece = breaks[selected] * graph.steps + graph.node_step[selected]
-    for one in np.unique(piece).tolist():
+    for one in distinct(piece).tolist():
         at = selected[piece == one]
         if len(at) < FEWEST_IN_A_GRAPH:
             continue
@@ -309,7 +310,7 @@ def _dispatching(trace: Trace) -> dict[int, Intervals]:
 
 
 def _usual_latency(graph: Graph) -> int:
-    return int(np.percentile(graph.op_latency_ns, 25)) if len(graph.op_latency_ns) else 0
+    return int(percentile(graph.op_latency_ns, 25)) if len(graph.op_latency_ns) else 0
 
 
 def _own_stream(trace: Trace, graph: Graph, change: MoveToOwnStream) -> Graph:

@@ -4,9 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.analysis.statistics import percentile
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, MemoryKind, Table, Trace
-from pinchpoint.trace.arrays import Ints, Rows
+from pinchpoint.trace.arrays import Ints, Rows, distinct
 
 # ------------------------------------------------------------------------------------------------
 # The host side of a window: calls and step ends in order, and the lanes that they run in.
@@ -55,11 +56,11 @@ def lanes_of(trace: Trace, rows: Rows, steps: int) -> tuple[Rows, tuple[Rows, ..
     threads = calls["thread"][rows].astype(np.intp)
     main = main_thread(trace)
     joined = {main}
-    for other in np.unique(threads).tolist():
+    for other in distinct(threads).tolist():
         if other != main and _take_turns(trace, rows, main, other, steps):
             joined.add(other)
     lane_of: dict[int, int] = dict.fromkeys(joined, 0)
-    for thread in np.unique(threads).tolist():
+    for thread in distinct(threads).tolist():
         lane_of.setdefault(thread, len(set(lane_of.values())))
     lanes = np.array([lane_of[t] for t in threads.tolist()], np.intp)
     count = max(lane_of.values()) + 1
@@ -204,7 +205,7 @@ class Blocking:
         room = launches & (self.ahead < FULL_QUEUE_OPERATIONS)
         if room.sum() >= FEWEST_USUAL_CALLS or (room.any() and room.sum() == launches.sum()):
             return int(np.median(self.took[room]))
-        quick = int(np.percentile(self.took[launches], 10)) if launches.any() else USUAL_CALL_NS
+        quick = int(percentile(self.took[launches], 10)) if launches.any() else USUAL_CALL_NS
         return quick if quick <= BLOCKED_CALL_LEAST_NS else USUAL_CALL_NS
 
     def _may_wait(self) -> NDArray[np.bool_]:

@@ -58,6 +58,7 @@ from pinchpoint.analysis.replay.streams import OTHER_STREAM_WAIT_NS, device_ids,
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import distinct
 from pinchpoint.trace.intervals import NONE, Intervals, covered_before, flatten
 
 Floats = NDArray[np.float64]
@@ -332,7 +333,7 @@ def _work_ns(trace: Trace, mine: Mask, start_ns: Ints, end_ns: Ints) -> Ints:
     shared = _between_ranks(trace)
     lane = np.where(copies, stream_ids(ops), -1 - ops["device"].astype(np.int64))
     most = np.zeros(len(start_ns), np.int64)
-    for one in np.unique(lane[mine & ~shared]).tolist():
+    for one in distinct(lane[mine & ~shared]).tolist():
         of = ops.take(np.flatnonzero(mine & ~shared & (lane == one)))
         busy = flatten(of["start_ns"], of.end_ns)
         before = np.concatenate((busy.start[:1], busy.end[:-1]))

@@ -31,6 +31,7 @@ from pinchpoint.analysis.replay.running_ahead import (
     limited_ns,
 )
 from pinchpoint.analysis.replay.window import Clean, Replayable, clean_window, replayable
+from pinchpoint.analysis.statistics import percentile
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
@@ -50,7 +51,7 @@ def corrected_range_ns(trace: Trace) -> tuple[int, int] | None:
     come in bursts, two standard errors around their mean.
     """
     if timed := timed_ns(trace):
-        low, high = np.percentile(timed, (10, 90))
+        low, high = percentile(timed, 10), percentile(timed, 90)
         if comes_in_bursts(trace):
             mean, error = np.mean(timed), np.std(timed) / np.sqrt(len(timed))
             low, high = max(mean - 2 * error, np.min(timed)), mean + 2 * error
@@ -353,7 +354,7 @@ def least_by_launches_ns(trace: Trace) -> int | None:
     run, timed = trace.run, timed_ns(trace)
     if run is None or run.launch is not None or not timed or not calibrated(trace):
         return None
-    made, least, usual = _estimated_made(trace), np.percentile(timed, 10), np.median(timed)
+    made, least, usual = _estimated_made(trace), percentile(timed, 10), np.median(timed)
     if made is None or comes_in_bursts(trace):
         return None
     longest = range_ns(made, AS_IT_IS)[1]

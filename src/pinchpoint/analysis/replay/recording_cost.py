@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.replay.line_lookups import generated_frames, lookups_ns
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Ints
+from pinchpoint.trace.arrays import Floats, Ints, distinct
 from pinchpoint.trace.intervals import NONE, Intervals, contains, covered_before, flatten
 
 # The recorder that the costs below were measured with; see kineto/recorder.py for its signs.
@@ -127,7 +127,7 @@ def cost_in_windows(
     whole = covered_before(between, end_ns) - covered_before(between, start_ns)
     lines = _lines(trace)
     taken = np.zeros(len(start_ns))
-    for thread in np.unique(threads).tolist():
+    for thread in distinct(threads).tolist():
         if (line := lines.get(thread)) is not None:
             until = line.until_ns(np.concatenate((end_ns, start_ns)), costs)
             taken += until[: len(end_ns)] - until[len(end_ns) :]
@@ -175,7 +175,9 @@ def _line(
     in_a_call = np.cumsum(np.where(code >= _QUERY, opens, 0)) > 0
     kind[in_a_call | contains(between, at)] = -1
     kind[-1] = -1  # after the last event nothing is recorded
-    return _Line(at, kind, np.where(kind < 0, 0.0, lookups))
+    lookups = np.where(kind < 0, 0.0, lookups)
+    # With no look-up, one cell: of a gigabyte of text this column would be a hundredth.
+    return _Line(at, kind, lookups if lookups.any() else np.broadcast_to(0.0, at.shape))
 
 
 def profiler_steps(trace: Trace) -> Intervals:
@@ -183,7 +185,7 @@ def profiler_steps(trace: Trace) -> Intervals:
     rows = trace.steps
     if rows is None or len(rows) < 2:
         return NONE
-    if not all(trace.names[n].startswith("ProfilerStep") for n in np.unique(rows["name"])):
+    if not all(trace.names[n].startswith("ProfilerStep") for n in distinct(rows["name"])):
         return NONE
     return flatten(rows.end_ns[:-1], rows["start_ns"][1:])
 

@@ -4,9 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
+from pinchpoint.analysis.statistics import percentile
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Table, Trace, once_per_table
-from pinchpoint.trace.arrays import Ints, Rows
+from pinchpoint.trace.arrays import Ints, Rows, distinct
 
 LONGEST_LAUNCH_LATENCY_NS = 10_000  # 3 to 8 µs on H100 and A100, recorded, with an empty stream
 LATE_IN_CALL_NS = 200_000  # no launch takes that long to reach a free stream: see above
@@ -43,7 +44,7 @@ def typical_launch_latency_ns(trace: Trace) -> int:
     latency = ops["start_ns"][known] - called
     on_empty = (_previous_end(ops)[known] <= called) & (latency > 0)
     if on_empty.any():
-        return int(np.percentile(latency[on_empty], 25))
+        return int(percentile(latency[on_empty], 25))
     return min(int(max(latency.min(), 0)), LONGEST_LAUNCH_LATENCY_NS) if len(latency) else 0
 
 
@@ -111,14 +112,14 @@ def _made_before(
     took longer. A stream on which a single one began earlier waits for something else.
     """
     sends, made = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
-    for one in np.unique(thread[shared]).tolist():
+    for one in distinct(thread[shared]).tolist():
         mine = np.flatnonzero(shared & (thread == one))
         others = np.flatnonzero(~shared & (thread == one))
         at = np.searchsorted(others, mine) - 1
         mine, last = mine[at >= 0], others[at[at >= 0]]
         apart = stream[last] != stream[mine]
         mine, last = mine[apart], last[apart]
-        early = np.unique(stream[mine[end[last] > start[mine]]])
+        early = distinct(stream[mine[end[last] > start[mine]]])
         waits = ~np.isin(stream[mine], early)
         sends.append(mine[waits])
         made.append(last[waits])
@@ -131,7 +132,7 @@ def _other_streams(
     """For operations that were issued in time and still started late: whom they waited for."""
     after = np.full(len(start), NO_DEPENDENCY, np.intp)
     after_ns = np.zeros(len(start), np.int64)
-    if len(np.unique(stream)) < 2:
+    if len(distinct(stream)) < 2:
         return after, after_ns
     order = np.argsort(end, kind="stable")
     position = np.searchsorted(end[order], start, "right") - 1

@@ -20,6 +20,7 @@ from pinchpoint.analysis.host.launches import (
     main_thread,
     own_work,
 )
+from pinchpoint.analysis.statistics import median, percentile
 from pinchpoint.analysis.steps.compiled_calls import steps_by_calls
 from pinchpoint.analysis.steps.markers import marked_spans
 from pinchpoint.analysis.steps.module_nesting import module_calls, outermost
@@ -221,7 +222,7 @@ def _lost_work(trace: Trace, start_ns: Times, end_ns: Times) -> Mask:
     asked = np.bincount(which[launch], minlength=len(start_ns))
     missing = np.bincount(which[launch & ~answered], minlength=len(start_ns))
     ratio = missing / np.maximum(asked, 1)
-    return lost | (ratio > LOST_LAUNCHES_RATIO + np.median(ratio))
+    return lost | (ratio > LOST_LAUNCHES_RATIO + median(ratio.tolist()))
 
 
 def _cut_work(trace: Trace, start_ns: Times, end_ns: Times) -> Mask:
@@ -283,17 +284,17 @@ def _rounded_mean(values: Times) -> int:
 def _spread(values: Times) -> tuple[int, int] | None:
     if not len(values):
         return None
-    low, high = np.percentile(values, (10, 90))
-    return round(low), round(high)
+    return round(percentile(values, 10)), round(percentile(values, 90))
 
 
 def _outliers(lasting: Times, complete: Mask) -> tuple[int, ...]:
     values = lasting[complete]
     if len(values) < 4:  # too few to say what is usual
         return ()
-    middle = np.median(values)
+    middle = median(values.tolist())
     away = np.abs(values - middle)
-    limit = max(OUTLIER_DEVIATIONS * MAD_TO_SIGMA * np.median(away), OUTLIER_FLOOR_RATIO * middle)
+    scatter = MAD_TO_SIGMA * median(away.tolist())
+    limit = max(OUTLIER_DEVIATIONS * scatter, OUTLIER_FLOOR_RATIO * middle)
     return tuple(np.flatnonzero(complete)[away > limit].tolist())
 
 

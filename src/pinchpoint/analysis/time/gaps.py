@@ -28,7 +28,7 @@ from pinchpoint.analysis.time.queue_depth import latest_prompt_start_ns
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
-from pinchpoint.trace.arrays import Array, Codes, Ints, Mask, Rows
+from pinchpoint.trace.arrays import Array, Codes, Ints, Mask, Rows, distinct
 
 # ------------------------------------------------------------------------------------------------
 # What the host did, seen through hand-overs between threads.
@@ -48,7 +48,7 @@ def host_did(trace: Trace, thread: Ints, start: Ints, end: Ints) -> HostPieces:
     """
     lines = timelines(trace)
     parts = []
-    for one in np.unique(thread).tolist():
+    for one in distinct(thread).tolist():
         mine = np.flatnonzero((thread == one) & (end > start))
         found = look_up(lines.get(one), start[mine], end[mine])
         other = _partner(trace, one)
@@ -143,7 +143,7 @@ def cut(pieces: IdlePieces, edges: Ints) -> IdlePieces:
     """The same pieces, none of which contains an edge; pieces are sorted and disjoint."""
     if not len(pieces.start):
         return pieces
-    edges = np.unique(edges)
+    edges = distinct(edges)
     inside = np.searchsorted(pieces.start, edges, "left") - 1
     cuts = (inside >= 0) & (edges < pieces.end[inside])
     edges, inside = edges[cuts], inside[cuts]
@@ -191,7 +191,7 @@ def after_syncs(pieces: IdlePieces, found: WaitingCalls) -> IdlePieces:
     wanted = np.bincount(group, weights=lasting, minlength=len(found.end_ns)).astype(np.int64)
     credit, owner = _credits(found, wanted)
     before = np.cumsum(lasting) - lasting
-    first = np.searchsorted(group, np.unique(group), "left")
+    first = np.searchsorted(group, distinct(group), "left")
     base = np.repeat(before[first], np.diff(np.append(first, len(group))))
     left = np.clip(credit[group] - (before - base), 0, lasting)
     return _split(pieces, late[left > 0], left[left > 0], owner[group[left > 0]])
@@ -349,7 +349,7 @@ def _overlaid(trace: Trace, pieces: IdlePieces) -> IdlePieces:
     if host is None:
         return pieces
     rows = np.flatnonzero(host["kind"] == HostKind.OVERHEAD)
-    which = {name: _kind_of_overhead(trace.names[name]) for name in np.unique(host["name"][rows])}
+    which = {name: _kind_of_overhead(trace.names[name]) for name in distinct(host["name"][rows])}
     for kind in (GapKind.PROFILER, GapKind.CODE_LOAD):
         own = rows[[which[name] == kind for name in host["name"][rows]]] if len(rows) else rows
         stopped = iv.flatten(host["start_ns"][own], host.end_ns[own])

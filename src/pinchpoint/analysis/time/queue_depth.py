@@ -3,6 +3,7 @@
 import numpy as np
 
 from pinchpoint.analysis.host.launches import SLOWEST_START_NS, issued, own_work
+from pinchpoint.analysis.statistics import percentile
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
@@ -81,7 +82,7 @@ def latest_prompt_start_ns(trace: Trace) -> int:
     if len(empty) < FEWEST_STARTS:
         return USUAL_START_NS
     lead = trace.device_ops["start_ns"][empty] - issued(trace).end_ns[empty]
-    usual = float(np.percentile(lead, USUAL_PERCENTILE))
+    usual = percentile(lead, USUAL_PERCENTILE)
     if usual > SLOWEST_START_NS:
         return USUAL_START_NS
     return max(USUAL_START_NS, round(ABOVE_USUAL * usual))

@@ -18,7 +18,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.arrays import Ints, Mask, Rows, distinct
 from pinchpoint.trace.names import rows_named
 
 # PyTorch numbers the nodes of its own operators (``MmBackward0``); that of a function written in
@@ -92,7 +92,7 @@ def _stores_in_each_step(trace: Trace) -> bool:
     assert host is not None
     stores = rows_named(trace, host, lambda name: name == _STORES)
     found = steps.step_of(host["start_ns"][stores])
-    return len(steps) > 0 and len(np.unique(found[found >= 0])) == len(steps)
+    return len(steps) > 0 and len(distinct(found[found >= 0])) == len(steps)
 
 
 def _nodes(trace: Trace) -> Mask:

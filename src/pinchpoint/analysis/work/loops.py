@@ -22,7 +22,7 @@ from pinchpoint.analysis.work.phases import OPTIMIZER, phase_of_device_ops
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.arrays import Ints, Mask, Rows, distinct
 from pinchpoint.trace.intervals import flatten
 
 FEWEST_ITERATIONS = 4  # fewer repeats are as likely to be two halves of something
@@ -177,7 +177,7 @@ def _varies(trace: Trace, rows: Rows, period: int) -> Varies:
     launcher = ops.filled("host_op", -1)[by_iteration]
     module = np.append(places(trace).module, -1)[launcher]
     first = module[:, 0]
-    if (first >= 0).all() and len(np.unique(first)) > len(first) // 2:
+    if (first >= 0).all() and len(distinct(first)) > len(first) // 2:
         return Varies.MODULE
     operator = launched_calls(trace).operator[by_iteration]
     shapes = host.filled("shapes", -1)[operator].astype(np.int64)

@@ -8,7 +8,7 @@ from pinchpoint.analysis.host.input_arguments import input_shapes
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, rows_in_steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Mask, Rows, distinct_rows
+from pinchpoint.trace.arrays import Mask, Rows, distinct, distinct_rows
 from pinchpoint.trace.names import rows_named
 
 
@@ -58,7 +58,7 @@ def repeated_passes(trace: Trace) -> Passes | None:
     step = judged_steps(trace).step_of(host["start_ns"][rows])
     sign = host["name"][rows].astype(np.int64) * len(trace.names) + host.filled("shapes", 0)[rows]
     repeats, later, first, places, used = set(), [], None, [], 0
-    for at in np.unique(step).tolist():
+    for at in distinct(step).tolist():
         mine = rows[step == at]
         period = _period(sign[step == at])
         if period is None:
@@ -108,7 +108,7 @@ def growing_passes(trace: Trace) -> GrowingPasses | None:
     rows, length = _self_attention(trace)
     step = judged_steps(trace).step_of(host["start_ns"][rows])
     found, later, second = None, np.zeros(len(ops), np.bool_), -1
-    for at in np.unique(step).tolist():
+    for at in distinct(step).tolist():
         mine = rows[step == at]
         change = np.append(True, np.diff(length[step == at]) != 0)
         lengths, firsts = length[step == at][change], mine[change]

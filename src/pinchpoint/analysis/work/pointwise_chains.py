@@ -157,8 +157,8 @@ class PointwiseChains:
     @property
     def mixed(self) -> Mask:
         """Chains of more than one operator; a loop over a single one measures it, as a rule."""
-        pairs = np.unique(np.stack((self.chain, self.operator)), axis=1)[0]
-        several: Mask = np.bincount(pairs, minlength=len(self)) > 1
+        pairs, _ = distinct_rows(self.chain, self.operator)
+        several: Mask = np.bincount(pairs[:, 0], minlength=len(self)) > 1
         return several
 
     @property

@@ -5,7 +5,7 @@ import numpy as np
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.arrays import Mask, Rows, distinct
 from pinchpoint.trace.engine_steps import EngineStep, engine_step
 
 
@@ -82,7 +82,7 @@ def named_rounds(trace: Trace) -> tuple[Rows, list[EngineStep]]:
     if host is None or not len(host):
         return np.zeros(0, np.int64), []
     ranges = np.flatnonzero(host["kind"] == HostKind.ANNOTATION)
-    used = np.unique(host["name"][ranges]).tolist()
+    used = distinct(host["name"][ranges]).tolist()
     known = {n: one for n in used if (one := engine_step(trace.names[n]))}
     rows = ranges[np.isin(host["name"][ranges], list(known))]
     if not len(rows):

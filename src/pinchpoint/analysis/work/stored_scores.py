@@ -12,7 +12,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
-from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.arrays import Mask, Rows, distinct
 from pinchpoint.trace.names import rows_named
 
 LEAST_LENGTH = 128  # of queries and keys; with fewer, scores fit into caches and launches decide
@@ -69,17 +69,17 @@ class _Scores:
 def stored_scores(trace: Trace) -> StoredScores | None:
     """Attention with stored scores in the judged steps; None without any."""
     calls, inside = launched_calls(trace), device_ops_in_steps(trace)
-    used = np.unique(calls.which[inside])
-    distinct = [calls.calls[i] for i in used.tolist() if i < len(calls.calls)]
-    scores = {s: w for s in _candidates(distinct) if (w := _width(s, distinct)) is not None}
+    used = distinct(calls.which[inside])
+    kinds = [calls.calls[i] for i in used.tolist() if i < len(calls.calls)]
+    scores = {s: w for s in _candidates(kinds) if (w := _width(s, kinds)) is not None}
     if not scores:
         return None
     of_product = calls.where(lambda of: any(_multiplies(s, of) for s in scores)) & inside
     of_scores = calls.where(lambda of: any(_touches(s, of) for s in scores)) & inside
     of_scores |= _preparing(trace, of_product) & inside
-    masked = any(_masks(s, of) for s in scores for of in distinct)
+    masked = any(_masks(s, of) for s in scores for of in kinds)
     largest = max(scores, key=lambda s: s.count)
-    first = next(of for of in distinct if largest.width(of) is not None)
+    first = next(of for of in kinds if largest.width(of) is not None)
     return StoredScores(
         np.flatnonzero(of_product),
         np.flatnonzero(of_scores & ~of_product),
@@ -88,7 +88,7 @@ def stored_scores(trace: Trace) -> StoredScores | None:
         (largest.batch, largest.queries, largest.keys),
         first.call.element_bytes(_PRODUCTS[first.call.name][0]) >= 4,
         masked,
-        any(_adds_bias(s, of) for s in scores for of in distinct),
+        any(_adds_bias(s, of) for s in scores for of in kinds),
     )
 
 
@@ -98,14 +98,14 @@ def _preparing(trace: Trace, of_product: Mask) -> Mask:
     assert host is not None
     whole = rows_named(trace, host, _WHOLE.__contains__)
     around = np.append(nearest(parents(host), whole), len(host))[operator]
-    found: Mask = np.isin(around, np.unique(around[of_product]))
+    found: Mask = np.isin(around, around[of_product], kind="table")
     found &= around < len(host)
     return found
 
 
-def _candidates(distinct: list[LaunchedCall]) -> set[_Scores]:
+def _candidates(kinds: list[LaunchedCall]) -> set[_Scores]:
     found = set()
-    for of in distinct:
+    for of in kinds:
         shape = of.call.shape(0)
         if of.call.name not in _FORWARD or shape is None or len(shape) < 2:
             continue
@@ -114,8 +114,8 @@ def _candidates(distinct: list[LaunchedCall]) -> set[_Scores]:
     return found
 
 
-def _width(scores: _Scores, distinct: list[LaunchedCall]) -> int | None:
-    return next((w for of in distinct if (w := scores.width(of)) is not None), None)
+def _width(scores: _Scores, kinds: list[LaunchedCall]) -> int | None:
+    return next((w for of in kinds if (w := scores.width(of)) is not None), None)
 
 
 def _operands(of: LaunchedCall) -> tuple[Shape | None, Shape | None]:
@@ -167,7 +167,7 @@ def _flops(trace: Trace, scores: _Scores, width: int, inside: Mask, *, masked: b
 
     def times(names: tuple[str, ...]) -> int:
         hit = calls.where(lambda of: of.call.name in names and _touches(scores, of)) & inside
-        return len(np.unique(calls.operator[hit]))
+        return len(distinct(calls.operator[hit]))
 
     whole = 2 * (2 * times(_FORWARD) + 5 * times((_BACKWARD,))) * scores.count * width
     return whole / 2 if masked and scores.queries == scores.keys else float(whole)

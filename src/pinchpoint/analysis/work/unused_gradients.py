@@ -21,7 +21,7 @@ from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_cal
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.arrays import Ints, Mask, Rows, distinct
 from pinchpoint.trace.names import rows_named
 
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
@@ -68,7 +68,7 @@ def unused_gradients(trace: Trace) -> UnusedGradients | NotTold | None:
     if not adds.any():
         return None
     steps = len(judged_steps(trace))
-    if steps < 2 or len(np.unique(step)) < steps or not _optimizer_steps(trace):
+    if steps < 2 or len(distinct(step)) < steps or not _optimizer_steps(trace):
         return NotTold("the recording does not show an optimizer step in each of three steps")
     if (ops["kind"] == DeviceKind.COLLECTIVE).any():
         return NotTold("ranks share their gradients, and how they keep them does not show")
@@ -142,7 +142,7 @@ def _optimizer_steps(trace: Trace) -> bool:
     inside = np.append(nearest(parents(host), mine), len(host))[parents(host)] < len(host)
     start = host["start_ns"][mine & ~inside]
     found = judged_steps(trace).step_of(start)
-    each = len(np.unique(found[found >= 0])) == len(judged_steps(trace))
+    each = len(distinct(found[found >= 0])) == len(judged_steps(trace))
     return each and len(start) >= FEWEST_STEPS
 
 
@@ -160,7 +160,7 @@ def _one_drops(trace: Trace) -> bool:
     drops = windows.step_of(host["start_ns"][dropping])
     return (
         np.bincount(steps[steps >= 0], minlength=len(windows)).tolist() == [1] * len(windows)
-        and len(np.unique(drops[drops >= 0])) == len(windows)
+        and len(distinct(drops[drops >= 0])) == len(windows)
         and not (within(chain, dropping)[:-1] & zeroes).any()
         and backward_runs(trace) is None
     )
@@ -236,7 +236,7 @@ def _weight_gradients(trace: Trace, unused: set[Shape | None]) -> Mask:
     filters = calls.where(lambda of: _is_convolution_for(of, unused)) & _for_weights(trace)
     mine: Mask = (products | filters) & (at < len(host))
     sums = calls.where(lambda of: of.call.name == "aten::sum") & (at < len(host))
-    return mine | (sums & np.isin(at, np.unique(at[mine])))
+    return mine | (sums & np.isin(at, distinct(at[mine])))
 
 
 def _is_product_for(of: LaunchedCall, unused: set[Shape | None]) -> bool:

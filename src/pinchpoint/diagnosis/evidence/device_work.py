@@ -36,7 +36,7 @@ from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace, once_per_trace
-from pinchpoint.trace.arrays import Mask, Rows, distinct_rows
+from pinchpoint.trace.arrays import Mask, Rows, distinct, distinct_rows
 
 # ------------------------------------------------------------------------------------------------
 # From rows of a trace to the place in the program that a finding names.
@@ -96,8 +96,8 @@ def busiest_place(
     told = (around.frame, around.module, around.operator, around.annotation, around.backward)
     row_of = np.where(inside, host_ops, 0)
     alike = (np.where(inside, column[row_of] if rows else -1, -1) for column in told)
-    distinct, which = distinct_rows(*alike)
-    first = np.empty(len(distinct), np.intp)
+    kinds, which = distinct_rows(*alike)
+    first = np.empty(len(kinds), np.intp)
     first[which[::-1]] = np.arange(len(host_ops))[::-1]
     found: dict[Location | None, int] = {}  # numbered as they first come
     number = np.zeros(len(first), np.intp)
@@ -251,7 +251,7 @@ def waiting(trace: Trace, what: str, *reasons: WaitReason) -> Waiting | None:
     place, here = busiest_place(trace, inside, took)
     longest = int(here[np.argmax(took[here])])
     call = int(waits.api_calls[rows[longest]])
-    times = len(rows) if WaitReason.EXPLICIT in reasons else len(np.unique(inside))
+    times = len(rows) if WaitReason.EXPLICIT in reasons else len(distinct(inside))
     count, waited = per_step(trace, times), round(per_step(trace, int(took.sum())))
     name = trace.text(calls, "name", call) or ""
     at = int(calls["start_ns"][call])
@@ -265,8 +265,8 @@ def waiting(trace: Trace, what: str, *reasons: WaitReason) -> Waiting | None:
     mine = _inside(trace, wholly)
     for_values = np.flatnonzero(mine[_launchers(trace)] & device_ops_in_steps(trace))
     return Waiting(
-        np.union1d(waits.api_calls[rows], waits.api_calls[mine[waits.host_op]]),
-        np.union1d(idle_acts(trace, inside), wholly),
+        distinct(np.append(waits.api_calls[rows], waits.api_calls[mine[waits.host_op]])),
+        distinct(np.append(idle_acts(trace, inside), wholly)),
         for_values,
         count,
         waited,

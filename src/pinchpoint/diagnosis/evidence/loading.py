@@ -31,6 +31,7 @@ from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, MemoryKind, RunFacts, Trace, once_per_trace
+from pinchpoint.trace.arrays import distinct
 
 LOADER = "enumerate(Data"  # torch names the range enumerate(DataLoader)#…__next__
 LEAST_WAIT_NS = 1_000_000  # taking a batch that is ready costs up to 0.6 ms, recorded
@@ -178,7 +179,7 @@ def loads(trace: Trace) -> Loads | None:
     waits_ns_per_step = round(per_step(trace, int(waited.sum())))
     waiting = waited >= LEAST_WAIT_NS
     steps = judged_steps(trace)
-    starving = np.unique(steps.step_of(host["start_ns"][spans.rows[waiting]]))
+    starving = distinct(steps.step_of(host["start_ns"][spans.rows[waiting]]))
     shape, size = _batch(trace)
     workers, typical_step_ns = _workers(trace), find_steps(trace).typical_ns
     return Loads(

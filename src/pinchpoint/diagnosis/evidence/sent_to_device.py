@@ -9,7 +9,7 @@ from pinchpoint.analysis.replay import Change, DropSyncs, LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.diagnosis.finding import Evidence
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Ints, Rows
+from pinchpoint.trace.arrays import Ints, Rows, distinct
 
 MEMORY_FREE_RATIO = 0.5  # of the device's, for what moves there: the rest is the program's
 
@@ -19,10 +19,10 @@ def sent_after(trace: Trace, rows: Ints) -> tuple[Rows, Rows]:
     filled = filled_slots(trace)
     sizes = [device.memory_bytes for device in trace.devices if device.memory_bytes]
     fits = filled.read_bytes <= MEMORY_FREE_RATIO * min(sizes, default=0)
-    mine = np.flatnonzero(np.isin(filled.operator, rows) & fits)
+    mine = np.flatnonzero(np.isin(filled.operator, rows, kind="table") & fits)
     none = np.zeros(0, np.intp)
     uploads = np.concatenate([none, *(filled.uploads[i] for i in mine)])
-    return np.unique(uploads), np.unique(np.concatenate([none, *(filled.waits[i] for i in mine)]))
+    return distinct(uploads), distinct(np.concatenate([none, *(filled.waits[i] for i in mine)]))
 
 
 def sent(trace: Trace, uploads: Rows) -> tuple[Evidence, ...]:

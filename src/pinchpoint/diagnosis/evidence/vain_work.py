@@ -36,7 +36,7 @@ from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.arrays import Ints, Mask, Rows, distinct
 from pinchpoint.trace.names import rows_named
 from pinchpoint.trace.run_values import RunValues, VainOperations, VainWork
 
@@ -254,9 +254,9 @@ def _by_key(trace: Trace) -> dict[Key, Rows]:
     told = host.known("shapes")[rows]
     shapes = np.where(told, host["shapes"][rows].astype(np.int64), -1)
     pairs = np.stack((host["name"][rows].astype(np.int64), shapes))
-    distinct, which = np.unique(pairs, axis=1, return_inverse=True)
+    kinds, which = np.unique(pairs, axis=1, return_inverse=True)
     found: dict[Key, list[Rows]] = defaultdict(list)
-    for number, (name, text) in enumerate(distinct.T.tolist()):
+    for number, (name, text) in enumerate(kinds.T.tolist()):
         key = (trace.names[name], tensor_shapes(trace.names[text]) if text >= 0 else ())
         found[key].append(rows[which.reshape(-1) == number])
     return {key: _in_order(trace, some) for key, some in found.items()}
@@ -294,7 +294,7 @@ def _rows_of(trace: Trace, one: VainOperations) -> Rows:
     step = judged_steps(trace).step_of(host["start_ns"][rows])
     found = [
         mine[vain]
-        for number in np.unique(step).tolist()
+        for number in distinct(step).tolist()
         if len(mine := rows[step == number]) == count
     ]
     return np.concatenate(found) if found else np.zeros(0, np.intp)

@@ -29,6 +29,7 @@ from pinchpoint.importers.kineto.reading.text import Text
 from pinchpoint.importers.open import Progress
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import distinct
 from pinchpoint.trace.window import Part
 
 __all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read", "read_arguments"]
@@ -123,13 +124,13 @@ def _with_devices(trace: Trace, scanner: ScannerName) -> Trace:
     """Of devices that the file does not describe, what the others or its first launches say."""
     ops = trace.device_ops
     if ops is not None and trace.devices:
-        used = np.unique(ops["device"]).tolist() if len(ops) else []
+        used = distinct(ops["device"]).tolist() if len(ops) else []
         return replace(trace, devices=alike(trace.devices, used))
     if ops is None or not ops.known("grid").any():
         return trace
     rows = np.flatnonzero(ops.known("grid"))[:_LAUNCHES_READ]
     launches = read_arguments(trace, ops["event"][rows].tolist(), scanner)
-    return replace(trace, devices=devices_of_launches(np.unique(ops["device"]).tolist(), launches))
+    return replace(trace, devices=devices_of_launches(distinct(ops["device"]).tolist(), launches))
 
 
 def _with_content(path: Path, trace: Trace, *, has_phases: bool) -> Trace:

@@ -233,7 +233,7 @@ def _host(recording: ScannedRecording) -> Iterator[Fact]:
     host = recording.host_ops
     rows = np.flatnonzero(host["kind"] == HostKind.OVERHEAD)
     own = [n for n in distinct(host["name"][rows]).tolist() if recording.names[n] != QUEUE_FULL]
-    rows = rows[np.isin(host["name"][rows], own)]
+    rows = rows[np.isin(host["name"][rows], np.array(own, np.int32))]
     if not len(rows):
         return
     first, last = recording.span_ns

@@ -65,6 +65,7 @@ from pinchpoint.report.documents.report import (
 from pinchpoint.report.words.report import CANNOT_CONCLUDE
 from pinchpoint.report.words.steps import NOT_CORRECTED
 from pinchpoint.trace import DeviceKind, Severity, Trace
+from pinchpoint.trace.arrays import distinct
 from pinchpoint.trace.processes import ProcessPart, processes
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ def _devices(trace: Trace) -> tuple[str, ...]:
         profiled = trace.devices if trace.kernel_counters is not None or sampled else ()
         return tuple(device.name or f"device {device.number}" for device in profiled)
     names = {device.number: device.name for device in trace.devices}
-    used = np.unique(trace.device_ops["device"]).tolist()
+    used = distinct(trace.device_ops["device"]).tolist()
     return tuple(names.get(number) or f"device {number}" for number in used)
 
 

@@ -29,7 +29,7 @@ from pinchpoint.json_text import indented, said
 from pinchpoint.regex import regex
 from pinchpoint.report.plain import plain
 from pinchpoint.trace import Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Ints, Mask
+from pinchpoint.trace.arrays import Floats, Ints, Mask, NameIds
 
 if TYPE_CHECKING:
     from pinchpoint.analysis.causal.of_job import OfJob
@@ -293,7 +293,7 @@ def _calling(trace: Trace, piece: Piece) -> str | None:
     return _most(trace, places(trace).frame[: len(host)][mine], time_of_rows(trace)[:-1][mine])
 
 
-def _most(trace: Trace, frame: Ints, took: Ints | Floats) -> str | None:
+def _most(trace: Trace, frame: Ints | NameIds, took: Ints | Floats) -> str | None:
     """The function that most of the time is of."""
     if not (frame >= 0).any():
         return None

@@ -1,7 +1,6 @@
 """The page of one recording: where a step goes, what to change, what that gives."""
 
 from collections.abc import Iterator, Sequence
-from difflib import ndiff
 from itertools import groupby
 from textwrap import dedent
 
@@ -223,6 +222,8 @@ def code_lines(finding: Finding) -> tuple[str, ...]:
     if code.edited is None:
         as_it_is = tuple(f"  {line}".rstrip() for line in _trimmed(code.lines))
         return (where, *as_it_is, *(("# for example:", *hint) if hint else ()))
+    from difflib import ndiff  # imported for the few pages that show an edited line
+
     changed = ndiff(code.lines, code.edited)
     return (where, *(line.rstrip() for line in changed if not line.startswith("?")))
 

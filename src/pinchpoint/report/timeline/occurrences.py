@@ -28,6 +28,7 @@ from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.frozen import dataclass
 from pinchpoint.report.documents.report import Report
 from pinchpoint.trace import HostKind, Table, Trace
+from pinchpoint.trace.arrays import distinct
 
 Numbers = NDArray[np.int64]
 
@@ -63,7 +64,7 @@ def occurrences(finding: Found) -> Occurrences:
                 rows.setdefault("host_ops", []).append(np.asarray(spans, np.int64))
             case _:
                 rows.setdefault("device_ops", []).append(np.asarray(change.device_ops, np.int64))
-    found = {table: np.unique(np.concatenate(parts)) for table, parts in rows.items()}
+    found = {table: distinct(np.concatenate(parts)) for table, parts in rows.items()}
     if not starts:
         return Occurrences(found)
     return Occurrences(found, np.concatenate(starts), np.concatenate(ends))

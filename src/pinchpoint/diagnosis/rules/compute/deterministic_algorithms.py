@@ -47,7 +47,7 @@ from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
-from pinchpoint.trace.arrays import Floats, Mask, Rows
+from pinchpoint.trace.arrays import Floats, Mask, Rows, distinct
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_OF_INPUTS, advice=NO_HINT)
@@ -195,7 +195,7 @@ def _taken_apart(trace: Trace) -> Rows:
     inner = named(trace, partial(_is_in, _DECOMPOSITIONS, "_upsample"))
     calls, inner = (rows & (host["kind"] == HostKind.PYTHON) for rows in (calls, inner))
     around = above(parents(host), calls)[inner]
-    found: Rows = np.unique(around[around < len(host)]).astype(np.intp)
+    found: Rows = distinct(around[around < len(host)]).astype(np.intp)
     return found[rows_in_steps(trace, host)[found]]
 
 

@@ -36,7 +36,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.arrays import Mask, Rows, distinct
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -84,7 +84,7 @@ def _far_by_operators(trace: Trace) -> Iterator[Found]:
     ops = trace.device_ops
     assert ops is not None
     function = np.where(device_ops_in_steps(trace), own_functions(trace), -1)
-    found = np.unique(function[function >= 0])
+    found = distinct(function[function >= 0])
     saving = [_beyond_ns(trace, function == name) for name in found.tolist()]
     if not saving or share_of_step(trace, max(saving)) < LEAST_GAIN_RATIO:
         return

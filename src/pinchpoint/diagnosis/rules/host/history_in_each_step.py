@@ -39,7 +39,7 @@ from pinchpoint.diagnosis.record import CPU_AND_DEVICE, SHAPES_AND_STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Floats, Ints, Rows
+from pinchpoint.trace.arrays import Floats, Ints, Rows, distinct
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=SHAPES_AND_STACKS, advice=NO_HINT)
@@ -106,7 +106,7 @@ def _growing(
 ) -> tuple[list[_Growing], Floats]:
     """Calls that grow, and for each call, and none, how much of it what one step adds would take;
     none that grow where the history is what the step is about."""
-    if len(np.unique(step[step >= 0])) < FEWEST_STEPS:
+    if len(distinct(step[step >= 0])) < FEWEST_STEPS:
         raise NotChecked(f"fewer than {FEWEST_STEPS} whole steps")
     if not any(of.call.tensors() for of in calls):
         raise NotChecked("the recording has no shapes of inputs")

@@ -71,7 +71,7 @@ from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.arrays import Ints, distinct
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -223,8 +223,8 @@ def _spot(trace: Trace, found: HostComputing, at: Ints, other: Ints, back: Ints)
         on_cpu=longest < len(host) and bool(host["kind"][longest] == HostKind.OPERATOR),
         in_driver=longest >= len(host),
         does=GapKind(_mostly(activity(trace)[row], took)),
-        calls=len(np.unique(here)) / max(found.steps, 1),
-        steps=len(np.unique(judged_steps(trace).step_of(found.start_ns[at]))),
+        calls=len(distinct(here)) / max(found.steps, 1),
+        steps=len(distinct(judged_steps(trace).step_of(found.start_ns[at]))),
         row=longest,
         location=_location(trace, longest) if caller is None else caller,
         shares=_shares(trace, row, took) if spread else (),

@@ -58,7 +58,7 @@ from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule, shows_torch
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Trace
-from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.arrays import Ints, Mask, distinct
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.intervals import flatten, intersect
 
@@ -160,7 +160,7 @@ def _longest(trace: Trace, did: HostPieces, kinds: tuple[GapKind, ...]) -> _Wait
     if kind is GapKind.WAIT and _for_other_ranks(trace, start, end):
         kind = GapKind.HOST_COLLECTIVE
     operators = host_rows(trace).operators
-    calls = np.unique(row[row >= operators]) - operators
+    calls = distinct(row[row >= operators]) - operators
     gone: tuple[Change, ...] = (
         (DropSyncs(calls),) if kind is GapKind.SYNC else (RemoveHostTime(start, end),)
     )

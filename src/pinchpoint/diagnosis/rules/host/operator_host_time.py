@@ -107,8 +107,8 @@ def _held_up_ns(trace: Trace, rows: Rows) -> float:
     assert host is not None
     assert calls is not None
     bought = calls["kind"] == ApiKind.MALLOC
-    bought &= np.isin(calls.filled("host_op", len(host)), rows)
-    waited = waits.took_ns[np.isin(waits.host_op, rows)].sum()
+    bought &= np.isin(calls.filled("host_op", len(host)), rows, kind="table")
+    waited = waits.took_ns[np.isin(waits.host_op, rows, kind="table")].sum()
     return per_step(trace, int(waited + calls["duration_ns"][bought].sum()))
 
 

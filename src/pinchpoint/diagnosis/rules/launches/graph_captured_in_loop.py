@@ -34,7 +34,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import ApiKind, Trace
-from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.arrays import Ints, Mask, Rows, distinct
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.intervals import contains
 from pinchpoint.trace.names import rows_named
@@ -52,7 +52,7 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     named = rows_named(trace, calls, lambda name: "BeginCapture" in name)
     begun = np.flatnonzero(named & rows_in_steps(trace, calls))
-    capturing = np.unique(steps.step_of(calls["start_ns"][begun]))
+    capturing = distinct(steps.step_of(calls["start_ns"][begun]))
     if len(capturing) < max(FEWEST_STEPS, MOST_STEPS_RATIO * len(steps)):
         return
     spans = graph_captures(trace)

@@ -38,7 +38,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import HostKind, Trace
-from pinchpoint.trace.arrays import Mask, Rows
+from pinchpoint.trace.arrays import Mask, Rows, distinct
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -74,7 +74,7 @@ def check(trace: Trace) -> Iterator[Found]:
     function = host["name"][around]
     mine = rows[function == np.bincount(function).argmax()]
     calls = launched_calls(trace)
-    used = np.unique(calls.which[mine])
+    used = distinct(calls.which[mine])
     shapes = {calls.calls[which].call.shape(0) for which in used.tolist()}
     launches = per_step(trace, len(mine))
     if launches < FEWEST_LAUNCHES or len(shapes) < FEWEST_SHAPES:
@@ -84,8 +84,8 @@ def check(trace: Trace) -> Iterator[Found]:
     work = device_work(trace, chosen, "their device time")
     if work is None:
         return
-    operators = np.unique(_operators(trace)[mine])
-    names = sorted({trace.names[name] for name in np.unique(host["name"][operators]).tolist()})
+    operators = distinct(_operators(trace)[mine])
+    names = sorted({trace.names[name] for name in distinct(host["name"][operators]).tolist()})
     fewer = min(GROUPED_LAUNCHES * len(names) / launches, 1.0)
     spent_ns = round(per_step(trace, int(host["duration_ns"][operators].sum())))
     yield Found(

@@ -37,6 +37,7 @@ from pinchpoint.diagnosis.finding import Found, Location
 from pinchpoint.diagnosis.record import STACKS_AFTER_WARM_UP
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Advice, Framework, NotChecked, Rule
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import distinct
 from pinchpoint.trace.durations import duration
 
 _ELSEWHERE: Advice = {
@@ -100,5 +101,5 @@ def _named(spans: HostSpans) -> Location | None:
 
 def _runs_compiled_code(trace: Trace) -> bool:
     tables = [table["name"] for table in (trace.host_ops, trace.device_ops) if table is not None]
-    used = np.unique(np.concatenate(tables)).tolist()
+    used = distinct(np.concatenate(tables)).tolist()
     return any(trace.names[name].startswith(_COMPILED) for name in used)

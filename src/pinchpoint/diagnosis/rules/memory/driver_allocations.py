@@ -40,6 +40,7 @@ from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.diagnosis.rules.memory._xla_buffers import from_the_driver
 from pinchpoint.trace import ApiKind, HostKind, Trace
+from pinchpoint.trace.arrays import distinct
 
 RULE = Rule(needs=("api_calls", "host_ops"), record=CPU_AND_DEVICE, advice=NO_HINT)
 
@@ -59,7 +60,7 @@ def check(trace: Trace) -> Iterator[Found]:
     inside = in_steps & called_by_operators(trace)
     frees = np.flatnonzero((calls["kind"] == ApiKind.FREE) & inside)
     mallocs = np.flatnonzero((calls["kind"] == ApiKind.MALLOC) & inside)
-    freeing = np.unique(steps.step_of(calls["start_ns"][frees]))
+    freeing = distinct(steps.step_of(calls["start_ns"][frees]))
     if len(freeing) < max(2, MOST_STEPS_RATIO * len(steps)) or not len(mallocs):
         return
     if per_step(trace, len(frees)) < FEWEST_FREES:

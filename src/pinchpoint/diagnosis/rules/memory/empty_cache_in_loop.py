@@ -31,6 +31,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import Framework, Rule
 from pinchpoint.trace import ApiKind, Trace
+from pinchpoint.trace.arrays import distinct
 from pinchpoint.trace.intervals import contains
 
 RULE = Rule(
@@ -50,7 +51,7 @@ def check(trace: Trace) -> Iterator[Found]:
     frees = np.flatnonzero((calls["kind"] == ApiKind.FREE) & inside & ~called_by_operators(trace))
     mallocs = np.flatnonzero((calls["kind"] == ApiKind.MALLOC) & inside)
     steps = judged_steps(trace)
-    freeing = np.unique(steps.step_of(calls["start_ns"][frees]))
+    freeing = distinct(steps.step_of(calls["start_ns"][frees]))
     if not len(mallocs) or len(freeing) < max(2, MOST_STEPS_RATIO * len(steps)):
         return
     rows = np.concatenate((frees, mallocs))

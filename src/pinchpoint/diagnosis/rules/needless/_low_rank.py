@@ -21,7 +21,7 @@ from pinchpoint.diagnosis.evidence.vain_work import Vain
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Rows
+from pinchpoint.trace.arrays import Rows, distinct
 from pinchpoint.trace.run_values import ProductOrder, VainWork
 
 # As of chains that a run sees (``capture.flow.orders``): what is left of the FLOPs at most.
@@ -105,7 +105,7 @@ def _chains(trace: Trace) -> Iterator[_Chain]:
     backward, in_steps = backward_nodes(trace), rows_in_steps(trace, host)
     outer = backward & (above(parents(host), backward) == len(host)) & in_steps
     nodes, forward = np.flatnonzero(outer), forward_rows(trace)
-    for thread in np.unique(host["thread"][nodes]).tolist():
+    for thread in distinct(host["thread"][nodes]).tolist():
         mine = nodes[host["thread"][nodes] == thread]
         mine = mine[np.argsort(host["start_ns"][mine], kind="stable")].tolist()
         for at, node in enumerate(mine):

@@ -46,6 +46,7 @@ from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.hardware.dtypes import format_of
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import distinct
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -158,7 +159,7 @@ def _odd_sizes(trace: Trace, rows: NDArray[np.intp]) -> list[str]:
     ops, calls = trace.device_ops, launched_calls(trace)
     assert ops is not None
     weight: dict[int, int] = {}
-    for which in np.unique(calls.which[rows]).tolist():
+    for which in distinct(calls.which[rows]).tolist():
         if which == len(calls.calls):
             continue
         of = calls.calls[which]

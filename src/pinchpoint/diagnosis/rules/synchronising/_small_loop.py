@@ -13,7 +13,7 @@ from pinchpoint.diagnosis.evidence.device_work import Waiting
 from pinchpoint.diagnosis.finding import Evidence
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace
-from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.arrays import Ints, Mask, Rows, distinct, distinct_rows
 from pinchpoint.trace.intervals import Intervals, flatten
 from pinchpoint.trace.names import rows_named
 
@@ -99,7 +99,7 @@ def small_loop(trace: Trace, reads: Waiting, *, of_groups: bool = False) -> Smal
     if of_groups:  # what a step does before its first read is no turn
         small &= after > np.searchsorted(read_ns, windows.start_ns)[step]
     mine, its_turn = rows[small], turn[small]
-    turns = len(np.unique(its_turn)) / len(windows)
+    turns = len(distinct(its_turn)) / len(windows)
     if turns < max(FEWEST_TURNS, reads.count / 2):
         return None
     launches = len(mine) / (turns * len(windows))
@@ -141,9 +141,9 @@ def _own_weights(trace: Trace, rows: Rows, read_ns: Ints, turns: float) -> bool:
     puts = rows_named(trace, host, lambda name: name.startswith(_PUTS_BACK))
     if not len(products) or np.append(puts, False)[operator].sum() < FEWEST_TURNS * len(windows):
         return False
-    if len(np.unique(places(trace).module[products])) >= FEWEST_TURNS:
+    if len(distinct(places(trace).module[products])) >= FEWEST_TURNS:
         return True
-    start = host["start_ns"][np.unique(products[products < len(host)])]
+    start = host["start_ns"][distinct(products[products < len(host)])]
     selected = host["start_ns"][rows_named(trace, host, "aten::select".__eq__)]
     selecting = np.intersect1d(np.searchsorted(read_ns, start), np.searchsorted(read_ns, selected))
     return 2 * len(selecting) >= turns * len(windows)
@@ -170,9 +170,9 @@ def _has_usual_operators(trace: Trace, rows: Rows, turn: Ints) -> Mask:
     """Whether each launch is in a turn of no more operators than usual: the last turn of a loop
     goes on to the next layer. A loop may have several waits a turn of its own, so each number that
     is at least a quarter as frequent as the most frequent one is usual."""
-    pairs = np.unique(np.stack((turn, launched_calls(trace).operator[rows]), axis=1), axis=0)
+    pairs, _ = distinct_rows(turn, launched_calls(trace).operator[rows])
     operators = np.bincount(pairs[:, 0])
-    often = np.bincount(operators[np.unique(turn)])
+    often = np.bincount(operators[distinct(turn)])
     usual: Mask = operators[turn] <= np.flatnonzero(4 * often >= often.max())[-1]
     return usual
 

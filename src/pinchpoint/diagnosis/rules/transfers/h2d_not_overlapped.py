@@ -27,6 +27,7 @@ from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule
 from pinchpoint.trace import MemoryKind, Trace
+from pinchpoint.trace.arrays import distinct
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -49,7 +50,7 @@ def check(trace: Trace) -> Iterator[Found]:
     pinned &= ops.filled("to_memory", 0) == MemoryKind.DEVICE
     pinned &= ops.filled("bytes", 0) >= LARGE_COPY_BYTES
     stream = ops.filled("stream", 0)
-    computing = np.unique(stream[~ops.known("bytes")])
+    computing = distinct(stream[~ops.known("bytes")])
     copies = device_work(trace, pinned & np.isin(stream, computing), "copies on a compute stream")
     if copies is None:
         return
