@@ -36,7 +36,8 @@ come first:
 ```
 
 `operators` and `kernels` are regular expressions, found anywhere in a name; where both are given,
-both have to fit. `why` goes on after "because", `instead` begins a sentence. `"avoidable": true`
+both have to fit. None may repeat what repeats or chooses in itself, as `(a+|b)*` does: a search
+may not end. `why` goes on after "because", `instead` begins a sentence. `"avoidable": true`
 says that the same result can be had at the limit, and smaller gains are named; `"always": true`
 that it holds where no limit is known; `"on_cpu": true` that it holds on CPUs too.
 

@@ -52,3 +52,14 @@ def test_a_kernel_that_no_traced_wave_came_to_is_refused(tmp_path):
 def test_a_row_that_is_cut_off_is_left_out(tmp_path):
     said, *_ = load(tmp_path, TRACED[:-20]).summaries
     assert dict(said.rows)["instructions"] == "4, 4 of them reached"
+    assert dict(said.rows)["cycles of the traced waves"] == "200"
+
+
+@pytest.mark.parametrize("cell", ["²", "9" * 5000, "-1", "nan"])
+def test_a_damaged_row_takes_no_other_along(tmp_path, cell):
+    damaged = f'2,36,"v_x",1,{cell},0,0,""\n2,38,"not closed,1,1,1,1,""\n'
+    begins, _, end = TRACED.partition("2,32,")
+    trace = load(tmp_path, begins + damaged + "2,32," + end)
+    assert dict(trace.summaries[0].rows)["cycles of the traced waves"] == "200"
+    assert trace.text(trace.health, "fact", 0) == "rows-cut"
+    assert trace.health["count"].tolist() == [2]

@@ -468,3 +468,17 @@ def test_lines_that_would_make_a_pattern_go_back_and_back(tmp_path, line):
     path = tmp_path / "hostile.log"
     path.write_text(f"NCCL INFO {HEADER}{line}\nNCCL INFO NCCL version 2.1\n")
     assert rows(load(path).summaries[0])["version"] == ("2.1",)  # it ends at all
+
+
+def test_latencies_of_ever_other_figures_are_rows(tmp_path):
+    """A column each would be a table of as many cells as the square of the lines."""
+    lines = "".join(f"P{n % 90 + 1}.{n} of {n // 2} (ms): {n}\n" for n in range(200))
+    said, latencies = tables(tmp_path, LOAD.replace("Mean TTFT", lines + "Mean TTFT"))
+    assert len(latencies.columns) == 17
+    assert len(said.rows) + 2 * len(latencies.rows) == 200 + 3
+
+
+def test_times_that_are_none_are_the_last_of_operators(tmp_path):
+    row = OPERATORS.splitlines()[3]
+    text = OPERATORS.replace(row, f"{row.replace('10.155ms', '   ...ms')}\n{row}")
+    assert [one[1] for one in tables(tmp_path, text)[0].rows] == ["10.155ms", "...ms"]

@@ -10,6 +10,7 @@ from kineto_documents import document, launched, op, written
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
+from pinchpoint.report import diagnose
 from pinchpoint.run_folder.layout import SCHEMA, VALUES_SCHEMA
 from pinchpoint.trace import DeviceSetting, LaunchTimes, LoaderWorker, NodeShares
 from pinchpoint.trace.run_values import ProductOrder
@@ -145,6 +146,54 @@ def test_without_a_readable_recording_the_damage_is_the_reason(tmp_path):
     (folder / "processes/rank0.json").write_text('{"rank": 0, "recordings": [{"file": 7}]}')
     with pytest.raises(UnreadableFile, match="recordings was left out: Expected `str"):
         load(folder)
+
+
+def with_windows(folder, **files):
+    """The run folder with these texts as its windows for names."""
+    run_folder(folder)
+    (folder / "names").mkdir()
+    process = json.loads((folder / "processes/rank0.json").read_text())
+    for kind, text in files.items():
+        process["recordings"].append({"file": f"{kind}.json", "window": kind})
+        if text is not None:
+            (folder / f"names/{kind}.json").write_text(text)
+    (folder / "processes/rank0.json").write_text(json.dumps(process))
+    return folder
+
+
+def problems(trace):
+    facts = [trace.text(trace.health, "fact", i) for i in range(len(trace.health))]
+    said = [trace.text(trace.health, "detail", i) for i in range(len(trace.health))]
+    return [text for fact, text in zip(facts, said, strict=True) if fact == "run-problem"]
+
+
+def test_windows_for_names_that_are_damaged_are_left_out_and_said(tmp_path):
+    trace = load(with_windows(tmp_path / "run", names=TELEMETRY, rare="[", late=None))
+    assert trace.run.named is trace.run.rare is trace.run.late is None
+    named, rare = sorted(problems(trace))
+    assert named == "names/names.json is left out: it holds nothing of what ran"
+    assert rare.startswith("names/rare.json is left out: ")
+    assert diagnose(trace).verdict
+
+
+def test_a_recording_that_is_another_file_is_said_and_its_names_are_none(tmp_path):
+    folder = with_windows(tmp_path / "run", names=None)
+    shutil.copy(folder / "traces/t.json", folder / "names/names.json")
+    assert load(folder).run.named is not None
+    (folder / "traces/t.json").write_text(TELEMETRY)
+    trace = load(folder)
+    assert trace.run.named is None
+    assert problems(trace) == [
+        "traces/t.json holds nothing of what ran: another's copy?",
+        "without the times, names/ is left out; its files can be read alone",
+    ]
+
+
+def test_a_window_with_a_name_that_no_file_has_is_gone(tmp_path):
+    folder = with_windows(tmp_path / "run")
+    process = {"recordings": [{"file": "t.json"}, {"file": "x" * 5000, "window": "names"}]}
+    (folder / "processes/rank0.json").write_text(json.dumps(process))
+    assert load(folder).run.named is None
 
 
 START_NS = 1_700_000_000_000_000_000

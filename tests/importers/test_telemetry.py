@@ -357,6 +357,14 @@ def test_boxes_before_the_lines_of_a_program_are_not_what_the_file_is(tmp_path):
         pp.load(written(tmp_path, BOXES + BOXES + "done\n" * 60, "slurm.out"))
 
 
+def test_a_damaged_line_of_a_box_takes_no_time(tmp_path):
+    """With cells of anything, a line of bars and slashes was cut in ever more ways."""
+    first, _, others = BOXES.partition("W / ")
+    text = first + "W / " + "/|MiB/MiB|" * 2000 + "\n" + others + BOXES
+    ratios = series(pp.load(written(tmp_path, text)), "any_kernel_ratio", 3)[1]
+    assert ratios == pytest.approx([0.83, 0.83])
+
+
 def test_a_title_of_nvidia_smi_without_devices_is_refused(tmp_path):
     with pytest.raises(UnreadableFile, match="without a device"):
         pp.load(written(tmp_path, "| NVIDIA-SMI 535.183.01 |\n"))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinchpoint.errors import UnreadableFile
-from pinchpoint.importers.health import health_table
+from pinchpoint.importers.health import Fact, health_table
 from pinchpoint.importers.program_logs._figures import said_table
 from pinchpoint.importers.telemetry._samples import lines
 from pinchpoint.regex import regex
@@ -26,6 +26,7 @@ NOT_READ = "waves one by one (ui_output folders, .att)"
 
 _NUMBERS = ("Hitcount", "Latency", "Stall", "Idle")
 _SIGN = regex(rb'\s*"?CodeObj"?,"?Vaddr"?,"?Instruction"?,"?Hitcount"?,"?Latency"?,')
+_NUMBER = regex(r"[0-9]{1,18}$")  # counters have 64 bits
 _OPCODE = regex(r"(s_waitcnt|s_barrier|[a-z]+_[a-z]+|[a-z]\w*)")
 _MOST_ROWS = 200_000  # instructions: the largest kernels have some ten thousand
 _MOST_SHOWN = 200  # more nobody reads
@@ -49,8 +50,11 @@ def claims(path: Path, head: bytes) -> bool:
 def read(path: Path) -> Trace:
     """Instructions, most cycles first; UnreadableFile where no wave came to any."""
     kernel, rows = "", list[_Row]()
+    left_out = 0
     for row in _rows(path):
-        if row.instruction.startswith(";"):
+        if row is None:
+            left_out += 1
+        elif row.instruction.startswith(";"):
             kernel = kernel or row.instruction.lstrip("; ")[:_LONGEST_NAME]
         elif len(rows) < _MOST_ROWS:
             rows.append(row)
@@ -61,26 +65,38 @@ def read(path: Path) -> Trace:
             hint="trace a unit that it runs on: rocprofv3 --att --att-target-cu 1 -- PROGRAM",
         )
     names = Names()
+    facts = [Fact("rows-cut", left_out)] if left_out else []
     return Trace(
         source=Source(str(path), FORMAT, path.stat().st_size, recorder="rocprofv3"),
         summaries=_tables(kernel, rows, whole),
-        health=health_table([], names),
+        health=health_table(facts, names),
         names=names.freeze(),
     )
 
 
-def _rows(path: Path) -> Iterator[_Row]:
-    reader = csv.DictReader(lines(path), skipinitialspace=True)
-    while True:
-        try:
-            cells = next(reader)
-        except (StopIteration, csv.Error):
-            return
-        numbers = [(cells.get(name) or "") for name in _NUMBERS]
-        if all(number.isdigit() for number in numbers):
+def _rows(path: Path) -> Iterator[_Row | None]:
+    """None for a row that is cut off or damaged."""
+    columns: list[str] = []
+    for line in lines(path):
+        row = _cut(line)  # by itself: a quote that nothing closes takes no other row along
+        if not columns:
+            columns = row
+            continue
+        cells = dict(zip(columns, row, strict=False))
+        numbers = [cells.get(name, "") for name in _NUMBERS]
+        if all(_NUMBER.match(number) for number in numbers):
             hits, latency, stall, idle = map(int, numbers)
-            said = (cells.get("Instruction") or "").strip()
-            yield _Row(said, hits, latency, stall, idle, (cells.get("Source") or "").strip())
+            said = cells.get("Instruction", "").strip()
+            yield _Row(said, hits, latency, stall, idle, cells.get("Source", "").strip())
+        elif line.strip():
+            yield None
+
+
+def _cut(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line], skipinitialspace=True), [])
+    except csv.Error:
+        return []
 
 
 def _tables(kernel: str, rows: list[_Row], whole: int) -> tuple[SummaryTable, ...]:

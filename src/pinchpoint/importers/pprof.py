@@ -6,7 +6,7 @@ and on which device. It is one moment, so no step and no peak can be asked of it
 by other programs (Go, gperftools) know the host alone.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -52,6 +52,16 @@ class _Held(NamedTuple):
     device: str
 
 
+class _Sums(NamedTuple):
+    """Of buffers, by device and by (place, function); and how many compiled programs."""
+
+    device_bytes: Counter[str]
+    device_buffers: Counter[str]
+    line_bytes: Counter[tuple[str, str]]
+    line_buffers: Counter[tuple[str, str]]
+    programs: int
+
+
 def claims(path: Path, head: bytes) -> bool:
     """The types of the samples come first."""
     return _BEGINS.match(head) is not None
@@ -73,8 +83,8 @@ def read(path: Path) -> Trace:
             raise UnreadableFile(
                 f"{path}: a profile of pprof with {said}, which knows the host alone", hint=RECORD
             )
-        held = list(_samples(data, texts, types.index(_OF_JAX)))
-        tables = _by_device(held) + _by_line(held, _places(data, texts))
+        held = _sums(_samples(data, texts, types.index(_OF_JAX)), _places(data, texts))
+        tables = _by_device(held) + _by_line(held)
     except (MalformedMessage, IndexError):
         raise UnreadableFile(
             f"{path}: a profile of pprof that is cut off or damaged",
@@ -138,38 +148,40 @@ def _places(data: bytes, texts: list[str]) -> dict[int, tuple[str, str, int]]:
     return found
 
 
-def _by_device(held: list[_Held]) -> tuple[SummaryTable, ...]:
-    sizes: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
+def _sums(held: Iterator[_Held], places: dict[int, tuple[str, str, int]]) -> _Sums:
+    """One sample after the other: memory does not grow with them.
+
+    The innermost line that is of no library made a buffer, as far as the stack tells.
+    """
+    sums, programs = _Sums(Counter(), Counter(), Counter(), Counter(), 0), 0
     for one in held:
         if one.kind == "buffer":
-            sizes[one.device] += one.size
-            counts[one.device] += one.number
+            line = _line_of(one.stack, places)
+            sums.device_bytes[one.device] += one.size
+            sums.device_buffers[one.device] += one.number
+            sums.line_bytes[line] += one.size
+            sums.line_buffers[line] += one.number
+        programs += one.number if one.kind == "executable" else 0
+    return sums._replace(programs=programs)
+
+
+def _by_device(held: _Sums) -> tuple[SummaryTable, ...]:
+    sizes, counts = held.device_bytes, held.device_buffers
     rows = tuple(
         (device or "not said", f"{size / _MIB:,.1f}", f"{counts[device]:,}")
         for device, size in sizes.most_common(_MOST_ROWS)
     )
-    programs = sum(one.number for one in held if one.kind == "executable")
     table = SummaryTable(("device", "buffers (MiB)", "buffers"), rows, "held when it was written")
     said = [
         ("buffers of all devices", f"{sum(sizes.values()) / _MIB:,.1f} MiB in {counts.total():,}"),
-        ("compiled programs", f"{programs:,}"),
+        ("compiled programs", f"{held.programs:,}"),
         ("what of it was the peak", "not said: it is one moment"),
     ]
     return ((table,) if rows else ()) + said_table("of this moment", said)
 
 
-def _by_line(
-    held: list[_Held], places: dict[int, tuple[str, str, int]]
-) -> tuple[SummaryTable, ...]:
-    """The innermost line that is of no library made them, as far as the stack tells."""
-    sizes: defaultdict[tuple[str, str], int] = defaultdict(int)
-    counts: Counter[tuple[str, str]] = Counter()
-    for one in held:
-        if one.kind == "buffer":
-            line = _line_of([places[at] for at in one.stack if at in places])
-            sizes[line] += one.size
-            counts[line] += one.number
+def _by_line(held: _Sums) -> tuple[SummaryTable, ...]:
+    sizes, counts = held.line_bytes, held.line_buffers
     whole = sum(sizes.values())
     rows = tuple(
         (
@@ -179,14 +191,15 @@ def _by_line(
             f"{counts[place, name]:,}",
             name,
         )
-        for (place, name), size in sorted(sizes.items(), key=lambda item: -item[1])[:_MOST_ROWS]
+        for (place, name), size in sizes.most_common(_MOST_ROWS)
         if size
     )
     columns = ("made at", "MiB", "%", "buffers", "in")
     return (SummaryTable(columns, rows, "buffers by the line that made them"),) if rows else ()
 
 
-def _line_of(stack: list[tuple[str, str, int]]) -> tuple[str, str]:
+def _line_of(at: tuple[int, ...], places: dict[int, tuple[str, str, int]]) -> tuple[str, str]:
+    stack = [places[one] for one in at if one in places]
     own = next((one for one in stack if not _LIBRARY.search(one[1])), None)
     name, file, number = own or (stack[0] if stack else ("", "", 0))
     file = file.replace("\\", "/").rpartition("/")[2]

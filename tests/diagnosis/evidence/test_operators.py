@@ -98,6 +98,22 @@ def test_the_data_folder_has_it_where_nothing_names_one(tmp_path, monkeypatch):
         pytest.param(
             json.dumps({"operator": [MINE | {"operators": []}]}), "names no", id="no name"
         ),
+        pytest.param(
+            json.dumps({"operator": [MINE | {"operators": ["a{99999999999999999999}"]}]}),
+            "too large",
+            id="a pattern that is too large",
+        ),
+        pytest.param(
+            json.dumps({"operator": [MINE | {"operators": ["(" * 5000 + ")" * 5000]}]}),
+            "recursion",
+            id="a pattern that is too deep",
+        ),
+        pytest.param(
+            json.dumps({"operator": [MINE | {"kernels": [r"(\w+|:)+!$"]}]}),
+            "may not end",
+            id="a pattern that does not end",
+        ),
+        pytest.param(json.dumps({"operator": [MINE] * 1001}), "more than", id="a wrong file"),
     ],
 )
 def test_a_file_that_is_none_says_what_is_wrong(tmp_path, monkeypatch, text, said):
@@ -111,3 +127,18 @@ def test_a_file_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("PINCHPOINT_OPERATORS", str(tmp_path / "none.json"))
     with pytest.raises(UnreadableFile, match="no such file"):
         table()
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+", "(a|b)*x", "((a)*b){2,}", "(?:(?:x|y)z)+", r"(\(+)*"])
+def test_a_repeat_in_a_repeat_is_refused(tmp_path, monkeypatch, pattern):
+    own(tmp_path, monkeypatch, json.dumps({"operator": [MINE | {"kernels": [pattern]}]}))
+    with pytest.raises(UnreadableFile, match="may not end"):
+        table()
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(ab)+", r"(a\+)+", "([+*|(])+", "(a|b)", "(a+)b*", "(a|b){2}"]
+)
+def test_a_repeat_beside_others_is_none(tmp_path, monkeypatch, pattern):
+    own(tmp_path, monkeypatch, json.dumps({"operator": [MINE | {"kernels": [pattern]}]}))
+    assert table()[0].kernels == (pattern,)

@@ -32,7 +32,7 @@ def test_a_field_without_its_unit():
         PartOfStep(part=str(ns), label="", group="", ns_per_step=ns, unprofiled_ns_per_step=None)
         for ns in (1, 3, 2)
     ]
-    assert [one.part for one in by_field(parts, "ns_per_step")] == ["3", "2", "1"]
+    assert [one.part for one in by_field(parts, "ns_per_step", PartOfStep)] == ["3", "2", "1"]
 
 
 def test_a_column_that_there_is_not():
@@ -50,3 +50,9 @@ def test_all_tables_that_have_the_column():
     assert [row[0] for row in found.tables["mine"].rows] == ["a", "b", "c"]
     with pytest.raises(UsageError, match="weight"):
         tables_by([report({"mine": TABLE})], "weight")
+
+
+def test_a_column_that_there_is_not_of_no_rows():
+    with pytest.raises(UsageError, match="weight"):
+        by_field([], "weight", PartOfStep)
+    assert by_field([], "ns_per_step", PartOfStep) == ()

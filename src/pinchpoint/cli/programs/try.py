@@ -168,7 +168,10 @@ def _from_report(path: Path) -> "list[Wanted]":
         once.setdefault(one.settings, one)
     wanted = list(once.values())
     if not wanted:
-        ids = ", ".join(f.id for f in report.findings) or "no findings"
+        ids = ", ".join(f.id for f in report.findings)
+        if not ids:
+            raise UsageError(f"{path}: no finding, of which a change could be tried",
+                             hint="name one: --knob NAME (pinchpoint try --list)")  # fmt: skip
         raise UsageError(f"no built-in knob fixes {ids}", hint="change the code, then bench ab")
     return wanted
 

@@ -13,7 +13,13 @@ from pinchpoint.cli.recordings.roofline import joined, measured_against
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import find_rank_files, several_ranks
 from pinchpoint.report import html, terminal
-from pinchpoint.report.documents.causal import causal_document, causal_job_document, encode_causal
+from pinchpoint.report.documents.causal import (
+    JobPieceInfo,
+    PieceInfo,
+    causal_document,
+    causal_job_document,
+    encode_causal,
+)
 from pinchpoint.report.documents.order import by_field
 from pinchpoint.report.pages.causal import causal_job_page, causal_page
 
@@ -59,7 +65,7 @@ def command(
     trace = measured_against(joined(file, None), ceilings, data_sheet=False)
     document = causal_document(trace, by)
     if sort is not None:
-        document = replace(document, pieces=by_field(document.pieces, sort))
+        document = replace(document, pieces=by_field(document.pieces, sort, PieceInfo))
     document = shared(document, [file], redact=page.redact)
     if json:
         show_json(encode_causal(document))
@@ -85,7 +91,7 @@ def _of_job(folder: Path, *, json: bool, page: Page, sort: str | None) -> int:
     ranks = [at if file.rank is None else file.rank for at, file in enumerate(files)]
     document = causal_job_document(str(folder), ranks, found)
     if sort is not None:
-        document = replace(document, pieces=by_field(document.pieces, sort))
+        document = replace(document, pieces=by_field(document.pieces, sort, JobPieceInfo))
     document = shared(document, [folder], redact=page.redact)
     if json:
         show_json(encode_causal(document))

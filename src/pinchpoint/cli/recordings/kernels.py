@@ -11,7 +11,7 @@ from pinchpoint.cli.page import Redact
 from pinchpoint.cli.recordings._answers import shared
 from pinchpoint.cli.recordings.roofline import joined, measured_against
 from pinchpoint.report import terminal
-from pinchpoint.report.assemble.kernels import encode_kernels, kernels_document
+from pinchpoint.report.assemble.kernels import LaunchInfo, encode_kernels, kernels_document
 from pinchpoint.report.documents.order import by_column, by_field
 from pinchpoint.report.pages.kernels import kernels_page
 
@@ -51,7 +51,7 @@ def command(
     trace = measured_against(joined(file, counters), None, data_sheet=False)
     document = kernels_document(trace)
     if sort is not None and document.launches:
-        document = replace(document, launches=by_field(document.launches, sort))
+        document = replace(document, launches=by_field(document.launches, sort, LaunchInfo))
     elif sort is not None and document.kernels is not None:
         document = replace(document, kernels=by_column(document.kernels, sort))
     document = shared(document, [file], redact=redact)

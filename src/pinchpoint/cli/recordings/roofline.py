@@ -15,7 +15,7 @@ from pinchpoint.hardware import ceilings as store
 from pinchpoint.importers import load
 from pinchpoint.report import terminal
 from pinchpoint.report.documents.order import by_field
-from pinchpoint.report.documents.roofline import encode_roofline, roofline_document
+from pinchpoint.report.documents.roofline import PointInfo, encode_roofline, roofline_document
 from pinchpoint.report.pages.roofline import roofline_page
 from pinchpoint.report.svg import signed
 from pinchpoint.report.svg.roofline import roofline_svg
@@ -94,7 +94,7 @@ def command(
     trace = measured_against(joined(file, counters), ceilings, data_sheet=data_sheet)
     document = roofline_document(trace)
     if shown.sort is not None:
-        document = replace(document, points=by_field(document.points, shown.sort))
+        document = replace(document, points=by_field(document.points, shown.sort, PointInfo))
     document = shared(document, [file], redact=shown.redact)
     if json:
         show_json(encode_roofline(document))

@@ -14,6 +14,7 @@ import msgspec
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.json_text import decoded
+from pinchpoint.regex import regex
 from pinchpoint.replacing import read_bounded
 
 
@@ -60,8 +61,11 @@ class _File(msgspec.Struct, frozen=True):
     elsewhere: tuple[Elsewhere, ...] = ()
 
 
+_compiled = cache(re.compile)  # a file may have more of them than the library keeps
+
+
 def _any(patterns: tuple[str, ...], name: str) -> bool:
-    return any(re.search(pattern, name) for pattern in patterns)
+    return any(_compiled(pattern).search(name) for pattern in patterns)
 
 
 def table() -> tuple[Known, ...]:
@@ -87,6 +91,31 @@ def own_file() -> Path:
     return Path(data) / "pinchpoint" / "operators.json"
 
 
+_MOST_ENTRIES = 1000  # ten times as many as come with Pinchpoint; each is asked of each operator
+_SHOWN = 80  # characters of an expression: the width of a page
+_PIECE = regex(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?P?[<=!]*|\(|\)|[*+]|\{\d*,\d*\}|\||.", re.DOTALL
+)
+
+
+def _may_not_end(pattern: str) -> bool:
+    """Whether a group that is repeated repeats or chooses in itself, as ``(a+|b)+`` does.
+
+    Such a one may try ever more ways to divide a name that does not fit: twice as many a letter.
+    """
+    groups, closed = [False], False  # of each group that is open whether it repeats or chooses
+    for piece in _PIECE.findall(pattern):
+        repeats = piece[0] in "*+" or (piece[0] == "{" and piece[-1] == "}")
+        if repeats and closed:
+            return True
+        closed = piece == ")" and len(groups) > 1 and groups.pop()
+        if piece[0] == "(":
+            groups.append(False)
+        elif repeats or closed or piece == "|":
+            groups[-1] = True
+    return False
+
+
 @cache
 def _own(path: Path) -> tuple[Known, ...]:
     hint = "reference/operators in the documentation has an entry; PINCHPOINT_OPERATORS= reads none"
@@ -96,10 +125,19 @@ def _own(path: Path) -> tuple[Known, ...]:
         return ()
     try:
         entries = decoded(read_bounded(path), _File).operator
-        for pattern in (p for e in entries for p in (*e.operators, *e.kernels, *e.inside)):
+        patterns = [p for e in entries for p in (*e.operators, *e.kernels, *e.inside)]
+        for pattern in patterns:
             re.compile(pattern)
-    except (msgspec.DecodeError, re.error, OSError) as error:
+    except (msgspec.DecodeError, re.error, OSError, OverflowError, RecursionError) as error:
         raise UnreadableFile(f"{path}: no table of operators ({error})", hint=hint) from None
+    if len(entries) > _MOST_ENTRIES:
+        raise UnreadableFile(f"{path}: more than {_MOST_ENTRIES} operators", hint=hint)
+    if endless := next(filter(_may_not_end, patterns), None):
+        raise UnreadableFile(
+            f"{path}: {endless[:_SHOWN]!r} repeats what repeats or chooses in itself,"
+            " and may not end within any time",
+            hint="a regular expression is found anywhere in a name: write it without repeats",
+        )
     for at, entry in enumerate(entries):
         if not entry.operators and not entry.kernels:
             raise UnreadableFile(f"{path}: entry {at} names no operators or kernels", hint=hint)

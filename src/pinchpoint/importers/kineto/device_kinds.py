@@ -20,7 +20,7 @@ _SHORT = regex(
 _XLA_COPY = regex(r"Mem(cpy|set)")  # MemcpyH2D, MemcpyD2D, Memset; without a category
 # What drivers call copies, and compilers kernels: tools of one's own write them without a category.
 _OWN_COPY = regex(r"\[?mem(cpy|set)\]? ?[hd](?:to|2)[hd]\b", re.IGNORECASE)
-_SIGNATURE = regex(r"void [\w:]+<.*>\(.*\)$")
+_SIGNATURE = regex(r"void [\w:]+<.*?>\(")  # and a bracket at its end
 _LONG = regex(r"(host|device)[_ ]?to[_ ]?(host|device)", re.IGNORECASE)
 _WORDS = {
     "Pageable": MemoryKind.PAGEABLE,
@@ -69,7 +69,7 @@ def is_called_as_on_device(name: str) -> bool:
 
     Functions of the host have such signatures, too; copies (``is_drivers_copy``) tell them apart.
     """
-    return is_drivers_copy(name) or _SIGNATURE.match(name) is not None
+    return is_drivers_copy(name) or (name.endswith(")") and _SIGNATURE.match(name) is not None)
 
 
 def is_drivers_copy(name: str) -> bool:

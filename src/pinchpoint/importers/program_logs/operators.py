@@ -4,7 +4,7 @@ Rules of dashes stand above and below the header and below the rows; they tell h
 PyTorch before 1.8 says ``Self CPU total`` and ``Number of Calls``, and no device's own time.
 """
 
-from pinchpoint.importers.program_logs._figures import said_table
+from pinchpoint.importers.program_logs._figures import parsed, said_table
 from pinchpoint.regex import regex
 from pinchpoint.trace import SummaryTable
 
@@ -109,7 +109,7 @@ def _heaviest_first(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> lis
 
 def _seconds(cell: str) -> float:
     found = _TIME.match(cell)
-    return float(found[1]) * _UNITS[found[2]] if found else 0.0
+    return (parsed(found[1]) or 0.0) * _UNITS[found[2]] if found else 0.0
 
 
 def _rank(column: str) -> int:

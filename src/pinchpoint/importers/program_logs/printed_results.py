@@ -17,6 +17,7 @@ _SAID = regex(r"(?:\[[^\]]*\]\s*)?(\S[^:]{0,80}):\s+(\S.{0,80})$")
 # Mean TTFT (ms): of each latency a row, of each figure a column
 _OF_LATENCY = regex(r"(Mean|Median|Std|Min|Max|P\d{1,2}(?:\.\d+)?) (\S.{0,60} \((?:ms|s|us)\))$", 2)
 _FIRST_FIGURES = ("mean", "median", "p90", "p95", "p99", "max")
+_MOST_FIGURES = 16  # of latencies: mean, median, deviation, ends and percentiles; others stay rows
 # [date] [I] Latency: min = 1.2 ms, max = 3 ms, ..., percentile(99%) = 3 ms
 _TRTEXEC = "=== Performance summary ==="
 _TRT_LINE = regex(r"\[I\] ([\w ]{1,40}): (.{1,300})$")
@@ -207,13 +208,18 @@ def _apart(
 ) -> tuple[list[tuple[str, str]], dict[str, dict[str, str]]]:
     """Rates first, then the rest; and of each latency its figures, where it has several."""
     held: dict[str, dict[str, str]] = {}
+    matches = [found for name, _ in pairs if (found := _OF_LATENCY.match(name))]
+    columns = list(dict.fromkeys(found[1].lower() for found in matches))[:_MOST_FIGURES]
     for name, value in pairs:
-        if found := _OF_LATENCY.match(name):
+        if (found := _OF_LATENCY.match(name)) and found[1].lower() in columns:
             held.setdefault(found[2], {})[found[1].lower()] = value
     several = {name: figures for name, figures in held.items() if len(figures) > 1}
     said = [
         (name, value) for name, value in pairs
-        if not ((found := _OF_LATENCY.match(name)) and found[2] in several)
+        if not (
+            (found := _OF_LATENCY.match(name))
+            and found[1].lower() in several.get(found[2], ())
+        )
     ]  # fmt: skip
     return sorted(said, key=lambda one: not one[0].endswith(("/s)", "/sec)"))), several
 

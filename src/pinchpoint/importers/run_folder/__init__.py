@@ -5,6 +5,7 @@ devices numbered as the trace numbers them; environment, unprofiled step times a
 become ``Trace.run``; problems of the run become health facts.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -121,7 +122,15 @@ def read(path: Path) -> Trace:
         trace = _with_kernel_counters(trace, load(report))
     own = process.document
     trace = _with_telemetry(trace, path, own, recording, found.environment.document)
-    trace = _with_problems(trace, found.problems)
+    windows = _windows(path, own)
+    damaged = [window for window in windows.values() if isinstance(window, str)]
+    if not _is_of_a_program(trace):  # then there is nothing that names belong to
+        if recording.file:
+            damaged.append(f"{TRACES}/{recording.file} holds nothing of what ran: another's copy?")
+        if any(isinstance(window, Trace) for window in windows.values()):
+            damaged.append(f"without the times, {NAMES}/ is left out; its files can be read alone")
+        windows = {}
+    trace = _with_problems(trace, (*found.problems, *damaged))
     facts = run_facts(
         found.run.document,
         own,
@@ -140,9 +149,9 @@ def read(path: Path) -> Trace:
         run=replace(
             facts,
             documents=_for_display(found, process),
-            named=None if own.named is None else _named(path, own.named, facts),
-            late=None if own.late is None else _named(path, own.late, facts),
-            rare=None if own.rare is None else _named(path, own.rare, facts),
+            named=_with_facts(windows.get("named"), facts),
+            late=_with_facts(windows.get("late"), facts),
+            rare=_with_facts(windows.get("rare"), facts),
             memory=None if trace.snapshot is not None else _memory(_snapshot(path, own)),
         ),
     )
@@ -164,12 +173,38 @@ def _memory(snapshot: Path | None) -> Trace | None:
         return None
 
 
-def _named(path: Path, recording: RecordingNote, facts: RunFacts) -> Trace | None:
-    """The window for names with the facts of the run; None if it is gone or damaged."""
+def _windows(path: Path, process: ProcessDocument) -> dict[str, Trace | str]:
+    """What else was recorded, by its name in ``RunFacts``; what is wrong with one that is there.
+
+    The times stand without them.
+    """
+    notes = {"named": process.named, "late": process.late, "rare": process.rare}
+    return {
+        name: window
+        for name, note in notes.items()
+        if note is not None and (window := _window(path / NAMES, note.file or "")) is not None
+    }
+
+
+def _window(folder: Path, file: str) -> Trace | str | None:
+    """None if it is gone."""
+    said = f"{folder.name}/{file} is left out"
     try:
-        return replace(load(_inside(path / NAMES, recording.file or "")), run=facts)
-    except UnreadableFile:  # the times stand without it
-        return None
+        found = load(_inside(folder, file))
+    except UnreadableFile as error:
+        gone = not os.path.exists(folder / file)  # noqa: PTH110 - Path raises for long names
+        return None if gone else f"{said}: {str(error).rpartition(f'{file}: ')[2]}"
+    return found if _is_of_a_program(found) else f"{said}: it holds nothing of what ran"
+
+
+def _with_facts(window: Trace | str | None, facts: RunFacts) -> Trace | None:
+    return replace(window, run=facts) if isinstance(window, Trace) else None
+
+
+def _is_of_a_program(trace: Trace) -> bool:
+    """Whether anything that a program did was recorded; another file may have its name."""
+    tables = (trace.host_ops, trace.device_ops, trace.api_calls, trace.allocations, trace.snapshot)
+    return any(table is not None for table in tables)
 
 
 def names_beside(recording: str) -> Trace | None:

@@ -25,10 +25,13 @@ _FEWEST_LOOKS = 2  # one tells nothing of a time
 _DEVICE = regex(
     r"\|\s{1,4}(\d{1,3})\s+(\S.{0,60}?)(?:\.\.\.)?\s+(?:On|Off|N/A|Disabled|Enabled)\s+\|"
 )
+# No cell but N/A holds a bar or slash: there is one way to cut a line, however damaged.
+_CELL = r"(N/A|[^\s|/]+?)"
 _VALUES = regex(
-    r"\|\s*\S+\s+(\S+?)C\s+\S+\s+(\S+?)W?\s*/\s*(\S+?)W?\s*"
-    r"\|\s*(\S+?)MiB\s*/\s*(\S+?)MiB\s*\|\s*(\S+?)%?\s"
+    rf"\|\s*{_CELL}\s+{_CELL}C\s+{_CELL}\s+{_CELL}W?\s*/\s*{_CELL}W?\s*"
+    rf"\|\s*{_CELL}MiB\s*/\s*{_CELL}MiB\s*\|\s*{_CELL}%?\s"
 )
+_FAN, _STATE = 0, 2  # of its groups, which are no figures of ours
 # Of each group of the line, and what one of it is.
 _MEANING = (
     ("temperature_c", 1.0),
@@ -68,7 +71,8 @@ def read(path: Path) -> Trace:
             if device is not None:
                 names[device] = found[2].strip()
         elif device is not None and (values := _VALUES.match(line)):
-            for (name, factor), cell in zip(_MEANING, values.groups(), strict=True):
+            cells = [v for at, v in enumerate(values.groups()) if at not in (_FAN, _STATE)]
+            for (name, factor), cell in zip(_MEANING, cells, strict=True):
                 value = number(cell)
                 samples.add(time_ns, name, None if value is None else value * factor, device)
             device = None

@@ -48,10 +48,13 @@ def _by(table: ResultTable, name: str) -> ResultTable:
     return by_column(table, name) if name in named else table
 
 
-def by_field(items: Sequence[Item], name: str) -> tuple[Item, ...]:
-    """Items by a field, with or without the unit at its end. Raises UsageError."""
+def by_field(items: Sequence[Item], name: str, of: type[Item]) -> tuple[Item, ...]:
+    """Items of a kind by a field, with or without the unit at its end. Raises UsageError, also
+    where there are none."""
     if not items:
-        return tuple(items)
+        if _field(name, of.__struct_fields__) is None:
+            raise _unknown(name, of.__struct_fields__)
+        return ()
     field = field_named(items, name)
     smallest = field in SMALLEST_FIRST
     return tuple(sorted(items, key=lambda one: _key(getattr(one, field), smallest_first=smallest)))
@@ -60,11 +63,15 @@ def by_field(items: Sequence[Item], name: str) -> tuple[Item, ...]:
 def field_named(items: Sequence[Item], name: str) -> str:
     """The field of some items, given with or without the unit at its end. Raises UsageError."""
     fields = items[0].__struct_fields__
-    field = next((f for f in (name, f"{name}_ns", f"{name}_bytes") if f in fields), None)
+    field = _field(name, fields)
     plain = [f for f in fields if not isinstance(getattr(items[0], f), (tuple, dict))]
     if field is None or field not in plain:
         raise _unknown(name, plain)
     return field
+
+
+def _field(name: str, fields: Sequence[str]) -> str | None:
+    return next((f for f in (name, f"{name}_ns", f"{name}_bytes") if f in fields), None)
 
 
 def _key(value: Any, *, smallest_first: bool) -> tuple[int, float, str]:
