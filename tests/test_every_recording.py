@@ -175,7 +175,7 @@ def promises_stay_above_what_remains(trace):
 
 
 def shared_by_streams_ns(trace):
-    """What the device works in a typical step, where kernels of several streams share it; else 0."""
+    """What the device works in a typical step, where kernels of several streams share it, or 0."""
     ops = trace.device_ops
     if ops is None or not len(ops):
         return 0
