@@ -90,7 +90,7 @@ MADE = (
     *("nsys", "bench folder", "DCGM exporter text", "pinchpoint telemetry"),
     *("rocpd", "TensorFlow stats", "load test", "Ascend database"),
     *("TensorRT layers", "ONNX Runtime profile", "llama-bench", "NCCL inspector", "program log"),
-    "table of figures",
+    *("table of figures", "JAX memory profile", "rocprofv3 instructions"),
 )
 
 
@@ -156,7 +156,7 @@ READERS = (
     *(("TensorFlow stats",), ("ONNX Runtime profile",), ("load test",)),
     *(("TensorRT layers", "TensorRT times"), ("llama-bench",), ("NCCL inspector",)),
     ("program log", "logs", "notebook"),
-    ("table of figures",),
+    *(("table of figures",), ("JAX memory profile",), ("rocprofv3 instructions",)),
 )
 
 

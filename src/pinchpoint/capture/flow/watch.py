@@ -17,6 +17,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from pinchpoint.capture.flow.inference import InferenceModes, put_keys_back, take_away
 from pinchpoint.capture.flow.left_alone import leave_alone
 from pinchpoint.capture.flow.operations import (
     Kind,
@@ -98,6 +99,7 @@ class Watch:
         self._codes: dict[CodeType, bool] = {}
         self._framework = _folders(torch)
         self._mode: Any = None
+        self._inference: InferenceModes | None = None
         self._undo: list[Callable[[], None]] = []
         self._paused = False
         self._in_backward = False
@@ -133,6 +135,7 @@ class Watch:
                 return heard(func, types, args, kwargs or {})
 
         self._mode = Flow()
+        self._inference = InferenceModes(self.torch, self._was_deaf)
         _UNDER_WAY.add(self)
         self._mode.__enter__()
         for name in (*_READS, *_HANDS_OUT):
@@ -149,19 +152,8 @@ class Watch:
         while self._undo:
             self._undo.pop()()
         mode, self._mode = self._mode, None
-        if mode is None:
-            return
-        c, above = self.torch._C, []
-        try:
-            while c._len_torch_dispatch_stack():
-                top = c._get_dispatch_stack_at(c._len_torch_dispatch_stack() - 1)
-                if top is mode:
-                    mode.__exit__(None, None, None)
-                    break
-                above.append(c._pop_torch_dispatch_stack(None))
-        finally:
-            for one in reversed(above):
-                c._push_on_torch_dispatch_stack(one)
+        if mode is not None and self._inference is not None:
+            self._inference.then(partial(take_away, self.torch, mode))
 
     def close(self) -> None:
         """Hear no more, and hold nothing."""
@@ -171,12 +163,20 @@ class Watch:
 
     def step_ends(self) -> None:
         """The next operations belong to another step."""
+        if self._inference is not None and self._inference.was_left():
+            self._was_deaf()
         with self.unseen():
             self.storages.step_ends()
         self.steps.append([])
         self.sums.append({})
         self._counts = {}
         self._step_ns = 0
+
+    def _was_deaf(self) -> None:
+        """Something may have run unheard, and have read all that is there."""
+        put_keys_back(self.torch)
+        for storage in self.storages.all:
+            storage.escaped = True
 
     @contextlib.contextmanager
     def unseen(self) -> Iterator[None]:
