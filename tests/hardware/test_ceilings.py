@@ -77,6 +77,15 @@ def test_a_document_survives_the_disk(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
 
 
+@pytest.mark.parametrize("value", [0, -5.0, 1e-300, 1e300])
+def test_figures_of_no_machine_are_left_out(tmp_path, value):
+    damaged = Measurement(what="gemm", value=value, unit="FLOP/s", dtype="bf16", mode="burst")
+    whole = ceilings()
+    both = (*whole.measurements, damaged)
+    path = save(msgspec.structs.replace(whole, measurements=both), tmp_path / "c.json")
+    assert load(path) == whole
+
+
 def test_the_store_is_keyed_by_fingerprint_and_gives_the_newest(tmp_path, monkeypatch):
     monkeypatch.setenv("PINCHPOINT_CEILINGS", str(tmp_path))
     assert folder() == tmp_path

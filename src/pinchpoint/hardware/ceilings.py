@@ -16,6 +16,8 @@ from pinchpoint.json_text import decoded
 from pinchpoint.replacing import read_bounded, replacing
 
 SCHEMA = "pinchpoint.ceilings/1"
+# FLOP/s, bytes/s and ns alike; the fastest product of one device is some 1e16 FLOP/s.
+_LEAST, _MOST = 1.0, 1e20
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +129,7 @@ def with_older(new: Ceilings, where: Path | None = None) -> Ceilings:
 
 
 def load(path: Path) -> Ceilings:
-    """Read one document; UnreadableFile if it is none."""
+    """Read one document; UnreadableFile if it is none. Figures of no machine are left out."""
     try:
         found = decoded(read_bounded(path), Ceilings)
     except msgspec.DecodeError as error:
@@ -138,7 +140,8 @@ def load(path: Path) -> Ceilings:
         raise UnreadableFile(
             f"{path}: {found.schema} is not {SCHEMA}", hint="measure again: pinchpoint ceilings"
         )
-    return found
+    sound = tuple(m for m in found.measurements if _LEAST <= m.value <= _MOST)
+    return msgspec.structs.replace(found, measurements=sound)
 
 
 def stored(device: str | None, where: Path | None = None) -> Ceilings | None:
