@@ -105,6 +105,18 @@ def test_noise_is_inconclusive_with_what_it_would_take(tmp_path, machine):
     assert "pairs on this machine see changes" in result.why
 
 
+@pytest.mark.parametrize(
+    ("budget_s", "pairs", "threshold"),
+    [(None, "--pairs ", "--threshold "), (3600.0, "--budget ", "a threshold of ")],
+)
+def test_advice_is_in_the_options_that_there_are(tmp_path, machine, budget_s, pairs, threshold):
+    """``bench check`` has a budget, and neither ``--pairs`` nor ``--threshold``."""
+    machine(lambda arm, i: 10 * (1 + 0.1 * ((i * 13) % 7 - 3) / 3))
+    said = _ab(tmp_path, most_pairs=5, budget_s=budget_s).advice
+    assert next(one for one in said if one.startswith(("--pairs ", "--budget "))).startswith(pairs)
+    assert next(one for one in said if "threshold" in one).startswith(threshold)
+
+
 def test_disturbed_pairs_are_replaced_as_a_whole(tmp_path, machine):
     machine(
         lambda arm, i: 10.0 * _jitter(i),

@@ -147,7 +147,12 @@ def decided(
         return result
     apart = plan.a.cwd != plan.b.cwd
     tried = apart if plan.at_once is None else plan.at_once
-    said = advice(decisions, good_pairs(pairs), at_once_tried=tried)
+    said = advice(
+        decisions,
+        good_pairs(pairs),
+        at_once_tried=tried,
+        in_budget=plan.budget_s is not None,
+    )
     return msgspec.structs.replace(result, advice=said)
 
 

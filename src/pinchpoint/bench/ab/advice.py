@@ -15,9 +15,16 @@ _MARGIN = 1.1  # of what the spread so far asks for: it is an estimate
 
 
 def advice(
-    decisions: Mapping[str, Decision], pairs: Sequence[Pair], *, at_once_tried: bool = False
+    decisions: Mapping[str, Decision],
+    pairs: Sequence[Pair],
+    *,
+    at_once_tried: bool = False,
+    in_budget: bool = False,
 ) -> tuple[str, ...]:
-    """One sentence a way, the surest first; empty if all is decided."""
+    """One sentence a way, the surest first; empty if all is decided.
+
+    ``in_budget``: a budget of time says how many pairs there are, as in ``bench check``.
+    """
     still_open = {n: d for n, d in decisions.items() if d.verdict == "inconclusive"}
     if not still_open:
         return ()
@@ -40,12 +47,17 @@ def advice(
     known = [n for n in needed if n is not None]
     if len(known) == len(needed):
         wanted = ceil(_MARGIN * max(known))
-        minutes = wanted * pair_seconds(pairs) / 60
-        said.append(f"--pairs {wanted}, about {max(1, round(minutes))} min here")
+        minutes = max(1, round(wanted * pair_seconds(pairs) / 60))
+        said.append(
+            f"--budget {minutes}m: {wanted} pairs as long as these"
+            if in_budget
+            else f"--pairs {wanted}, about {minutes} min here"
+        )
     else:
         said.append(f"longer runs: even {MOST_PAIRS} pairs as short as these would not tell")
     seen = [d.smallest_visible_ratio for d in still_open.values()]
     visible = max((s for s in seen if s is not None), default=None)
     if visible is not None and visible < 1:
-        said.append(f"--threshold {ceil(100 * visible)}%: what this many pairs can see")
+        least = "a threshold of " if in_budget else "--threshold "
+        said.append(f"{least}{ceil(100 * visible)}%: what this many pairs can see")
     return tuple(said)
