@@ -11,6 +11,7 @@ from importers.nsys_export import call, kernel, nvtx, strings, write
 from importers.test_ascend import DATABASE, DETAILS
 from importers.test_benchmark_results import INSPECTED, LLAMA_BENCH
 from importers.test_execution_trace import flat
+from importers.test_gaudi_hardware import ENGINES
 from importers.test_instruction_trace import TRACED
 from importers.test_load_test import VLLM, stats
 from importers.test_memory_timeline import ROWS
@@ -23,7 +24,7 @@ from importers.test_program_logs import SERVED
 from importers.test_rocpd import database, rocpd
 from importers.test_rocprofv3 import PROCESS, stamp
 from importers.test_run_folder import run_folder
-from importers.test_telemetry import BOXES, SCRAPE
+from importers.test_telemetry import BOXES, JETSON, SCRAPE
 from importers.test_tensorrt import LAYERS
 from kineto_documents import document, launched, op, step
 from pinchpoint.errors import UnreadableFile
@@ -106,6 +107,7 @@ SAMPLES = {
     "Ascend database": lambda f: [database(f / "msprof_0.db", DATABASE)],
     "Ascend kernel table": lambda f: text(f, "kernel_details.csv", DETAILS),
     "bench folder": bench,
+    "Gaudi hardware trace": lambda f: text(f, "accel0.csv", ENGINES),
     "JAX memory profile": lambda f: text(f, "memory.prof", PROFILE),
     "kineto": kineto,
     "PyTorch memory snapshot": lambda _: sorted((DATA / "memory").glob("*.pickle.gz"))[:1],
@@ -128,6 +130,7 @@ SAMPLES = {
     "run folder": lambda f: [run_folder(f)],
     "DCGM exporter text": lambda f: text(f, "metrics.txt", SCRAPE),
     "nvidia-smi dmon": lambda _: [DATA / "nvidia-smi/dmon.log"],
+    "tegrastats": lambda f: text(f, "board.log", JETSON),
     "nvidia-smi table": lambda f: text(f, "gpu.log", 2 * BOXES),
     "pinchpoint telemetry": telemetry_log,
     "nvidia-smi CSV": lambda _: [DATA / "nvidia-smi/nvidia-smi.csv"],

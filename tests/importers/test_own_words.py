@@ -330,3 +330,8 @@ def test_long_runs_of_digits_and_blanks_are_looked_at_once(tmp_path):
     assert claims(tmp_path / "keras.log", b"10/10 - 12s 120ms/step - loss: 0.5")
     assert kind_of_text((b" " * 20_000 + b"x\n") * 4)[0] == "prose"
     assert kind_of_text(b"    int a = 1;\n" * 4)[0] == "source code"
+
+
+def test_a_unit_may_stand_two_blanks_behind_its_number():
+    assert said(" busbw: 40.4910  Gbps") == {"busbw": (40.491, "Gbps")}
+    assert said("algo throughput: 41797155891.1 bps") == {"algo throughput": (41797155891.1, "bps")}

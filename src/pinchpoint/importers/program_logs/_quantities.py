@@ -36,7 +36,7 @@ _NUMBER = regex(
     r"(?P<n>(?:\d{1,3}(?:,\d{3})+|\d{1,18})(?:\.\d{1,18})?(?:[eE][-+]?\d{1,3})?)"
     r"(?:\s?(?:/|of)\s?(?P<of>\d{1,12})(?![\d.:/]*[:/]))?"
     r"(?P<many>[kKM](?=\s?[A-Za-z]+\s?/\s?s))?"
-    r"(?P<unit>\s\((?:s|ms|us|µs|ns|secs?|seconds|min|[KMGT]i?B)\)|\s?(?:%|[A-Za-zµμ°℃]+(?:\s?/\s?[A-Za-z]+(?:/[A-Za-z]+)?|\sper\s[A-Za-z]+)?))?"
+    r"(?P<unit>\s\((?:s|ms|us|µs|ns|secs?|seconds|min|[KMGT]i?B)\)|\s{0,2}(?:%|[A-Za-zµμ°℃]+(?:\s?/\s?[A-Za-z]+(?:/[A-Za-z]+)?|\sper\s[A-Za-z]+)?))?"
 )
 _MANY = {"k": 1e3, "K": 1e3, "M": 1e6}
 _SEPARATOR = regex(r"[\"']?\s*(?:=>|[:=])\s*[\"'\[(~≈$]?\s*$")
