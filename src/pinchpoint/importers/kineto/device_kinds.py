@@ -52,21 +52,26 @@ def device_kind(category: str, name: str) -> int:
         return DeviceKind.COPY
     if category in _MEMSET_CATEGORIES:
         return DeviceKind.MEMSET
-    if not category and (found := _XLA_COPY.match(name)):
-        return DeviceKind.COPY if found[1] == "cpy" else DeviceKind.MEMSET
-    if not category and (found := _OWN_COPY.match(name)):
-        return DeviceKind.COPY if found[1].lower() == "cpy" else DeviceKind.MEMSET
+    if not category and (told := _by_name(name)) is not None:
+        return told
     if category == _TIMELINE_CATEGORY and name.startswith("MEMCPY"):
         return DeviceKind.COPY
     if category == MTIA_CATEGORY:
         if name.startswith("event_"):
             return NOT_AN_OPERATION
         return DeviceKind.COPY if name == "dma_request" else DeviceKind.KERNEL
-    if not category and (found := _AIU.match(name)):
-        return _of_aiu(name, found["step"])
     if category in _COLLECTIVE_CATEGORIES or collective_kind(name):
         return DeviceKind.COLLECTIVE
     return DeviceKind.KERNEL
+
+
+def _by_name(name: str) -> int | None:
+    """Of an event without a category; None where its name says nothing."""
+    if found := _XLA_COPY.match(name) or _OWN_COPY.match(name):
+        return DeviceKind.COPY if found[1].lower() == "cpy" else DeviceKind.MEMSET
+    if found := _AIU.match(name):
+        return _of_aiu(name, found["step"])
+    return None
 
 
 def _of_aiu(name: str, step: str | None) -> int:

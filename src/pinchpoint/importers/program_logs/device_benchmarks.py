@@ -91,9 +91,8 @@ class DeviceBenchmarks:
             title = "nvbandwidth, summed over pairs"
             found += (SummaryTable(("test", "sum", "unit"), rows, title),)
         if self._networks:
-            rows = tuple(self._networks)
             columns = ("network", "mean (ms)", "least (ms)", "most (ms)")
-            found += (SummaryTable(columns, rows, "benchncnn"),)
+            found += (SummaryTable(columns, tuple(self._networks), "benchncnn"),)
         if self._parts:
             names = list(dict.fromkeys(name for held in self._parts.values() for name in held))
             names.sort(key=lambda name: _TRT_COLUMNS.index(name.partition(" ")[0]))
