@@ -94,6 +94,15 @@ def test_steps_are_timed_by_the_stamps_of_lines_that_count(tmp_path):
     assert rows(found, "value without a unit")["loss"] == ("20", "8.05", "9", "7.1", "7.1", "9")
 
 
+def test_a_counter_that_goes_on_from_a_checkpoint_has_not_run_what_it_leaps_over(tmp_path):
+    lines = [f"01:00:{n:02d}.000 step {n} loss: {9 - 0.1 * n:.2f}\n" for n in range(10)]
+    lines.append("01:00:10.000 step 5000 restored loss: 8.0\n")
+    lines += [f"01:00:{n:02d}.000 step {4990 + n} loss: {8 - 0.1 * n:.2f}\n" for n in range(11, 20)]
+    steps = rows(tables(tmp_path, "".join(lines)), "what lines say of steps")
+    assert steps["counted by"] == ("step: 0 to 5,009",)
+    assert steps["time of one by the stamps, mean"] == ("1 s",)
+
+
 def test_stamps_of_whole_seconds_give_no_typical_step_of_less(tmp_path):
     lines = "".join(f"2026-01-02 10:00:{n:02d} step {10 * n} loss 1.{n:02d}\n" for n in range(30))
     steps = rows(tables(tmp_path, lines), "what lines say of steps")

@@ -108,6 +108,8 @@ class Found:
             self.measured |= any(_is_measured(name, self._units) for name in names)
             self.measured |= records.said_units()
             self.tables += records.tables(title)
+            if apart := tuple(records.apart()):
+                self.tables.append(SummaryTable((f"times of {title}", "value"), apart))
 
     def _record(self, record: dict[str, Any], path: str, depth: int) -> None:
         inner = {key: value for key, value in record.items() if isinstance(value, dict)}
