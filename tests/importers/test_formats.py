@@ -16,6 +16,7 @@ from importers.test_instruction_trace import TRACED
 from importers.test_load_test import VLLM, stats
 from importers.test_memory_timeline import ROWS
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
+from importers.test_nvprof import TRACED as OF_NVPROF
 from importers.test_onnxruntime import event, profile
 from importers.test_own_figures import HYPERFINE
 from importers.test_perfetto import HOST, QUEUE, TRACKS, note, slice_on
@@ -120,6 +121,7 @@ SAMPLES = {
     "memory timeline": lambda f: text(f, "memory.raw.json.gz", json.dumps(ROWS)),
     "ncu": lambda _: sorted((DATA / "ncu").glob("*.csv.gz"))[:1],
     "nsys": nsys,
+    "nvprof GPU trace": lambda f: text(f, "gpu.csv", OF_NVPROF),
     "nsys stats CSV": lambda f: [*text(f, "a.csv", GPU_TRACE), *text(f, "b.csv", SUMMARY)],
     "perfetto": perfetto,
     "program log": lambda f: text(f, "server.log", SERVED),

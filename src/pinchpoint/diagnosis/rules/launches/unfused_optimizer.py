@@ -6,7 +6,8 @@ implementation (`foreach=False, fused=False`). Or many calls of the fused one, o
 the same hyperparameters: one call updates all parameters of a group, and equal groups can be one.
 Kernels that are launched elsewhere, and optimizers that launch a handful for all parameters, are
 not meant, nor optimizers that mostly multiply matrices (Muon, Shampoo, SOAP): products are not
-fused away, and neither are collectives of optimizers whose states are spread over ranks. The range that PyTorch writes around each optimizer step is what shows it.
+fused away, and neither are collectives of optimizers whose states are spread over ranks. The range
+that PyTorch writes around each optimizer step is what shows it.
 
 ## Why it matters
 A model with hundreds of parameter tensors costs thousands of launches, each a few microseconds of
