@@ -51,6 +51,7 @@ def said(text):
          {"step": (12, ""), "tokens_per_sec": (5.5, "tokens/s")}),
         ("real\t1m2.5s", {"real": (62.5, "s")}),
         ("Training time 1:00:05", {"Training time": (3605, "s")}),
+        ("s:12 trl:3.25 lr:0.5", {"s": (12, ""), "trl": (3.25, ""), "lr": (0.5, "")}),
     ],
 )  # fmt: skip
 def test_a_line_says_what_it_calls_its_numbers(line, found):
