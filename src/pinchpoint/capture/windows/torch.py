@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.windows.known_messages import quiet_beside_main
 from pinchpoint.capture.windows.left_open import let_ranges_go
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording, TraceFile, pack
 from pinchpoint.capture.windows.threads import begin_with_stacks
@@ -107,7 +108,8 @@ class TorchWindow:
         """
         _refuse_second_profiler()
         USED.set()
-        with _building(), sys.modules["torch.profiler"].profile(activities=_activities()):
+        profile = sys.modules["torch.profiler"].profile
+        with _building(), quiet_beside_main(), profile(activities=_activities()):
             pass
 
     def open(self) -> None:
@@ -128,7 +130,8 @@ class TorchWindow:
                 with_flops=settings.flops,
                 experimental_config=_written_only(settings),
             )
-            self._profiler.start()
+            with quiet_beside_main():
+                self._profiler.start()
 
     def step(self) -> None:
         """A step ends; the recording itself begins at the first call."""
