@@ -191,6 +191,8 @@ class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):
     torch_threads: Count | None = None
     cores_allowed: Count | None = None
     collate: tuple[str, Count, str] | None = None  # the function that makes a batch of samples
+    batch_bytes: Bytes | None = None  # of all batches
+    read_bytes: Bytes | None = None  # that it asked files for meanwhile
 
 
 class GpuRecord(msgspec.Struct, frozen=True, kw_only=True):

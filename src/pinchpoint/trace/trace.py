@@ -31,6 +31,9 @@ class LoaderWorker:
     torch_threads: int | None = None
     # File, line and name of the function that makes a batch of samples.
     collate: tuple[str, int, str] | None = None
+    batch_bytes: int | None = None  # of all its batches
+    read_bytes: int | None = None  # that it asked files for meanwhile
+    batches: int = 0
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,16 @@ def run_facts(
         user_ns_per_step=process.steps.user_ns_per_step,
         workers_ns_per_step=_workers_ns_per_step(process.steps, workers),
         loader_workers=tuple(
-            LoaderWorker(w.workers, w.busy_ns, w.alive_ns, w.torch_threads, w.collate)
+            LoaderWorker(
+                w.workers,
+                w.busy_ns,
+                w.alive_ns,
+                w.torch_threads,
+                w.collate,
+                w.batch_bytes,
+                w.read_bytes,
+                w.batches,
+            )
             for w in workers
         ),
         course=run_course(run, process),
