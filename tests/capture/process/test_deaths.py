@@ -1,4 +1,4 @@
-"""Threads of the program that an exception ends are noted, and the program's hook is called as before."""
+"""Threads of the program that an exception ends are noted; the program's hook is called."""
 
 import sys
 import threading

@@ -87,8 +87,8 @@ class WorkerNotes:
                 write_json(self._path, self._document(end_ns))
 
     def _count(self, batch: Any) -> None:
-        held = bytes_of(batch)
-        self._batch_bytes = None if None in (held, self._batch_bytes) else self._batch_bytes + held
+        held, before = bytes_of(batch), self._batch_bytes
+        self._batch_bytes = None if held is None or before is None else before + held
 
     def _document(self, now_ns: int) -> dict[str, Any]:
         worker, read, before = self.worker, bytes_read(), self._read_before

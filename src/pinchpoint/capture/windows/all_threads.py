@@ -6,7 +6,6 @@ moment. It imports nothing: an import here could meet a half-finished one of the
 """
 
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.windows.known_messages import without_expected_messages
 from pinchpoint.capture.windows.left_open import (
     Places,
     all_left_compiled_code,
@@ -23,7 +23,6 @@ from pinchpoint.capture.windows.left_open import (
     let_ranges_go,
     places,
 )
-from pinchpoint.capture.windows.known_messages import without_expected_messages
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording
 from pinchpoint.capture.windows.threads import (
     at_rest,

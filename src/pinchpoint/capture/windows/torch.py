@@ -1,6 +1,7 @@
 """A bounded recording with ``torch.profiler``, opened, stepped and closed on one thread."""
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -48,9 +49,11 @@ class EndsWithThread:
     """Ends a window in its own thread, with the variables of which it goes away."""
 
     def __init__(self, window: "TorchWindow") -> None:
-        self._window = window
+        self._window, self._pid = window, os.getpid()
 
     def __del__(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked copy records nothing
         with contextlib.suppress(Exception):  # the user's program comes first
             self._window.thread_ends()
 

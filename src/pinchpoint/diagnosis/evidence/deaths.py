@@ -1,4 +1,4 @@
-"""Threads of the program that an exception ended, in words: whatever else is said, that comes first."""
+"""Threads of the program that an exception ended: whatever else is said, that comes first."""
 
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.trace import Trace

@@ -21,6 +21,7 @@ AT_ONE_LINE_RATIO = 0.7  # of its time: work that a thread does lies at many lin
 # sleep(0) for 9 to 16 %, one without any for all of it.
 LEAST_CORE_RATIO = 0.07
 LOOP_RATIO = 0.7  # of the time in which it did not sleep: the same, of a loop
+LEAST_AWAKE_RATIO = 0.2  # of its time, in the loop: one that mostly waits is beside it seldom
 # Of the time in a loop, inside of what is asked: an answer takes as long as the lines around it.
 LEAST_ASKING_RATIO = 1 / 3
 MOST_WORK_RATIO = 0.1  # of the time in a loop: who does something with each answer waits for none
@@ -54,8 +55,10 @@ def spins(thread: SampledThread) -> Spinning | None:
     of = sum(one.looks for one in thread.spent)
     if not us or of < FEWEST_LOOKS:
         return None
-    found = _at_one_line(thread, us, of) or _in_a_loop(thread, us, of)
-    return found if found is not None and found.on_core_us >= LEAST_CORE_RATIO * us else None
+    line = _at_one_line(thread, us, of)
+    if line is not None:
+        return line if line.on_core_us >= LEAST_CORE_RATIO * us else None
+    return _in_a_loop(thread, us, of)
 
 
 def _at_one_line(thread: SampledThread, us: int, of: int) -> Spinning | None:
@@ -87,7 +90,10 @@ def _in_a_loop(thread: SampledThread, us: int, of: int) -> Spinning | None:
         (loop for loop in loops if _us(loop) == most_us),
         key=lambda loop: sum(len(one.frames) for one in loop),
     )
-    if most_us < LOOP_RATIO * _us(awake):
+    on_core_us = sum(one.on_core_us for one in inside)
+    if most_us < max(LOOP_RATIO * _us(awake), LEAST_AWAKE_RATIO * us):
+        return None
+    if on_core_us < LEAST_CORE_RATIO * most_us:
         return None
     lines: Counter[PythonFrame] = Counter()
     for one in inside:

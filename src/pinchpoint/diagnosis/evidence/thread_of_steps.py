@@ -30,7 +30,7 @@ def steps_on_main_thread(trace: Trace) -> bool:
     if samples is None:
         return _may_be_main(trace)
     found = thread_of_steps(trace)
-    return found is None and _may_be_main(trace) or found is not None and found.main
+    return found.main if found is not None else _may_be_main(trace)
 
 
 def _may_be_main(trace: Trace) -> bool:
