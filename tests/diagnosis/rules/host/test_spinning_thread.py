@@ -43,6 +43,9 @@ def test_what_the_steps_had_no_core_for_or_slept_by_themselves_is_not_surely_won
     run = looked_at(thread(*MAIN, queued=3.5), spinning).run
     (finding,) = outcome("spinning-thread", replace(steps_of_two_ms(), run=run)).findings
     assert finding.saving_ns_per_step[0] == pytest.approx(0.5 * 0.5 * 2e6, rel=0.02)
+    run = looked_at(thread(spent(MAIN[0].frames, 10.0, on_core=0.2), queued=8.0), spinning).run
+    (finding,) = outcome("spinning-thread", replace(steps_of_two_ms(), run=run)).findings
+    assert finding.saving_ns_per_step[0] == pytest.approx(0.5 * 0.5 / 0.7 * 2e6, rel=0.02)
     slept = [spent(("train.py(40): step",), 10.0, on_core=0.6, word="S hrtimer_nanosleep")]
     (finding,) = outcome(
         "spinning-thread", run_with([spent((FILL,), 10.0, on_core=0.5)], main=slept)

@@ -12,7 +12,8 @@ it is 0.07 of the time in it, which may be all that it gets beside others.
 
 What it costs is between half of that time, and all for which the thread of the steps is neither on
 a core nor waits for work. Where its operators compute on the CPU, the least is what it slept in
-work of its own, ready to run on a core left out: only the lock is left that it can wait for.
+work of its own, ready to run on a core left out: only the lock is left that it can wait for. Where
+cores are scarce, half of its time is by what both threads got of them.
 
 ## Why it matters
 Only one thread runs Python at a time. One that never sleeps takes the lock each time the thread of
@@ -49,6 +50,7 @@ RULE = Rule(
 # Of its time on a core, what steps surely lose: a loop with sleep(0) on a machine with a free core
 # was on one for 0.11 of the time, and steps lost 0.08.
 LEAST_LOST_RATIO = 0.5
+SCARCE_RATIO = 0.5  # of its time, the thread of the steps was ready to run and had no core
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -63,7 +65,7 @@ def check(trace: Trace) -> Iterator[Found]:
     most = max(spinning, key=lambda one: one.on_core_us)
     core = min(most.on_core_us / most.us, 1.0)
     high = round(_most_lost(main, core) * base)
-    low = min(round(LEAST_LOST_RATIO * core * base), high)
+    low = min(round(LEAST_LOST_RATIO * _share(main, core) * base), high)
     if computes_on_cpu(trace):
         low = min(max(low, round(_asleep_in_work(main) * base)), high)
     where = f" in {most.place}" if most.place else ""
@@ -104,6 +106,13 @@ def _on_core(main: SampledThread) -> float:
 
 def _waits(main: SampledThread) -> float:
     return sum(asleep_us(one) for one in main.spent if waits_for_work(one)) / _us(main)
+
+
+def _share(main: SampledThread, core: float) -> float:
+    """Of a core, what the other thread takes; where cores are scarce, of what both get of them."""
+    on_core = _on_core(main)
+    lacked = (main.queued_ns or 0) // 1000 >= SCARCE_RATIO * _us(main)
+    return core / (core + on_core) * (1 - _waits(main)) if lacked and on_core else core
 
 
 def _asleep_in_work(main: SampledThread) -> float:
