@@ -103,12 +103,32 @@ def _mean(report: Report) -> str | None:
     added = sum(one.excess_ns for cause in causes for one in cause) / count
     if added < MATERIAL_STEP_RATIO * mean_ns:
         return None
+    if more := _more_often_recorded(report, causes[0], added):
+        return more
     unit = time_unit(mean_ns)
     said = [_adds(cause, count, unit, with_unit=True) for cause in causes[:_MOST_CAUSES]]
     rest = sum(one.excess_ns for cause in causes[_MOST_CAUSES:] for one in cause)
     said += [f"others add {in_unit(rest / count, unit)} {unit} a step"] if rest else []
     sentence = f"{_typical(report)}{'; '.join(said)}"
     return f"{sentence[:1].upper()}{sentence[1:]}"
+
+
+def _more_often_recorded(
+    report: Report, first: list[ExceptionalStepInfo], added_ns: float
+) -> str | None:
+    """Where the run has such steps more seldom than the few that were recorded: what they add to
+    the mean is not said by these. None where it is."""
+    steps, base = report.steps, base_ns(report)
+    usual, count = steps.unprofiled_ns_predicted, len(report.steps.duration_ns)
+    if usual is None or not base or not counts_the_mean(report) or added_ns <= base - usual:
+        return None
+    longest = max(first, key=lambda one: one.duration_ns)
+    many = f"{len(first)} of" if len(first) > 1 else "one of"
+    return (
+        f"A typical step takes {duration(usual)} without the profiler; among the {count} complete"
+        f" recorded ones {'are' if len(first) > 1 else 'is'} {many} {duration(longest.duration_ns)}"
+        f" ({longest.label.removeprefix('idle: ')}), which is more often than in the run"
+    )
 
 
 def _typical(report: Report) -> str:
