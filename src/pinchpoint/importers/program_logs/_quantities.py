@@ -31,7 +31,8 @@ class Place(NamedTuple):
 # A number that is no part of a name, a version, a time of day, a path; then how many there are.
 _NUMBER = regex(
     # loss:0.13 is one, and s of s:12 loss:0.13; t.py:12 and host:8080 are none
-    r"(?:(?<![\w.:/\\@#-])|(?<=\b[A-Za-z]:)(?=\d+ [A-Za-z_]+:-?\d)|(?<=[A-Za-z_]:)(?=-?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.:]*\d)))"
+    r"(?:(?<![\w.:/\\@#-])|(?<=\b[A-Za-z]:)(?=\d+ [A-Za-z_]+:-?\d)"
+    r"|(?<=[A-Za-z_]:)(?=-?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.:]*\d)))"
     r"(?<!\d,)(?P<sign>-?)"
     r"(?P<n>(?:\d{1,3}(?:,\d{3})+|\d{1,18})(?:\.\d{1,18})?(?:[eE][-+]?\d{1,3})?)"
     r"(?:\s?(?:/|of)\s?(?P<of>\d{1,12})(?![\d.:/]*[:/]))?"
