@@ -8,8 +8,9 @@ is refused. Of the host nothing is in the file.
 import io
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.files.packed import unpacked
@@ -34,6 +35,7 @@ _ENDS = {
 }  # fmt: skip
 _COPY = regex(r"\[CUDA (?:Unified Memory )?memcpy")
 _MEMSET = "[CUDA memset"
+_ROWS_AT_ONCE = 5_000  # few enough to take no memory that counts
 _CSV_FIELD_BYTES = 1 << 20  # a mangled name can be long; a field of this length is damage
 
 
@@ -45,19 +47,13 @@ def claims(path: Path, head: bytes) -> bool:
 def read(path: Path) -> Trace:
     """The device side of a recording."""
     from pinchpoint.importers.assembly.timeline import Timeline
+    from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
 
     timeline, devices = Timeline(), dict[int, str]()
-    for names, units, cells in _rows(path, timeline):
-        row, unit = dict(zip(names, cells, strict=True)), dict(zip(names, units, strict=True))
-        start, lasts = (_scaled(row[c], unit[c], _NS) for c in ("Start", "Duration"))
-        if start is None or lasts is None:
-            timeline.unusable += 1
-            continue
-        number, called = _device(row.get("Device", ""))
-        devices.setdefault(number, called)
-        timeline.on_device(
-            _name(row["Name"]), start, lasts, number, _kind(row["Name"]), **_more(row, unit)
-        )
+    with unpacked(path) as plain:
+        must_fit(path, plain.stat().st_size, TABLE_TIMES)
+        for columns, units in _columns(path, plain, timeline):
+            _add(timeline, columns, units, devices)
     if not len(timeline.operations):
         raise UnreadableFile(
             f"{path}: a table of nvprof without an operation of a device",
@@ -68,44 +64,84 @@ def read(path: Path) -> Trace:
     return timeline.trace(source, found)
 
 
-def _more(row: dict[str, str], unit: dict[str, str]) -> dict[str, object]:
-    source, target = (_ENDS.get(row.get(c, "")) for c in ("SrcMemType", "DstMemType"))
-    moves = _kind(row["Name"]) is not None
-    return {
-        "stream": _whole(row.get("Stream", "")),
-        "correlation": _whole(row.get("Correlation_ID", "")),
-        "registers": _whole(row.get("Registers Per Thread", "")),
-        "grid": _triple([row.get(f"Grid {axis}", "") for axis in "XYZ"]),
-        "block": _triple([row.get(f"Block {axis}", "") for axis in "XYZ"]),
-        "bytes": _scaled(row.get("Size", ""), unit.get("Size", ""), _BYTES) if moves else None,
-        "from_memory": int(source) if moves and source is not None else None,
-        "to_memory": int(target) if moves and target is not None else None,
-    }
+_Columns = dict[str, Sequence[str]]
 
 
-def _rows(
-    path: Path, timeline: "Timeline"
-) -> Iterator[tuple[Sequence[str], Sequence[str], Sequence[str]]]:
-    """The names of the columns, their units, and the cells of each row."""
+def _add(
+    timeline: "Timeline", columns: _Columns, units: dict[str, str], devices: dict[int, str]
+) -> None:
+    """Rows, by column; devices that are new among them are named."""
+    none = [""] * len(columns["Start"])
+    starts, lasts = (_scaled(columns[c], units[c], _NS) for c in ("Start", "Duration"))
+    timed = [s is not None and d is not None for s, d in zip(starts, lasts, strict=True)]
+    timeline.unusable += timed.count(False)
+
+    def cells(name: str) -> list[str]:
+        return list(compress(columns.get(name, none), timed))
+
+    def numbers(name: str) -> list[int | None]:
+        return [*map(_whole, cells(name))]
+
+    def axes(name: str) -> list[str | None]:
+        return [_triple(*of) for of in zip(*(cells(f"{name} {a}") for a in "XYZ"), strict=True)]
+
+    kinds = [*map(_kind, cells("Name"))]
+    called = [*map(_device, cells("Device"))]
+    devices.update(called)
+    sizes = _scaled(cells("Size"), units.get("Size", ""), _BYTES)
+    ends = [[_ENDS.get(cell) for cell in cells(c)] for c in ("SrcMemType", "DstMemType")]
+    timeline.on_devices(
+        [*map(_name, cells("Name"))],
+        cast(list[int], list(compress(starts, timed))),
+        cast(list[int], list(compress(lasts, timed))),
+        [number for number, _ in called],
+        kinds,
+        stream=numbers("Stream"),
+        correlation=numbers("Correlation_ID"),
+        registers=numbers("Registers Per Thread"),
+        grid=axes("Grid"),
+        block=axes("Block"),
+        bytes=[size if kind else None for size, kind in zip(sizes, kinds, strict=True)],
+        from_memory=[m if kind else None for m, kind in zip(ends[0], kinds, strict=True)],
+        to_memory=[m if kind else None for m, kind in zip(ends[1], kinds, strict=True)],
+    )
+
+
+def _columns(
+    path: Path, plain: Path, timeline: "Timeline"
+) -> Iterator[tuple[_Columns, dict[str, str]]]:
+    """Some rows at a time by column, and the unit of each."""
     import csv  # every file is asked whether it is such a table
 
     csv.field_size_limit(_CSV_FIELD_BYTES)
     names: list[str] = []
     units: list[str] = []
-    with unpacked(path) as plain:
-        try:
-            with io.TextIOWrapper(plain.open("rb"), "utf-8-sig", "replace", newline="") as file:
-                for cells in csv.reader(file):
-                    if cells[:2] == ["Start", "Duration"] and "Name" in cells:
-                        names, units = cells, []
-                    elif len(cells) != len(names) or not names:
-                        timeline.cut += bool(names) and len(cells) > 1
-                    elif not units:
-                        units = cells
-                    else:
-                        yield names, units, cells
-        except csv.Error as error:
-            raise UnreadableFile(f"{path}: damaged CSV ({error})", hint="copy it again") from None
+    rows: list[list[str]] = []
+
+    def held() -> tuple[_Columns, dict[str, str]]:
+        by_column: _Columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+        return by_column, dict(zip(names, units, strict=True))
+
+    try:
+        with io.TextIOWrapper(plain.open("rb"), "utf-8-sig", "replace", newline="") as file:
+            for cells in csv.reader(file):
+                if cells[:2] == ["Start", "Duration"] and "Name" in cells:
+                    if rows:
+                        yield held()
+                    names, units, rows = cells, [], []
+                elif len(cells) != len(names) or not names:
+                    timeline.cut += bool(names) and len(cells) > 1
+                elif not units:
+                    units = cells
+                else:
+                    rows.append(cells)
+                    if len(rows) == _ROWS_AT_ONCE:
+                        yield held()
+                        rows = []
+    except csv.Error as error:
+        raise UnreadableFile(f"{path}: damaged CSV ({error})", hint="copy it again") from None
+    if rows:
+        yield held()
 
 
 @lru_cache(1 << 12)
@@ -128,10 +164,15 @@ def _device(text: str) -> tuple[int, str]:
     return (int(found[1]) if found else 0), _NUMBER.sub("", text).strip()
 
 
-def _scaled(text: str, unit: str, units: dict[str, float]) -> int | None:
+def _scaled(texts: Sequence[str], unit: str, units: dict[str, float]) -> list[int | None]:
+    of = units.get(unit)
+    return [None if of is None else _times(text, of) for text in texts]
+
+
+def _times(text: str, of: float) -> int | None:
     try:
-        value = float(text) * units[unit]
-    except (ValueError, KeyError):
+        value = float(text) * of
+    except ValueError:
         return None
     return round(value) if abs(value) < 2**61 else None
 
@@ -140,6 +181,7 @@ def _whole(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 
-def _triple(texts: list[str]) -> str | None:
-    numbers = [_whole(text) for text in texts]
+@lru_cache(1 << 12)
+def _triple(x: str, y: str, z: str) -> str | None:
+    numbers = _whole(x), _whole(y), _whole(z)
     return None if None in numbers else "[{},{},{}]".format(*numbers)
