@@ -332,12 +332,24 @@ def _covered(
     said = {o.id: o for o in named}
     covered: dict[str, tuple[str, ...]] = {}
     for one in bare:
-        by = tuple(id_ for id_ in said[one.id].covered_by if id_ in added)
+        by = tuple(id_ for id_ in _explaining(said, one.id) if id_ in added)
         if said[one.id].answer == "covered" and by:
             covered[one.id] = by
         elif one.id in general and 2 * saving[general[one.id]] >= one.saving_ns:
             covered[one.id] = (general[one.id],)
     return covered
+
+
+def _explaining(said: Mapping[str, Outcome], id_: str) -> list[str]:
+    """Findings that explain one, and those that explain these where they are not shown either."""
+    found: list[str] = []
+    left = list(said[id_].covered_by)
+    while left:
+        nearest = left.pop(0)
+        if nearest not in found:
+            found.append(nearest)
+            left += said[nearest].covered_by if nearest in said else ()
+    return found
 
 
 def _in_order(found: list[Ranked]) -> list[Ranked]:
