@@ -24,6 +24,7 @@ from pinchpoint.analysis.steps.in_steps import phases
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import OTHER_OPERATORS, Breakdown, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.evidence.deaths import died
 from pinchpoint.diagnosis.evidence.exceptions import most_of_the_mean, on_the_mean
 from pinchpoint.diagnosis.evidence.named_time import (
     heaviest_collective,
@@ -48,7 +49,11 @@ ONE_OF_MANY = "This is one of"  # begins what is said of one rank's recording
 
 
 def verdict(trace: Trace) -> str:
-    """The sentence; empty where there is no step to speak of."""
+    """The sentence, after that of threads that died; empty where there is no step to speak of."""
+    return f"{died(trace)}{_bound(trace)}".strip()
+
+
+def _bound(trace: Trace) -> str:
     facts, parts = bound(trace), unprofiled_breakdown(trace) or breakdown(trace)
     if not parts.typical_ns:
         return _sampled(trace)

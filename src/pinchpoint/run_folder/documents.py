@@ -77,6 +77,15 @@ class BranchesNote(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[tuple[str, Count], ...] = ()  # of what is in its branches
 
 
+class DeathNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread of the program that an exception ended."""
+
+    thread: str = ""
+    said: str = ""  # the exception with the first line of its text
+    place: tuple[str, Count, str] | None = None  # file, line, function: the innermost of its own
+    after_ns: Ns = 0  # since the hooks were put on
+
+
 class MemoryPeaks(msgspec.Struct, frozen=True, kw_only=True):
     """The most memory that a process held."""
 
@@ -126,6 +135,8 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     recordings: tuple[RecordingNote, ...] = ()
     triggers: tuple[str, ...] = ()  # why each recording was made
     problems: tuple[str, ...] = ()
+    threads_died: tuple[DeathNote, ...] = ()  # the first ones, in order
+    threads_died_count: Count = 0
     loaders: tuple[LoaderNote, ...] = ()
     memory: MemoryPeaks = MemoryPeaks()
     device: ProcessDevice | None = None
@@ -180,6 +191,8 @@ class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):
     torch_threads: Count | None = None
     cores_allowed: Count | None = None
     collate: tuple[str, Count, str] | None = None  # the function that makes a batch of samples
+    batch_bytes: Bytes | None = None  # of all batches
+    read_bytes: Bytes | None = None  # that it asked files for meanwhile
 
 
 class GpuRecord(msgspec.Struct, frozen=True, kw_only=True):

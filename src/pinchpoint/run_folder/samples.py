@@ -27,6 +27,7 @@ class ThreadNote(msgspec.Struct, frozen=True, kw_only=True):
     spent: tuple[Spent, ...] = ()
     unplaced_us: Count = 0  # at stacks beyond those
     queued_ns: Ns | None = None  # that it was ready to run and had no core
+    native: Count | None = None  # its number in the system
     waits: tuple[Waits, ...] = ()
 
 

@@ -31,6 +31,7 @@ from pinchpoint.trace.trace import (
     Source,
     SummaryTable,
     Thread,
+    ThreadDeath,
     Trace,
     once_per_trace,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "SummaryTable",
     "Table",
     "Thread",
+    "ThreadDeath",
     "Trace",
     "empty_table",
     "once_per_table",

@@ -33,6 +33,7 @@ class SampledThread:
     spent: tuple[Spent, ...] = ()  # most time first
     unplaced_us: int = 0  # at other stacks
     queued_ns: int | None = None  # that it was ready to run and had no core
+    native: int | None = None  # its number in the system, which recordings name threads by
 
 
 @dataclass(frozen=True)

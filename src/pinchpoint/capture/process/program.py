@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.process import loaders
+from pinchpoint.capture.process.deaths import Deaths
 from pinchpoint.capture.process.end import end_as_interrupted, leave_before_static_destructors
 from pinchpoint.capture.process.memory import MemoryHistory
 from pinchpoint.capture.process.own_profile import TAKEN, OwnProfile
@@ -72,6 +73,7 @@ class Program:
         self._whole_run = WholeRun(self.session) if settings.samples else None
         self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
         self._own_profile = OwnProfile(lambda: self.session.clock)
+        self._deaths = Deaths(lambda: self._save(self.session))
         self.session.other_records = lambda: self._own_profile.records
         self._primed = False
         self._ignore_models: Callable[[], None] = _nothing
@@ -90,6 +92,8 @@ class Program:
             look = ValuesLook(self.session)
             look.start()
             self._take_back.append(look.stop)
+        self._deaths.start()
+        self._take_back.append(self._deaths.stop)
         marked.append(self._marked)
         self._take_back.append(lambda: marked.remove(self._marked))
         atexit.register(self.finish)
@@ -187,7 +191,7 @@ class Program:
         try:
             from pinchpoint.capture.process.facts import save_facts  # not paid at start-up
 
-            save_facts(session, list(self.loaders.values()))
+            save_facts(session, list(self.loaders.values()), self._deaths)
         except Exception as error:  # the user's program comes first
             session.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
 

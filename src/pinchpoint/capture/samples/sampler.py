@@ -261,6 +261,7 @@ def _of_thread(thread: Thread) -> dict[str, Any]:
     return {
         "name": thread.name,
         "main": thread.main,
+        "native": thread.native,
         "looks": thread.looks,
         "cpu_ns": _since(thread.first_cpu_ns, thread.cpu_ns),
         "queued_ns": _since(thread.first_queued_ns, thread.queued_ns),

@@ -167,6 +167,7 @@ def _thread(note: ThreadNote, found: SamplesDocument) -> SampledThread:
         spent,
         note.unplaced_us,
         note.queued_ns,
+        note.native,
     )
 
 

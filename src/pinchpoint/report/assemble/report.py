@@ -22,6 +22,7 @@ from pinchpoint.analysis.work.kv_cache import kv_cache
 from pinchpoint.analysis.work.serving import serving
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.commands import program_of
+from pinchpoint.diagnosis.evidence.deaths import died
 from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
@@ -88,7 +89,7 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         return _of_samples(trace, run_health(trace, health), detailed)
     if health.verdict == CANNOT_CONCLUDE:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
-        return _facts(trace, health, detailed, verdict=f"Cannot conclude: {why}.")
+        return _facts(trace, health, detailed, verdict=f"{died(trace)}Cannot conclude: {why}.")
     diagnosis = in_order(windows.diagnose(trace))
     program = program_of(trace)
     said = answers(diagnosis, program)
