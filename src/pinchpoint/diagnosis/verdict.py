@@ -9,9 +9,9 @@ from pinchpoint.analysis.device.kernel_names import LABELS, category_of_operator
 from pinchpoint.analysis.host.frames import Owner
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.mean.mean_step import usual_step_ns
 from pinchpoint.analysis.ranks.accounting import between_ranks_ratio, one_of_many
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, Binding, Bound, bound
-from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.run import (
     SampledRow,
@@ -94,7 +94,7 @@ def _before_the_steps(trace: Trace) -> str:
 
 def _quicker_than_most(trace: Trace, parts: Breakdown) -> str:
     """The doubt where the run's steps without the profiler took much longer than those recorded."""
-    usual, recorded = corrected_step_ns(trace), parts.typical_ns
+    usual, recorded = usual_step_ns(trace), parts.typical_ns
     if usual is None or not recorded or usual < (1 + HELD_UP_RATIO) * recorded:
         return ""
     return (

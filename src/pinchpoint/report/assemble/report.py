@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from pinchpoint.analysis.device.activity import device_activity, each_device
 from pinchpoint.analysis.limits.roofs import spec_of
+from pinchpoint.analysis.mean.mean_step import usual_range_ns, usual_step_ns
 from pinchpoint.analysis.mean.what_if import why_not_closer
 from pinchpoint.analysis.mean.whole_run import only_samples
 from pinchpoint.analysis.replay.binding import too_few_operations
-from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
+from pinchpoint.analysis.replay.predict import corrected_range_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
@@ -342,7 +343,7 @@ def _steps(trace: Trace) -> StepsInfo:
     timed = trace.run.unprofiled_step_ns if trace.run else ()
     unknown = None if timed else why_uncalibrated(trace)
     known = unknown is None
-    predicted = corrected_step_ns(trace) if known else None
+    predicted = usual_step_ns(trace) if known else None
     return StepsInfo(
         how=found.how,
         basis=found.basis,
@@ -357,7 +358,7 @@ def _steps(trace: Trace) -> StepsInfo:
             {"step": int(found.number[i]), "duration_ns": int(lasting[i])} for i in found.outliers
         ),
         unprofiled_ns_predicted=predicted,
-        unprofiled_ns_range=corrected_range_ns(trace) if known else None,
+        unprofiled_ns_range=(usual_range_ns(trace) or corrected_range_ns(trace)) if known else None,
         unprofiled_not_closer=why_not_closer(trace) if known else None,
         unprofiled_how=how_known(trace)
         if predicted is not None
