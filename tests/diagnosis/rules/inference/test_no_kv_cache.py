@@ -68,7 +68,7 @@ def test_what_a_new_shape_costs_is_seen_in_the_layers_that_know_it():
     diagnosed = diagnose(layers(8, first_us=40_000))
     (first,) = diagnosed.found
     assert first.id == "prepared-for-each-shape"
-    assert 8 * 60_000 < first.predicted.step_ns < 0.9e6
+    assert 8 * 20_000 < first.predicted.step_ns < 0.9e6  # the device works 20 µs a call
     (cache,) = (one for one in diagnosed.outcomes if one.id == "no-kv-cache")
     assert (cache.answer, cache.covered_by) == ("covered", ("prepared-for-each-shape",))
 
