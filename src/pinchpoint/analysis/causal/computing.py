@@ -160,6 +160,7 @@ MOSTLY_RATIO = 0.5  # of a call in a library, which passes on to operators what 
 # caller. With less than half anywhere, no single change below the caller wins most of it.
 ONE_HAS_IT_RATIO = 0.5
 
+
 def shared_callers(trace: Trace, found: HostComputing) -> Ints:
     """For each stretch the name of the function of the program that calls the several ones which
     compute, and does little else; NO_ROW where one alone has half of it.
@@ -288,36 +289,39 @@ def _paths(name: Ints, caller: Ints, pure: Mask, rows: Ints) -> _Paths:
 def _split(paths: _Paths, weight: Counter[int]) -> list[int]:
     """For each path the function that it has in common with others, as far down as one has half of
     the work; NO_ROW where the last of them has it itself."""
-    count = len(paths.name)
-    inside, first = [0] * count, [count] * count  # work there and below; who comes first has ties
-    for at, (path, ns) in enumerate(weight.items()):
-        inside[path] += ns
-        first[path] = at
-    own, first_own = inside.copy(), first.copy()
-    below: list[list[int]] = [[] for _ in range(count)]
-    for path in range(count - 1, NOWHERE, -1):  # callers have lower numbers
-        above = paths.caller[path]
-        if first[path] < count:  # else nobody asks about it or what it calls
-            below[above].append(path)
-        inside[above] += inside[path]
-        first[above] = min(first[above], first[path])
-    place = [NO_ROW] * count
+    order = {path: at for at, path in enumerate(weight)}
+    inside, first = _with_callees(paths, weight, order)
+    below: list[list[int]] = [[] for _ in paths.name]
+    for path in range(1, len(below)):
+        if path in first:
+            below[paths.caller[path]].append(path)
+    place = [NO_ROW] * len(below)
     for start in below[NOWHERE]:
-        at = start
-        while True:
+        at = way = start
+        while way != NOWHERE:
+            at = way
             ways = [(inside[one], -first[one], one) for one in below[at]]
-            if first_own[at] < count:
-                ways.append((own[at], -first_own[at], NOWHERE))
+            ways += [(weight[at], -order[at], NOWHERE)] if at in order else []
             most, _, way = max(ways)
             if most < ONE_HAS_IT_RATIO * inside[at]:
-                place[at] = paths.name[at]
-            if place[at] != NO_ROW or way == NOWHERE:
-                break
-            at = way
-    for path in range(1, count):
+                place[at], way = paths.name[at], NOWHERE
+    for path in range(1, len(below)):  # callers have lower numbers
         if place[path] == NO_ROW:
             place[path] = place[paths.caller[path]]
     return place
+
+
+def _with_callees(
+    paths: _Paths, weight: Counter[int], order: dict[int, int]
+) -> tuple[Counter[int], dict[int, int]]:
+    """The work in each path and below it, and which of these came first; of those with any."""
+    inside, first = Counter(weight), dict(order)
+    for path in range(len(paths.name) - 1, NOWHERE, -1):
+        if path in first:
+            above = paths.caller[path]
+            inside[above] += inside[path]
+            first[above] = min(first.get(above, first[path]), first[path])
+    return inside, first
 
 
 def _is_nameless(name: str) -> bool:
