@@ -43,7 +43,7 @@ from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
 from pinchpoint.analysis.replay.least_durations import best_ns, sustained_ns
 from pinchpoint.analysis.replay.least_step import kept_ns
-from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
+from pinchpoint.analysis.replay.replayed_window import ReplayedWindow, replayed_window
 from pinchpoint.analysis.replay.side_by_side import shared_by_rows_ns
 from pinchpoint.analysis.replay.simulate import OF_A_BATCH, OF_THE_DEVICE, Times
 from pinchpoint.analysis.replay.streams import device_ids, stream_ids
