@@ -518,3 +518,15 @@ def test_a_folder_with_one_recording_is_read_as_that_recording(tmp_path):
     with pytest.raises(UnreadableFile, match="a folder with 2 recordings") as refused:
         load(tmp_path / "log")
     assert "b.json" in refused.value.hint or "a.json" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("inner", "said"),
+    [("xl/workbook.xml", "a workbook (Excel)"), ("word/document.xml", "a document (Office)")],
+)
+def test_what_office_packs_is_named_whatever_its_name(tmp_path, inner, said):
+    path = file(tmp_path, "times.csv", _zip({"[Content_Types].xml": b"<a/>", inner: b"<b/>"}))
+    with pytest.raises(UnreadableFile, match=r"times\.csv") as refused:
+        load(path)
+    assert said in refused.value.message
+    assert ("CSV" in refused.value.hint) == inner.startswith("xl/")

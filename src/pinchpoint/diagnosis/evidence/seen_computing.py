@@ -11,13 +11,13 @@ from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.analysis.time.accounting import breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.evidence.thread_of_steps import steps_on_main_thread
 from pinchpoint.diagnosis.evidence.whole_run import (
     CALL_NS,
     Looks,
     collected_ratio,
     computes_at,
     is_in,
-    steps_on_main_thread,
 )
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rule import shows_torch
