@@ -79,6 +79,21 @@ def test_work_that_is_spread_is_of_the_function_that_calls_it(outcome):
     assert finding.cost_ns_per_step == pytest.approx(5_700_000, rel=0.1)
 
 
+def test_work_at_the_end_of_a_deep_recursion(outcome):
+    """What each function calls is summed once, not once for each frame above it."""
+
+    def parse(p):
+        with ExitStack() as stack:
+            stack.enter_context(p.frame("train.py(9): get_batch"))
+            for _ in range(1_500):
+                stack.enter_context(p.frame("texts.py(40): nested"))
+            for line, name in ((3, "words"), (9, "times"), (15, "paths")):
+                p.host(f"texts.py({line}): {name}", 2_000)
+
+    (finding,) = outcome("host-hotspot", training(parse)).findings
+    assert finding.location.function == "nested"
+
+
 def test_one_that_has_half_of_it_is_the_place(outcome):
     found = outcome("host-hotspot", training(lambda p: spread(p, first_us=4_000))).findings
     assert [one.location.function for one in found] == ["words", "times"]
