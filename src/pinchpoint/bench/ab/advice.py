@@ -8,7 +8,7 @@ from pinchpoint.bench.ab.at_once import why_apart
 from pinchpoint.bench.ab.decision import Decision
 from pinchpoint.bench.ab.pairs import Pair, pair_seconds
 from pinchpoint.bench.measures import DURATION, WORK
-from pinchpoint.bench.run.validity import is_busy
+from pinchpoint.bench.run.validity import BUSY_LOAD_RATIO, is_busy
 
 MOST_PAIRS = 400  # of runs; more take a day of any program worth measuring
 _MARGIN = 1.1  # of what the spread so far asks for: it is an estimate
@@ -37,7 +37,9 @@ def advice(
             " same machine"
         )
     if is_busy(load, os.cpu_count()):
-        said.append(f"the load is {load:.0f} on {os.cpu_count()} CPUs: wait until it is below one")
+        cpus = os.cpu_count() or 1
+        quiet = f"{BUSY_LOAD_RATIO * cpus:g}"
+        said.append(f"the load is {load:.0f} on {cpus} CPUs: wait until it is below {quiet}")
     if set(still_open) <= {WORK, DURATION}:
         said.append(
             "time its steps: pinchpoint.step() at the end of each, or --step-function NAME of what"
