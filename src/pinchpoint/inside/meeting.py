@@ -14,7 +14,7 @@ from typing import Callable
 MEETING_VARIABLE = "PINCHPOINT_MEETING_FILE"
 THERE, GO = 0, 1  # bytes of the file: the program is there, it may go on
 LENGTH = 2
-_LOOKS_EVERY_S = 0.002
+_LOOKS_EVERY_S = 0.002  # of 50 ms for which it has its CPUs
 _LONGEST_WAIT_S = 120.0  # the other may never come, and who measures may be gone
 
 

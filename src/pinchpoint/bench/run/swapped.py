@@ -25,7 +25,7 @@ from pinchpoint.inside.meeting import GO, LENGTH, THERE
 EXCHANGED_EVERY_S = (
     0.05  # short beside a second, in which a CPU gets slower; a cache is full in 1 ms
 )
-_LOOKS_EVERY_S = 0.005
+_LOOKS_EVERY_S = 0.005  # importing what a program needs takes a hundred times as long
 _FILE = "meeting"
 
 
