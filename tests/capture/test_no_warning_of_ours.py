@@ -31,3 +31,31 @@ def test_a_recording_with_stacks_warns_of_no_gradient_that_the_program_does_not_
     command = [sys.executable, "-W", "default", "-c", RECORDED, str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "not a leaf" not in ended.stderr
+
+
+IN_A_THREAD = """
+import os, sys, threading
+from pathlib import Path
+import torch
+from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.windows.torch import TorchWindow
+def record():
+    window = TorchWindow(Settings(sys.argv[1]), Path(sys.argv[1]), "rank0")
+    window.open()
+    os.write(2, b"of the program\\n")
+    window.step()
+    torch.ones(2) + 1
+    window.step()
+    assert window.close().file is not None
+thread = threading.Thread(target=record)
+thread.start()
+thread.join()
+assert list(Path(sys.argv[1]).glob("*.gz"))
+"""
+
+
+def test_a_recording_from_another_thread_says_nothing_of_the_profilers_client(tmp_path):
+    command = [sys.executable, "-c", IN_A_THREAD, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "External init callback" not in ended.stderr
+    assert "of the program\n" in ended.stderr

@@ -9,7 +9,7 @@ from builders import TraceBuilder
 from pinchpoint.analysis.replay.binding import Binding, Bound
 from pinchpoint.diagnosis import verdict as module
 from pinchpoint.diagnosis.verdict import verdict
-from pinchpoint.trace import HostKind, RunFacts, RunSamples
+from pinchpoint.trace import HostKind, RunFacts, RunSamples, ThreadDeath
 from pinchpoint.trace.run_samples import SampledThread
 from sampled_runs import SAVING, sampled, samples
 
@@ -308,3 +308,21 @@ def test_how_long_slow_launches_take_is_said_of_those_alone():
             at = i * 10_000_000 + 100_000 + 1_700_000 * n
             b.launch(at, 1_000_000 if n else 5_000, "add", at + 1_002_000, 10_000)
     assert "yet 4 a step take 1.00 ms each, 45 % of it, in cudaLaunchKernel" in verdict(b.trace())
+
+
+def test_threads_that_died_are_said_before_all_else(trace):
+    first = ThreadDeath(
+        "model", "RuntimeError: no arguments.", ("serve.py", 111, "serve"), 3_200_000_000
+    )
+    later = replace(first, thread="client")
+    run = RunFacts(deaths=(first, later), deaths_count=7)
+    said = verdict(replace(trace, run=run))
+    assert said == (
+        "Thread model of the program was ended by RuntimeError: no arguments, in serve"
+        f" (serve.py:111), 3.2 s after the program began; 6 more did later. {verdict(trace)}"
+    )
+    alone = RunFacts(deaths=(replace(first, place=None),), deaths_count=1)
+    assert verdict(replace(trace, run=alone)).startswith(
+        "Thread model of the program was ended by RuntimeError: no arguments, 3.2 s after the"
+        " program began. "
+    )

@@ -217,3 +217,36 @@ def test_no_fix_wins_more_python_than_the_bare_step_has(joined):
     )
     assert kept_ratio(looping(100, 10), named, finding) == pytest.approx(0.1 / 0.8, rel=0.01)
     assert kept_ratio(looping(100, 90), named, finding) == 1.0
+
+
+def test_shapes_tell_what_unaligned_products_would_take_and_the_bare_window_how_long_they_took(
+    joined,
+):
+    bare, named = ranked("misaligned-dims", 300, 1_000), ranked("misaligned-dims", 1_400, 2_000)
+    (one,) = joined(said(bare), said(named)).found
+    assert (one.predicted.base_ns, one.predicted.step_ns, one.saving_ns) == (1_000, 300, 700)
+    assert one.finding.cost_ns_per_step == 300  # as the bare window has it
+    bare, named = ranked("unfused-optimizer", 300, 1_000), ranked("unfused-optimizer", 1_400, 2_000)
+    (one,) = joined(said(bare), said(named)).found
+    assert one.saving_ns == 300
+
+
+def test_what_a_shown_finding_explains_by_way_of_another_is_not_told(joined):
+    """The window with names has launch-bound below decode-host-overhead, and that explained."""
+    bare = said(ranked("launch-bound", 500, 1_000))
+    named = said(ranked("prepared-for-each-shape", 600, 1_000))
+    by = {"launch-bound": "decode-host-overhead", "decode-host-overhead": "prepared-for-each-shape"}
+    outcomes = tuple(
+        replace(o, answer="covered", covered_by=(by[o.id],)) if o.id in by else o
+        for o in named.outcomes
+    )
+    bare = replace(
+        bare,
+        outcomes=tuple(
+            replace(o, answer="not checked") if o.id == "prepared-for-each-shape" else o
+            for o in bare.outcomes
+        ),
+    )
+    found = joined(bare, replace(named, outcomes=outcomes))
+    assert [one.id for one in found.found] == ["prepared-for-each-shape"]
+    assert answer(found, "launch-bound").covered_by == ("prepared-for-each-shape",)

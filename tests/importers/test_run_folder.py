@@ -257,6 +257,10 @@ def test_what_the_analyses_ask_is_typed(tmp_path):
         "variables": {"A": "of the program"},
         "cores_allowed": 16,
         "line_tracer": "lines.on_line",
+        "threads_died": [
+            {"thread": "feeder", "said": "KeyError: 7", "place": ["/w/feed.py", 9, "fill"]}
+        ],
+        "threads_died_count": 4,
         "cpu_nodes": [1],
         "placement": {
             "bytes": {"0": 100, "1": 300},
@@ -291,6 +295,9 @@ def test_what_the_analyses_ask_is_typed(tmp_path):
     assert facts.node_shares == NodeShares({0: 0.25, 1: 0.75}, {1: 1.0}, 0.8, 0.5)
     assert facts.torch_threads == 8
     assert facts.line_tracer == "lines.on_line"
+    (death,) = facts.deaths
+    assert (death.thread, death.said, facts.deaths_count) == ("feeder", "KeyError: 7", 4)
+    assert death.place[1:] == (9, "fill")
     assert facts.loader_workers == (LoaderWorker(2, 3, 4, 1),)
     assert facts.device == DeviceSetting(numa_node=1)
     assert (facts.devices, facts.processes) == (2, 2)

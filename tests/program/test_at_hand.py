@@ -77,6 +77,30 @@ def test_of_a_function_that_begins_there_the_line_that_looks_saw_is_shown(here):
     assert (found.code.first_line, len(found.code.lines)) == (6, 5)
 
 
+def test_looks_at_another_function_of_the_same_name_are_of_another_line(here):
+    """A file has a ``forward`` for each module, and a decorator may stand before its name."""
+    first = ["class A:", "    @cached", "    def forward(self, x):", *["        x += 1"] * 9]
+    second = ["class B:", "    def forward(self, x):", *["        x -= 1"] * 9]
+    (here / "train.py").write_text("\n".join([*first, *second]) + "\n")
+    one = msgspec.structs.replace(
+        finding("train.py", line=2, function="forward"), id="cpu-operator-loop"
+    )
+    main = SampledThread("MainThread", True, 12, 0, ((0, 9), (1, 3)))
+    looks = RunSamples(
+        every_s=0.1,
+        seconds=1.2,
+        looks=12,
+        late_median_ns=0,
+        cost_ns=0,
+        frames=("train.py(18): forward", "train.py(9): forward"),
+        stacks=((0,), (1,)),
+        threads=(main,),
+    )
+    trace = Trace(Source(str(here / "trace.json"), "kineto"), (), run=RunFacts(samples=looks))
+    (found,) = with_code((one,), trace)
+    assert (found.code.first_line, len(found.code.lines)) == (7, 5)  # around line 9, not 18
+
+
 @pytest.mark.parametrize(
     "one",
     [

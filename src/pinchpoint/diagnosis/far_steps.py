@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from pinchpoint.analysis.host.frames import frame_of
+from pinchpoint.analysis.mean.mean_step import usual_error_ns
 from pinchpoint.analysis.mean.rare_steps import RareCause, rare_causes
 from pinchpoint.analysis.mean.what_if import saved_mean, step_base_ns
 from pinchpoint.analysis.steps.steps import IRREGULAR_RATIO, steps
@@ -22,11 +23,12 @@ from pinchpoint.diagnosis.engine import (
     Diagnosis,
     Ranked,
 )
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import About, Outcome
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
 
 
@@ -49,38 +51,79 @@ def with_far_steps(trace: Trace, said: Diagnosis) -> Diagnosis:
     added = [one for one in _of_the_mean(trace, far, base_ns) if one.id not in known]
     if not added:
         return said
-    found = sorted((*said.found, *added), key=lambda r: (len(r.given), -r.saving_ns, r.id))
-    new = {r.id: r for r in added}
-    outcomes = tuple(
-        Outcome(o.id, "found", (new[o.id].finding,)) if o.id in new else o for o in said.outcomes
-    )
+    by = tuple(one.id for one in added)
+    told = {r.id for r in said.found if _is_explained(r, far, added)}
+    kept = (r for r in said.found if r.id not in told)
+    found = sorted((*kept, *added), key=lambda r: (len(r.given), -r.saving_ns, r.id))
+    new = {r.id: Outcome(r.id, "found", (r.finding,)) for r in added}
+    new |= {
+        id_: Outcome(id_, "covered", why=f"covered by {' and '.join(by)}", covered_by=by)
+        for id_ in told
+    }
+    outcomes = tuple(new.get(o.id, o) for o in said.outcomes)
     return replace(said, found=tuple(found), outcomes=outcomes)
+
+
+def _is_explained(one: Ranked, far: _Far, by: list[Ranked]) -> bool:
+    """Whether a finding tells no more than that these far steps are long, and others say why: they
+    win half of what it does, at least."""
+    at, place = one.finding.location, far.cause.place.at
+    if not rules()[one.id].rule.residual or at is None or place is None:
+        return False
+    here = (at.file, at.function) == (place.file, place.function)
+    return here and 2 * max(r.saving_ns for r in by) >= one.saving_ns
 
 
 @once_per_trace
 def _far(trace: Trace) -> _Far | None:
-    """None unless far steps of the run come again, and one with their place was recorded."""
-    rare = trace.run.rare if trace.run else None
-    if rare is None:
+    """None unless far steps of the run come again, and one of them was recorded: by itself, where
+    it was foreseen, or among the usual ones."""
+    run = trace.run
+    causes = [c for c in rare_causes(trace) if c.recurs and not c.no_core and c.place.at]
+    if run is None or not causes:
         return None
-    found = steps(rare)
-    if found.typical_ns is None:
-        return None
-    lasting = found.end_ns - found.start_ns
-    rows = np.flatnonzero(found.complete & (lasting > IRREGULAR_RATIO * found.typical_ns))
+    for window in (run.rare, run.named):
+        rows = _far_rows(window)
+        if window is None or not len(rows):
+            continue
+        ran = _functions(window, rows)
+        for cause in causes:
+            at = cause.place.at
+            if at and (at.file, at.function) in ran:
+                return _of(cause, window, rows)
+    rows = _far_rows(trace)
     if not len(rows):
         return None
-    alone = replace(rare, only_steps=tuple(rows.tolist()), run=None)
-    ran = _functions(alone, rows)
-    for cause in rare_causes(trace):
-        at = cause.place.at
-        if cause.recurs and not cause.no_core and at and (at.file, at.function) in ran:
-            beyond_ns = max(cause.usual_ns - cause.step_ns, 1)
-            return _Far(cause, alone, cause.ns_per_step * cause.usual_ns / beyond_ns)
-    return None
+    lasting = steps(trace).end_ns[rows] - steps(trace).start_ns[rows]
+    most = _mostly(trace, causes[0])
+    return _of(causes[0], trace, rows) if most and lasting.min() >= causes[0].usual_ns / 2 else None
 
 
-def _functions(trace: Trace, rows: np.ndarray) -> set[tuple[str, str]]:
+# Of what all far steps of the run add: a recorded one that shows no functions is of that cause.
+MOSTLY_RATIO = 0.9
+
+
+def _mostly(trace: Trace, cause: RareCause) -> bool:
+    all_ns = sum(one.ns_per_step for one in rare_causes(trace))
+    return cause.every is not None and cause.ns_per_step >= MOSTLY_RATIO * all_ns
+
+
+def _far_rows(window: Trace | None) -> Rows:
+    """Complete steps of a recording that are far longer than its usual ones."""
+    found = None if window is None else steps(window)
+    if found is None or found.typical_ns is None:
+        return np.zeros(0, np.intp)
+    lasting = found.end_ns - found.start_ns
+    return np.flatnonzero(found.complete & (lasting > IRREGULAR_RATIO * found.typical_ns))
+
+
+def _of(cause: RareCause, window: Trace, rows: Rows) -> _Far:
+    alone = replace(window, only_steps=tuple(rows.tolist()), run=None)
+    beyond_ns = max(cause.usual_ns - cause.step_ns, 1)
+    return _Far(cause, alone, cause.ns_per_step * cause.usual_ns / beyond_ns)
+
+
+def _functions(trace: Trace, rows: Rows) -> set[tuple[str, str]]:
     """File and name of the Python functions that began within these steps."""
     host, found = trace.host_ops, steps(trace)
     if host is None:
@@ -108,7 +151,12 @@ def _of_the_mean(trace: Trace, far: _Far, base_ns: int) -> Iterator[Ranked]:
         least = SURELY_MATERIAL_RATIO if low > 0 else UNSURE_MATERIAL_RATIO
         mean = saved_mean(trace, (low, high), round(base_ns - high))
         if expected >= least * base_ns and mean is not None:
-            mean = replace(mean, step_ns=base_ns - expected)
+            # What is left is usual steps, of which a few were timed.
+            low_ns, high_ns = mean.range_ns
+            error_ns = usual_error_ns(trace)
+            around = max(low_ns - error_ns, 0), min(high_ns + error_ns, base_ns)
+            least_ns = max((mean.bound_ns or 0) - error_ns, 0)
+            mean = replace(mean, step_ns=base_ns - expected, range_ns=around, bound_ns=least_ns)
             yield Ranked(one.id, _told(one, far, (low, high)), mean, expected)
 
 
@@ -131,5 +179,16 @@ def _told(one: Ranked, far: _Far, saving_ns: tuple[int, int]) -> Found:
         changes=(),
         at_best=(),
         rows=(),
+        location=_place(first.location, cause),
         confidence="medium" if first.confidence == "high" else first.confidence,
+    )
+
+
+def _place(known: Location | None, cause: RareCause) -> Location | None:
+    """Where the far steps were seen at, in place of no more than the name of an operator."""
+    at = cause.place.at
+    if at is None or (known is not None and known.file is not None):
+        return known
+    return Location(
+        at.file, at.line, at.function, operator=None if known is None else known.operator
     )

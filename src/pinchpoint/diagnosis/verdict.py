@@ -9,9 +9,9 @@ from pinchpoint.analysis.device.kernel_names import LABELS, category_of_operator
 from pinchpoint.analysis.host.frames import Owner
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.mean.mean_step import usual_step_ns
 from pinchpoint.analysis.ranks.accounting import between_ranks_ratio, one_of_many
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, Binding, Bound, bound
-from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.run import (
     SampledRow,
@@ -24,6 +24,7 @@ from pinchpoint.analysis.steps.in_steps import phases
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import OTHER_OPERATORS, Breakdown, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.evidence.deaths import died
 from pinchpoint.diagnosis.evidence.exceptions import most_of_the_mean, on_the_mean
 from pinchpoint.diagnosis.evidence.named_time import (
     heaviest_collective,
@@ -48,7 +49,11 @@ ONE_OF_MANY = "This is one of"  # begins what is said of one rank's recording
 
 
 def verdict(trace: Trace) -> str:
-    """The sentence; empty where there is no step to speak of."""
+    """The sentence, after that of threads that died; empty where there is no step to speak of."""
+    return f"{died(trace)}{_bound(trace)}".strip()
+
+
+def _bound(trace: Trace) -> str:
     facts, parts = bound(trace), unprofiled_breakdown(trace) or breakdown(trace)
     if not parts.typical_ns:
         return _sampled(trace)
@@ -89,7 +94,7 @@ def _before_the_steps(trace: Trace) -> str:
 
 def _quicker_than_most(trace: Trace, parts: Breakdown) -> str:
     """The doubt where the run's steps without the profiler took much longer than those recorded."""
-    usual, recorded = corrected_step_ns(trace), parts.typical_ns
+    usual, recorded = usual_step_ns(trace), parts.typical_ns
     if usual is None or not recorded or usual < (1 + HELD_UP_RATIO) * recorded:
         return ""
     return (
@@ -239,7 +244,9 @@ def _other_operators(trace: Trace, parts: Breakdown) -> str:
     whole = parts.typical_ns or 1
     mine = [piece for piece in cpu_pieces(trace) if not category_of_operator(piece.name)]
     told = [f"{one.name} ({_percent(one.ns_per_step / whole)})" for one in mine[:MOST_OPERATORS]]
-    return f" Mostly these are {' and '.join(told)}." if told else ""
+    at_once = sum(piece.ns_per_step for piece in mine[:MOST_OPERATORS]) > whole
+    sums = ", added up where several ran at once" if at_once else ""
+    return f" Mostly these are {' and '.join(told)}{sums}." if told else ""
 
 
 def _looked_at(trace: Trace) -> str:

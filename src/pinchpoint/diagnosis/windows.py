@@ -50,6 +50,7 @@ from pinchpoint.diagnosis.record import (
     SHAPES_AND_TYPES,
     SHAPES_OF_INPUTS,
     WATCHED_RUN,
+    Need,
 )
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import About, Outcome
@@ -176,9 +177,25 @@ def _pairs(
             out[number] = one
         elif one.predicted is None and match.predicted is not None:
             out[number] = _scaled(match, ratio, base_ns)
+        elif _better_with_shapes(one.id) and match.predicted is not None:
+            out[number] = _with_gain(_placed(one, match), match, base_ns)
         else:
             out[number] = _placed(one, match)
     return out
+
+
+def _better_with_shapes(id_: str) -> bool:
+    """Whether shapes tell a rule about the device alone what its work needs."""
+    rule = rules()[id_].rule
+    return rule.record.need is Need.RECORD_SHAPES and "host_ops" not in rule.needs
+
+
+def _with_gain(bare: Ranked, named: Ranked, base_ns: int | None) -> Ranked:
+    """The finding with the gain of its match, as a share of the step."""
+    predicted = _prediction(named.predicted, base_ns)
+    if predicted is None:
+        return bare
+    return replace(bare, predicted=predicted, saving_ns=predicted.base_ns - predicted.step_ns)
 
 
 def _taken(bare: Ranked, waiting: list[Ranked]) -> Ranked | None:
@@ -332,12 +349,20 @@ def _covered(
     said = {o.id: o for o in named}
     covered: dict[str, tuple[str, ...]] = {}
     for one in bare:
-        by = tuple(id_ for id_ in said[one.id].covered_by if id_ in added)
+        by = tuple(id_ for id_ in _explaining(said, one.id) if id_ in added)
         if said[one.id].answer == "covered" and by:
             covered[one.id] = by
         elif one.id in general and 2 * saving[general[one.id]] >= one.saving_ns:
             covered[one.id] = (general[one.id],)
     return covered
+
+
+def _explaining(said: Mapping[str, Outcome], id_: str) -> list[str]:
+    """Findings that explain one, and those that explain these where they are not shown either."""
+    found = list(said[id_].covered_by)
+    for nearest in found:  # grows meanwhile
+        found += [by for by in said[nearest].covered_by if by not in found]
+    return found
 
 
 def _in_order(found: list[Ranked]) -> list[Ranked]:

@@ -106,7 +106,8 @@ def _looked_at(source: Source, at: Location, samples: RunSamples | None) -> int:
             own = own_frame(samples.spelt(stack))
             if own is not None and (own.file, own.function) == (at.file, at.function):
                 lines[own.line] += looks
-    within = [line for line, _ in lines.most_common() if source.function_at(line) == at.function]
+    most = (line for line, _ in lines.most_common())
+    within = [line for line in most if source.same_function(line, at.line)]
     return within[0] if within else at.line
 
 

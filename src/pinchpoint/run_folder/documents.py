@@ -77,6 +77,23 @@ class BranchesNote(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[tuple[str, Count], ...] = ()  # of what is in its branches
 
 
+class JacobianNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A Jacobian that is taken in reverse mode (``jax.jacrev``)."""
+
+    place: tuple[str, Count, str] = ("", 0, "")  # file, line, function
+    outputs: Count = 0  # numbers that come out of the function, of one row
+    inputs: Count = 0  # that go in
+
+
+class DeathNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread of the program that an exception ended."""
+
+    thread: str = ""
+    said: str = ""  # the exception with the first line of its text
+    place: tuple[str, Count, str] | None = None  # file, line, function: the innermost of its own
+    after_ns: Ns = 0  # since the hooks were put on
+
+
 class MemoryPeaks(msgspec.Struct, frozen=True, kw_only=True):
     """The most memory that a process held."""
 
@@ -126,6 +143,8 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     recordings: tuple[RecordingNote, ...] = ()
     triggers: tuple[str, ...] = ()  # why each recording was made
     problems: tuple[str, ...] = ()
+    threads_died: tuple[DeathNote, ...] = ()  # the first ones, in order
+    threads_died_count: Count = 0
     loaders: tuple[LoaderNote, ...] = ()
     memory: MemoryPeaks = MemoryPeaks()
     device: ProcessDevice | None = None
@@ -135,6 +154,7 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     cpu_nodes: tuple[Signed, ...] | None = None
     placement: Placement | None = None  # None: one node, or not known
     both_branches: tuple[BranchesNote, ...] = ()
+    jacobians: tuple[JacobianNote, ...] = ()
     line_tracer: str | None = None  # what every line of the step's thread was reported to
     python: str | None = None
     gc_collections: tuple[Bytes, ...] = ()
@@ -180,6 +200,8 @@ class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):
     torch_threads: Count | None = None
     cores_allowed: Count | None = None
     collate: tuple[str, Count, str] | None = None  # the function that makes a batch of samples
+    batch_bytes: Bytes | None = None  # of all batches
+    read_bytes: Bytes | None = None  # that it asked files for meanwhile
 
 
 class GpuRecord(msgspec.Struct, frozen=True, kw_only=True):

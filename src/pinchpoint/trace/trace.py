@@ -31,6 +31,9 @@ class LoaderWorker:
     torch_threads: int | None = None
     # File, line and name of the function that makes a batch of samples.
     collate: tuple[str, int, str] | None = None
+    batch_bytes: int | None = None  # of all its batches
+    read_bytes: int | None = None  # that it asked files for meanwhile
+    batches: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,26 @@ class BothBranches:
 
 
 @dataclass(frozen=True)
+class Jacobian:
+    """A Jacobian that the program takes in reverse mode: a pass back for each number that comes
+    out."""
+
+    place: tuple[str, int, str]  # file, line, function
+    outputs: int  # numbers that come out of the function, of one row
+    inputs: int  # that go in
+
+
+@dataclass(frozen=True)
+class ThreadDeath:
+    """A thread of the program that an exception ended, while the program went on."""
+
+    thread: str
+    said: str  # ``ValueError: shapes do not match``
+    place: tuple[str, int, str] | None  # file, line, function
+    after_ns: int  # since the process began to be watched
+
+
+@dataclass(frozen=True)
 class LaunchTimes:
     """Host time of one small launch in the process, before the profiler first ran and after."""
 
@@ -106,6 +129,9 @@ class RunFacts:
     onednn: bool | None = None  # torch.backends.mkldnn.enabled
     cpu_features: tuple[str, ...] | None = None  # of those that change how fast products are
     both_branches: tuple[BothBranches, ...] = ()
+    jacobians: tuple[Jacobian, ...] = ()
+    deaths: tuple[ThreadDeath, ...] = ()  # the first ones, in order
+    deaths_count: int = 0
     line_tracer: str | None = None  # a debugger, coverage tool or function told of every line
     page_faults_per_step: float | None = None  # of the process, outside of recordings
     kernel_ns_per_step: float | None = None  # time of its threads in the kernel, the same steps

@@ -739,7 +739,15 @@ def test_the_note_of_a_worker_has_the_shape_that_is_read(tmp_path, monkeypatch):
     notes = loaders.WorkerNotes(tmp_path, collate=partial(_collate, 3))
     written = notes._document(notes._first_ns + 5)
     assert msgspec.to_builtins(msgspec.convert(written, WorkerDocument)) == written
+    assert (written["batch_bytes"], written["read_bytes"] >= 0) == (0, True)
     assert written["collate"][1:] == (_collate.__code__.co_firstlineno, "_collate")
+
+
+def test_what_a_batch_holds():
+    tensor, text = SimpleNamespace(nbytes=400), "four"
+    assert loaders.bytes_of([tensor, {"text": text, "n": 3}, (tensor, None)]) == 804
+    assert loaders.bytes_of([tensor, object()]) is None  # which may hold anything
+    assert loaders.bytes_of([tensor] * (loaders.MOST_VALUES + 1)) is None
 
 
 def _collate(rows, samples):

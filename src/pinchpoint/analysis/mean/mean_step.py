@@ -25,7 +25,7 @@ from pinchpoint.analysis.replay.predict import (
 )
 from pinchpoint.analysis.replay.ranges import AS_IT_IS, Made, range_ns
 from pinchpoint.analysis.statistics import rounded_mean
-from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.steps.steps import IRREGULAR_RATIO, steps
 from pinchpoint.analysis.time.accounting import StepPart
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.frozen import dataclass
@@ -164,6 +164,29 @@ def usual_step_ns(trace: Trace) -> int | None:
     return min(usual, int(np.median(timed_steps_ns(trace))))
 
 
+@once_per_trace
+def usual_range_ns(trace: Trace) -> tuple[int, int] | None:
+    """Between which times nine of ten usual steps lie that the run timed: without those that its
+    far steps are. None where far steps are not counted beyond a usual one."""
+    usual, timed = usual_step_ns(trace), _usual_timed_ns(trace)
+    if usual is None or not len(timed) or usual == corrected_step_ns(trace):
+        return None
+    low, high = np.percentile(timed, (5, 95))
+    return min(round(low), usual), max(round(high), usual)
+
+
+def usual_error_ns(trace: Trace) -> int:
+    """Two standard errors of the mean of the usual steps that the run timed; 0 where it timed
+    none."""
+    timed = _usual_timed_ns(trace)
+    return round(2 * float(np.std(timed)) / sqrt(len(timed))) if len(timed) else 0
+
+
+def _usual_timed_ns(trace: Trace) -> NDArray[np.int64]:
+    timed = timed_steps_ns(trace)
+    return timed[timed <= IRREGULAR_RATIO * np.median(timed)] if len(timed) else timed
+
+
 def _recording_ns(trace: Trace) -> int:
     """What recording adds to the mean step: as much as to a typical one, or where there are several
     kinds of steps, to the steps of each kind as much as to a typical one of it."""
@@ -206,6 +229,13 @@ def mean_range_ns(trace: Trace) -> tuple[int, int] | None:
     if mean_ns is None or usual is None:
         return None
     timed = timed_steps_ns(trace)
+    around = usual_range_ns(trace)
+    if around is not None and rare_causes(trace):
+        # As many far steps as were seen may have been more or fewer, and longer or shorter.
+        again = [c.ns_per_step / sqrt(len(c.steps)) for c in rare_causes(trace) if c.recurs]
+        more, doubt = mean_ns - (usual_step_ns(trace) or usual), hypot(*again)
+        low, high = around[0] + more - doubt, around[1] + more + doubt
+        return min(round(low), mean_ns), max(round(high), mean_ns)
     if len(timed):
         error = 2 * float(np.std(timed)) / sqrt(len(timed))  # two standard errors of a mean
         # Some steps that are far longer than the others make the mean longer than a typical one.

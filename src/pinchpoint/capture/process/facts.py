@@ -6,30 +6,36 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.capture.process.deaths import Deaths
 from pinchpoint.capture.process.memory import peak_resident_bytes, torch_peak_bytes
 from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.samples.memory_nodes import cpu_nodes, placement
 from pinchpoint.capture.windows.recording import Recording
-from pinchpoint.inside import both_branches
+from pinchpoint.inside import both_branches, jacobians
 from pinchpoint.monitor.environment.facts import variables
 from pinchpoint.monitor.environment.software import switches
 from pinchpoint.run_folder.layout import PROCESS_SCHEMA, PROCESSES, write_json
 
 
-def save_facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> None:
+def save_facts(
+    session: CaptureSession, loaders: list[dict[str, Any]], deaths: Deaths | None = None
+) -> None:
     """Write the file; a full disk becomes one of the session's problems."""
-    if not session.clock.edges and not session.recordings and not session.problems:
+    worked = session.clock.edges or session.recordings or session.problems
+    if not worked and not (deaths and deaths.count):
         return
     path = Path(session.settings.folder) / PROCESSES / f"{session.identity.stem}.json"
     try:
-        write_json(path, facts(session, loaders))
+        write_json(path, facts(session, loaders, deaths))
     except OSError as error:
         session.problems.append(f"{path.name}: {error.strerror or error}")
 
 
-def facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> dict[str, Any]:
+def facts(
+    session: CaptureSession, loaders: list[dict[str, Any]], deaths: Deaths | None = None
+) -> dict[str, Any]:
     """The document."""
     me = identity()
     peak = torch_peak_bytes()
@@ -46,6 +52,8 @@ def facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> dict[str, A
         "recordings": [_recording(r) for r in session.recordings],
         "triggers": list(getattr(session.policy, "triggers", [])),
         "problems": session.problems,
+        "threads_died": list(deaths.first) if deaths else [],
+        "threads_died_count": deaths.count if deaths else 0,
         "loaders": loaders,
         "memory": {
             "host_peak_bytes": peak_resident_bytes(),
@@ -60,6 +68,10 @@ def facts(session: CaptureSession, loaders: list[dict[str, Any]]) -> dict[str, A
         "placement": placement() if session.recordings else None,
         "both_branches": [
             {"place": place, "lines": sorted(lines)} for place, lines in both_branches.found.items()
+        ],
+        "jacobians": [
+            {"place": place, "outputs": outputs, "inputs": inputs}
+            for place, (outputs, inputs) in jacobians.found.items()
         ],
         "line_tracer": session.line_tracer,
         "python": sys.version.split()[0],

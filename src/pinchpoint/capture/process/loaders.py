@@ -38,12 +38,14 @@ def _timed(fetch: Callable[..., Any], folder: Path, *, samples: bool = False) ->
             return fetch(self, index)
         start_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
         notes_here.busy(True)
+        batch = None
         try:
-            return fetch(self, index)
+            batch = fetch(self, index)
+            return batch
         finally:
             notes_here.busy(False)
             end_ns = time.perf_counter_ns()
-            notes_here.fetched(start_ns, end_ns, time.thread_time_ns() - cpu_ns)
+            notes_here.fetched(start_ns, end_ns, time.thread_time_ns() - cpu_ns, batch)
 
     return timed_fetch
 
@@ -63,14 +65,18 @@ class WorkerNotes:
         self._first_ns = time.perf_counter_ns()
         self._written_ns = 0
         self._batches = self._busy_ns = self._longest_ns = self._cpu_ns = 0
+        self._batch_bytes: int | None = 0  # None: of one it is not known
+        self._read_before = bytes_read()
 
     def busy(self, now: bool) -> None:
         """Whether a batch is being made from now on."""
         if self._samples is not None:
             self._samples.busy = now
 
-    def fetched(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
+    def fetched(self, start_ns: int, end_ns: int, cpu_ns: int, batch: Any = None) -> None:
         """One batch was prepared."""
+        with contextlib.suppress(Exception):  # the user's program comes first
+            self._count(batch)
         self._batches += 1
         self._busy_ns += end_ns - start_ns
         self._cpu_ns += cpu_ns
@@ -80,8 +86,12 @@ class WorkerNotes:
             with contextlib.suppress(OSError):
                 write_json(self._path, self._document(end_ns))
 
+    def _count(self, batch: Any) -> None:
+        held, before = bytes_of(batch), self._batch_bytes
+        self._batch_bytes = None if held is None or before is None else before + held
+
     def _document(self, now_ns: int) -> dict[str, Any]:
-        worker = self.worker
+        worker, read, before = self.worker, bytes_read(), self._read_before
         return {
             "pid": os.getpid(),
             "parent_pid": os.getppid(),
@@ -96,6 +106,8 @@ class WorkerNotes:
             "torch_threads": _torch_threads(),
             "cores_allowed": len(os.sched_getaffinity(0)) if _HAS_AFFINITY else None,
             "collate": self._collate,
+            "batch_bytes": self._batch_bytes,
+            "read_bytes": None if read is None or before is None else read - before,
         }
 
 
@@ -108,6 +120,39 @@ def _code_of(called: Any) -> tuple[str, int, str] | None:
     if code is None:
         return None
     return relative(code.co_filename, import_roots()), code.co_firstlineno, code.co_name
+
+
+MOST_VALUES = 4096  # of a batch; one that has more is not counted
+
+
+def bytes_of(batch: Any) -> int | None:
+    """What the arrays and texts of a batch hold; None where something else may hold more."""
+    total, values, seen = 0, [batch], 0
+    while values:
+        one = values.pop()
+        seen += 1
+        if seen > MOST_VALUES:
+            return None
+        if isinstance(one, dict):
+            values.extend(one.values())
+        elif isinstance(one, list | tuple):
+            values.extend(one)
+        elif isinstance(held := getattr(one, "nbytes", None), int):
+            total += held
+        elif isinstance(one, str | bytes):
+            total += len(one)
+        elif not isinstance(one, bool | int | float | type(None)):
+            return None
+    return total
+
+
+def bytes_read() -> int | None:
+    """That this process has asked files for so far; None where the system does not tell."""
+    try:
+        first = Path("/proc/self/io").read_bytes().split(b"\n", 1)[0]
+        return int(first.removeprefix(b"rchar: "))
+    except (OSError, ValueError):
+        return None
 
 
 _HAS_AFFINITY = hasattr(os, "sched_getaffinity")

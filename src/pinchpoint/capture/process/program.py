@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.process import loaders
+from pinchpoint.capture.process.deaths import Deaths
 from pinchpoint.capture.process.end import end_as_interrupted, leave_before_static_destructors
 from pinchpoint.capture.process.memory import MemoryHistory
 from pinchpoint.capture.process.own_profile import TAKEN, OwnProfile
@@ -28,7 +29,7 @@ from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.nsys import NvtxRanges
 from pinchpoint.capture.windows.threads import graph_is_captured, watch_captures
 from pinchpoint.capture.windows.torch import GRAPHS_SAFE_SINCE_CUDA, OWN, USED, TorchWindow
-from pinchpoint.inside import both_branches, marked
+from pinchpoint.inside import both_branches, jacobians, marked
 from pinchpoint.inside.after_import import Action, after_import
 from pinchpoint.inside.hooks import (
     BATCH_FETCHED,
@@ -72,6 +73,7 @@ class Program:
         self._whole_run = WholeRun(self.session) if settings.samples else None
         self._history = MemoryHistory(self.folder / MEMORY, me.stem) if settings.snapshot else None
         self._own_profile = OwnProfile(lambda: self.session.clock)
+        self._deaths = Deaths(lambda: self._save(self.session))
         self.session.other_records = lambda: self._own_profile.records
         self._primed = False
         self._ignore_models: Callable[[], None] = _nothing
@@ -86,10 +88,13 @@ class Program:
         for module, action in self._actions().items():
             self._take_back.append(after_import(module, action, self._hook_failed))
         self._take_back.append(both_branches.watch(self._hook_failed))
+        self._take_back.append(jacobians.watch(self._hook_failed))
         if self.settings.names:
             look = ValuesLook(self.session)
             look.start()
             self._take_back.append(look.stop)
+        self._deaths.start()
+        self._take_back.append(self._deaths.stop)
         marked.append(self._marked)
         self._take_back.append(lambda: marked.remove(self._marked))
         atexit.register(self.finish)
@@ -187,7 +192,7 @@ class Program:
         try:
             from pinchpoint.capture.process.facts import save_facts  # not paid at start-up
 
-            save_facts(session, list(self.loaders.values()))
+            save_facts(session, list(self.loaders.values()), self._deaths)
         except Exception as error:  # the user's program comes first
             session.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
 

@@ -6,17 +6,15 @@ moment. It imports nothing: an import here could meet a half-finished one of the
 """
 
 import contextlib
-import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.windows.known_messages import without_expected_messages
 from pinchpoint.capture.windows.left_open import (
     Places,
     all_left_compiled_code,
@@ -32,9 +30,6 @@ from pinchpoint.capture.windows.threads import (
     captures_under_way,
 )
 from pinchpoint.capture.windows.torch import OWN, USED, write_trace
-
-# The first use from another thread than the main one; an operator that began before the recording.
-_EXPECTED_MESSAGES = (b"External init callback must run in same thread", b"collection.cpp:")
 
 
 class GlobalWindow:
@@ -85,7 +80,7 @@ class GlobalWindow:
         )
         if not self._may_begin:
             return
-        with _without_expected_messages():
+        with without_expected_messages():
             at_rest(self._profiler._prepare_trace)
 
     def step(self) -> None:
@@ -134,7 +129,7 @@ class GlobalWindow:
 
         try:
             let_the_device_catch_up()  # else kernels that have not run yet are missing at the end
-            with _without_expected_messages():
+            with without_expected_messages():
                 at_rest(end)
             file = write_trace(ended[0].save, self._folder, self._stem)
         except (AttributeError, BrokenTrace, OSError, RuntimeError) as error:
@@ -153,33 +148,6 @@ _METADATA = {
     "memory": "profile_memory",
     "flops": "with_flops",
 }
-
-
-@contextmanager
-def _without_expected_messages() -> Iterator[None]:
-    """Keep known lines of the profiler out of the program's output; all else is passed on.
-
-    It prints them to no consequence.
-    """
-    try:
-        real = os.dup(2)
-    except OSError:  # the program has closed its standard error
-        yield
-        return
-    from tempfile import TemporaryFile
-
-    with TemporaryFile() as kept:
-        sys.stderr.flush()
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(real, 2)
-            os.close(real)
-            kept.seek(0)
-            for line in kept:
-                if not any(message in line for message in _EXPECTED_MESSAGES):
-                    os.write(2, line)
 
 
 CATCH_UP_S = 5.0  # at most: a program that hangs must not keep its recording from being written

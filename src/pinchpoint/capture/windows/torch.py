@@ -1,5 +1,7 @@
 """A bounded recording with ``torch.profiler``, opened, stepped and closed on one thread."""
 
+import contextlib
+import os
 import sys
 import threading
 import time
@@ -11,10 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.windows.known_messages import quiet_beside_main
 from pinchpoint.capture.windows.left_open import let_ranges_go
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording, TraceFile, pack
 from pinchpoint.capture.windows.threads import begin_with_stacks
 
+OTHER_THREAD = (
+    "the program ended while the thread of its steps was being recorded, which no other thread can "
+    "end: give it more steps, or record fewer (--steps 2)"
+)
 HOLDS_UP_S = 0.05  # the program, for other threads to leave their modules: less than a start costs
 GRAPHS_SAFE_SINCE_CUDA = (12, 6)  # pytorch pull request 151124
 
@@ -27,6 +34,28 @@ class OwnProfiler(threading.local):
 
 OWN = OwnProfiler()
 USED = threading.Event()  # the profiler has been started by us in this process or before its fork
+
+
+class Ends(threading.local):
+    """What a thread has to end before it ends itself."""
+
+    window: "EndsWithThread | None" = None
+
+
+ENDS = Ends()
+
+
+class EndsWithThread:
+    """Ends a window in its own thread, with the variables of which it goes away."""
+
+    def __init__(self, window: "TorchWindow") -> None:
+        self._window, self._pid = window, os.getpid()
+
+    def __del__(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked copy records nothing
+        with contextlib.suppress(Exception):  # the user's program comes first
+            self._window.thread_ends()
 
 
 class _WithoutCompiler:
@@ -95,6 +124,8 @@ class TorchWindow:
         self._settings, self._folder, self._stem = settings, folder, stem
         self._profiler: Any = None
         self._start_unix_ns = 0
+        self._thread: int | None = None  # that opened it: no other one can end it
+        self._ended_early: Recording | None = None  # with its thread
         self._heard: Any = None  # the function that the program itself profiles calls with
         self.steps = -1
 
@@ -107,7 +138,8 @@ class TorchWindow:
         """
         _refuse_second_profiler()
         USED.set()
-        with _building(), sys.modules["torch.profiler"].profile(activities=_activities()):
+        profile = sys.modules["torch.profiler"].profile
+        with _building(), quiet_beside_main(), profile(activities=_activities()):
             pass
 
     def open(self) -> None:
@@ -115,6 +147,7 @@ class TorchWindow:
         torch_profiler = sys.modules["torch.profiler"]
         action = torch_profiler.ProfilerAction
         _refuse_second_profiler()
+        self._thread = threading.get_ident()
         settings, self._heard = self._settings, sys.getprofile()
         if settings.stacks:
             _reads_gradients_silently()
@@ -128,7 +161,9 @@ class TorchWindow:
                 with_flops=settings.flops,
                 experimental_config=_written_only(settings),
             )
-            self._profiler.start()
+            with quiet_beside_main():
+                self._profiler.start()
+            ENDS.window = EndsWithThread(self)
 
     def step(self) -> None:
         """A step ends; the recording itself begins at the first call."""
@@ -147,10 +182,21 @@ class TorchWindow:
         self._profiler.profiler.with_stack = False
         return False
 
+    def thread_ends(self) -> None:
+        """Its thread ends: a profiler that nobody has ended there ends the program (torch 2.13)."""
+        if self._thread == threading.get_ident():
+            self._ended_early = self.close()
+
     def close(self, *, step_ended: bool = False) -> Recording:
         """End and write the file; what went wrong is in the answer, nothing is raised."""
         end_ns = time.time_ns()
         file, problem = None, None
+        if self._ended_early is not None:
+            return self._ended_early
+        if self._thread not in (None, threading.get_ident()):
+            # What torch then gives back is empty, and to write it ends the program (torch 2.13).
+            return Recording(None, OTHER_THREAD, self._start_unix_ns or end_ns, end_ns, 0)
+        self._thread = ENDS.window = None
         if not self._start_unix_ns:
             problem = NOT_BEGUN
         try:

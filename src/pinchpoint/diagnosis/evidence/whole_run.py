@@ -20,8 +20,8 @@ from pinchpoint.analysis.mean.rare_steps import (
 from pinchpoint.analysis.mean.ways import imports
 from pinchpoint.analysis.mean.whole_run import HELD_RATIO, NS_PER_US, SWITCH_INTERVAL_NS
 from pinchpoint.analysis.steps.in_steps import rows_in_steps
-from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.evidence.thread_of_steps import steps_on_main_thread
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunCourse, RunSamples, Trace, once_per_trace
@@ -226,19 +226,6 @@ def is_in(stack: Stack, place: tuple[str, str]) -> bool:
     """Whether a function is among the frames: what it calls goes with it."""
     frames = (frame_of(name) for name in stack)
     return any(frame is not None and (frame.file, frame.function) == place for frame in frames)
-
-
-@once_per_trace
-def steps_on_main_thread(trace: Trace) -> bool:
-    """Whether looks at the main thread tell of the steps: not where a thread of a pool takes them,
-    for which the main one waits. On Linux the main thread has the number of its process."""
-    thread = steps(trace).thread
-    if not 0 <= thread < len(trace.threads):
-        return True
-    of = trace.threads[thread]
-    others = {t.thread for t in trace.threads if t.process == of.process}
-    numbers = of.thread.isdecimal() and of.process.isdecimal() and len(others) > 1
-    return not numbers or of.thread == of.process
 
 
 def waits_for_others(trace: Trace) -> Looks | None:

@@ -18,6 +18,11 @@ LOADER_FILES = "torch/utils/data/"
 _WORKER_LOOP = regex(r"torch/utils/data/_utils/worker\.py\(\d+\): _worker_loop$")
 # The loader's own code that takes samples one after the other, and stacks them.
 _ONE_BY_ONE = regex(r"torch/utils/data/_utils/(fetch|collate)\.py\(\d+\): |torch/storage\.py")
+# Where Python's own library reads what it decompresses.
+_INFLATES = regex(
+    r"(zipfile(/__init__)?\.py\(\d+\): (_read1|_read2|_update_crc|_init_decrypter)$)"
+    r"|((gzip|bz2|lzma|_compression|compression/.*)\.py\(\d+\): \w*read\w*$)"
+)
 FEWEST_LOOKS = 10  # at all workers together: half a second of their work names the busiest place
 
 
@@ -29,6 +34,7 @@ class WorkersDo:
     place: RarePlace  # the program's function of most looks, and its line
     place_looks: int  # at that function
     work: Counter[InputWork]  # looks at each kind of work that names itself
+    inflating: int = 0  # looks at what decompresses files
     one_by_one: int = 0  # looks at the loader's own code, between calls of the program's
 
     @property
@@ -104,23 +110,24 @@ def _done(stacks: list[tuple[tuple[str, ...], int]]) -> WorkersDo | None:
         return None
     functions: Counter[tuple[str, str]] = Counter()
     work: Counter[InputWork] = Counter()
-    one_by_one = 0
+    one_by_one = inflating = 0
     stacks = [(tuple(f for f in frames if not is_recorder(f)), count) for frames, count in stacks]
     for frames, count in stacks:
         one_by_one += count * bool(frames and _ONE_BY_ONE.match(frames[0]))
+        inflating += count * any(map(_INFLATES.match, frames))
         if (own := own_frame(frames)) is not None:
             functions[own.file, own.function] += count
         if (kind := next((k for f in frames if (k := input_work_of_name(f))), None)) is not None:
             work[kind] += count
     if not functions:
-        return WorkersDo(looks, RarePlace(None, None), 0, work, one_by_one)
+        return WorkersDo(looks, RarePlace(None, None), 0, work, inflating, one_by_one)
     (file, function), most = functions.most_common(1)[0]
     lines: Counter[RarePlace] = Counter()
     for frames, count in stacks:
         own = own_frame(frames)
         if own is not None and (own.file, own.function) == (file, function):
             lines[RarePlace(own, called(frames))] += count
-    return WorkersDo(looks, lines.most_common(1)[0][0], most, work, one_by_one)
+    return WorkersDo(looks, lines.most_common(1)[0][0], most, work, inflating, one_by_one)
 
 
 def found_in_workers(

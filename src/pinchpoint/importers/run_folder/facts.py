@@ -21,10 +21,12 @@ from pinchpoint.run_folder.step_times import StepTimes
 from pinchpoint.trace import (
     BothBranches,
     DeviceSetting,
+    Jacobian,
     LaunchTimes,
     LoaderWorker,
     NodeShares,
     RunFacts,
+    ThreadDeath,
 )
 
 
@@ -59,6 +61,24 @@ def run_facts(
             )
             for note in process.both_branches
         ),
+        jacobians=tuple(
+            Jacobian(
+                (_relative(note.place[0], run.working_directory), *note.place[1:]),
+                note.outputs,
+                note.inputs,
+            )
+            for note in process.jacobians
+        ),
+        deaths=tuple(
+            ThreadDeath(
+                note.thread,
+                note.said,
+                note.place and (_relative(note.place[0], run.working_directory), *note.place[1:]),
+                note.after_ns,
+            )
+            for note in process.threads_died
+        ),
+        deaths_count=max(process.threads_died_count, len(process.threads_died)),
         line_tracer=process.line_tracer,
         cpu_features=environment.host.cpu_features,
         page_faults_per_step=process.steps.page_faults_per_step,
@@ -66,7 +86,16 @@ def run_facts(
         user_ns_per_step=process.steps.user_ns_per_step,
         workers_ns_per_step=_workers_ns_per_step(process.steps, workers),
         loader_workers=tuple(
-            LoaderWorker(w.workers, w.busy_ns, w.alive_ns, w.torch_threads, w.collate)
+            LoaderWorker(
+                w.workers,
+                w.busy_ns,
+                w.alive_ns,
+                w.torch_threads,
+                w.collate,
+                w.batch_bytes,
+                w.read_bytes,
+                w.batches,
+            )
             for w in workers
         ),
         course=run_course(run, process),

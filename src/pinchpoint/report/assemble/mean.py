@@ -17,6 +17,7 @@ from pinchpoint.analysis.mean.mean_step import (
     timed_steps_ns,
     unrecorded_excess_ns,
 )
+from pinchpoint.analysis.mean.more_calls import growing_run
 from pinchpoint.analysis.mean.rare_steps import taken_by_others
 from pinchpoint.analysis.mean.step_kinds import StepKind, step_kinds
 from pinchpoint.analysis.replay.predict import corrected_step_ns
@@ -30,6 +31,7 @@ from pinchpoint.diagnosis.kinds import diagnosed_kinds
 from pinchpoint.report.assemble.findings import NOT_KNOWN, finding_item
 from pinchpoint.report.documents.report import (
     ExceptionalStepInfo,
+    GrowingInfo,
     PartOfKind,
     StepKindInfo,
     StepsInfo,
@@ -58,7 +60,22 @@ def mean_fields(trace: Trace) -> dict[str, Any]:
         "taken_steps": sum(len(cause.steps) for cause in taken) or None,
         "taken_ns_per_step": sum(cause.ns_per_step for cause in taken) or None,
         "run_counted_ns": counted_mean_ns(trace),
+        "growing": _growing(trace),
     }
+
+
+def _growing(trace: Trace) -> GrowingInfo | None:
+    found = growing_run(trace)
+    if found is None:
+        return None
+    return GrowingInfo(
+        first=found.first,
+        first_ns=found.first_ns,
+        last=found.last,
+        last_ns=found.last_ns,
+        recorded_after=found.recorded_after,
+        recorded_before=found.recorded_before,
+    )
 
 
 def _base_ns(trace: Trace, steady_ns: int) -> int | None:

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from pinchpoint.analysis.device.activity import device_activity, each_device
 from pinchpoint.analysis.limits.roofs import spec_of
+from pinchpoint.analysis.mean.mean_step import usual_range_ns, usual_step_ns
 from pinchpoint.analysis.mean.what_if import why_not_closer
 from pinchpoint.analysis.mean.whole_run import only_samples
 from pinchpoint.analysis.replay.binding import too_few_operations
-from pinchpoint.analysis.replay.predict import corrected_range_ns, corrected_step_ns
+from pinchpoint.analysis.replay.predict import corrected_range_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
@@ -21,6 +22,7 @@ from pinchpoint.analysis.work.kv_cache import kv_cache
 from pinchpoint.analysis.work.serving import serving
 from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.commands import program_of
+from pinchpoint.diagnosis.evidence.deaths import died
 from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.importers.health import FACTS
@@ -87,7 +89,7 @@ def diagnose(trace: Trace, *, detailed: bool = True) -> Report:
         return _of_samples(trace, run_health(trace, health), detailed)
     if health.verdict == CANNOT_CONCLUDE:
         why = next(fact.detail for fact in health.facts if fact.severity == "fatal")
-        return _facts(trace, health, detailed, verdict=f"Cannot conclude: {why}.")
+        return _facts(trace, health, detailed, verdict=f"{died(trace)}Cannot conclude: {why}.")
     diagnosis = in_order(windows.diagnose(trace))
     program = program_of(trace)
     said = answers(diagnosis, program)
@@ -303,6 +305,12 @@ def _text(path: str | Path) -> str:
     return said(str(path))
 
 
+_WITH_CALLS = (
+    "hardly any device operation was recorded, and of the program on the host nothing but its"
+    " calls to the device's runtime"
+)
+
+
 def _health(trace: Trace) -> Health:
     table = trace.health
     facts = []
@@ -319,8 +327,9 @@ def _health(trace: Trace) -> Health:
             )
         )
     if says_too_little(trace):
-        kind = FACTS["too-little"]
-        facts.append(HealthFact(id="too-little", severity="fatal", count=1, detail=kind.sentence))
+        has_calls = trace.api_calls is not None and len(trace.api_calls)
+        said = _WITH_CALLS if has_calls else FACTS["too-little"].sentence
+        facts.append(HealthFact(id="too-little", severity="fatal", count=1, detail=said))
     elif few := too_few_operations(trace):
         detail = f"only {few} device operation{'s' if few > 1 else ''}: too little for a verdict"
         facts.append(HealthFact(id="too-little", severity="warning", count=few, detail=detail))
@@ -341,7 +350,7 @@ def _steps(trace: Trace) -> StepsInfo:
     timed = trace.run.unprofiled_step_ns if trace.run else ()
     unknown = None if timed else why_uncalibrated(trace)
     known = unknown is None
-    predicted = corrected_step_ns(trace) if known else None
+    predicted = usual_step_ns(trace) if known else None
     return StepsInfo(
         how=found.how,
         basis=found.basis,
@@ -356,7 +365,7 @@ def _steps(trace: Trace) -> StepsInfo:
             {"step": int(found.number[i]), "duration_ns": int(lasting[i])} for i in found.outliers
         ),
         unprofiled_ns_predicted=predicted,
-        unprofiled_ns_range=corrected_range_ns(trace) if known else None,
+        unprofiled_ns_range=(usual_range_ns(trace) or corrected_range_ns(trace)) if known else None,
         unprofiled_not_closer=why_not_closer(trace) if known else None,
         unprofiled_how=how_known(trace)
         if predicted is not None

@@ -209,7 +209,13 @@ def _table(id_: str, title: str, of: "RunAccount | Crew") -> ResultTable:
 
 
 def run_verdict(trace: Trace) -> str:
-    """What the main thread mostly did, and where; empty without looks."""
+    """What the main thread mostly did, and where, after threads that died; empty without looks."""
+    from pinchpoint.diagnosis.evidence.deaths import died
+
+    return f"{died(trace)}{_mostly_did(trace)}".strip()
+
+
+def _mostly_did(trace: Trace) -> str:
     from pinchpoint.analysis.mean.crew import crew
     from pinchpoint.diagnosis.evidence.run_places import account_of
 

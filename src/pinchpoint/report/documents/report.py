@@ -93,6 +93,17 @@ class ExceptionalStepInfo(msgspec.Struct, frozen=True, kw_only=True):
     starting: bool = False  # slow because program or recording had just begun; not in base_ns
 
 
+class GrowingInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A run whose steps grow: which were recorded, early and late ones. Numbers of steps."""
+
+    first: int
+    first_ns: int  # that early steps took, without the profiler
+    last: int
+    last_ns: int  # and late ones
+    recorded_after: int  # the recorded ones lie between these two
+    recorded_before: int
+
+
 class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The steps. ``duration_ns`` are complete steps in order; ``typical_ns`` is what the breakdown
     adds up to."""
@@ -121,6 +132,7 @@ class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     taken_steps: int | None = None  # of the run that had no core, which other programs had
     taken_ns_per_step: int | None = None  # what they add to its mean, left out of all others
     run_counted_ns: int | None = None  # mean of all that were counted, at most, if few were timed
+    growing: GrowingInfo | None = None  # null: the run's steps do not grow, or it is not known
     numbers: tuple[int, ...] = ()  # of the steps in duration_ns
     kind_of: tuple[int | None, ...] = ()  # of these: position in kinds; null: an exception
 

@@ -17,14 +17,8 @@ def mean_sentences(report: Report) -> Iterator[str]:
     if kinds := _kinds(report):
         yield kinds
         yield from map(_parts_of_kind, report.steps.kinds)
-    if mean := _mean(report):
-        yield mean
-    if run := _run(report):
-        yield run
-    if counted := _counted(report):
-        yield counted
-    if outside := outside_sentence(report):
-        yield outside
+    said = (of(report) for of in (_mean, _growing, _run, _counted, outside_sentence))
+    yield from filter(None, said)
     if report.run is not None:
         yield from (sentence[:1].upper() + sentence[1:] for sentence in report.run.disturbed)
         if report.run.disturbed and report.device is None and _predicts(report):
@@ -109,12 +103,32 @@ def _mean(report: Report) -> str | None:
     added = sum(one.excess_ns for cause in causes for one in cause) / count
     if added < MATERIAL_STEP_RATIO * mean_ns:
         return None
+    if more := _more_often_recorded(report, causes[0], added):
+        return more
     unit = time_unit(mean_ns)
     said = [_adds(cause, count, unit, with_unit=True) for cause in causes[:_MOST_CAUSES]]
     rest = sum(one.excess_ns for cause in causes[_MOST_CAUSES:] for one in cause)
     said += [f"others add {in_unit(rest / count, unit)} {unit} a step"] if rest else []
     sentence = f"{_typical(report)}{'; '.join(said)}"
     return f"{sentence[:1].upper()}{sentence[1:]}"
+
+
+def _more_often_recorded(
+    report: Report, first: list[ExceptionalStepInfo], added_ns: float
+) -> str | None:
+    """Where the run has such steps more seldom than the few that were recorded: what they add to
+    the mean is not said by these. None where it is."""
+    steps, base = report.steps, base_ns(report)
+    usual, count = steps.unprofiled_ns_predicted, len(report.steps.duration_ns)
+    if usual is None or not base or not counts_the_mean(report) or added_ns <= base - usual:
+        return None
+    longest = max(first, key=lambda one: one.duration_ns)
+    many = f"{len(first)} of" if len(first) > 1 else "one of"
+    return (
+        f"A typical step takes {duration(usual)} without the profiler; among the {count} complete"
+        f" recorded ones {'are' if len(first) > 1 else 'is'} {many} {duration(longest.duration_ns)}"
+        f" ({longest.label.removeprefix('idle: ')}), which is more often than in the run"
+    )
 
 
 def _typical(report: Report) -> str:
@@ -152,6 +166,21 @@ def _adds(
         return f"one step of {duration(longest.duration_ns)} adds {adds} ({why})"
     often = f"one every {longest.every}" if (longest.every or 0) > 1 else f"{many} of {count}"
     return f"steps of up to {duration(longest.duration_ns)}, {often}, add {adds} ({why})"
+
+
+def _growing(report: Report) -> str | None:
+    """``The run's steps grow, from 36.4 ms (step 7 on) to 104 ms (step 93 on); those …``"""
+    found = report.steps.growing
+    if found is None:
+        return None
+    said = (
+        f"The run's steps grow, from {duration(found.first_ns)} (step {found.first:,} on) to"
+        f" {duration(found.last_ns)} (step {found.last:,} on)"
+    )
+    if found.recorded_before <= found.recorded_after + 1:
+        return said
+    after, before = found.recorded_after, found.recorded_before
+    return f"{said}; those recorded lie between steps {after:,} and {before:,}"
 
 
 def _run(report: Report) -> str | None:

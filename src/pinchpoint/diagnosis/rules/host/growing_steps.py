@@ -13,6 +13,11 @@ device, and where others use the machine so that the times of steps have no tren
 of the steps spends on a core has to grow in the same way; where it more than doubles at such a
 place, it may also have come at once, or level off.
 
+Steps whose recorded operators are called the same number of times more in each step than in the
+one before, in two windows of the run and on one line from its first step on, need none of that:
+work that is counted grows, however the times vary. Named is the function that is called so, and
+where the program registers something with a library in each step (a hook, a callback), that line.
+
 ## Why it matters
 A run of ten times the steps does not take ten times as long, but up to a hundred times.
 
@@ -26,12 +31,17 @@ Where steps are meant to grow, as with sequences that become longer, up to a len
 
 from collections import Counter
 from collections.abc import Iterator
+from math import sqrt
 
 import numpy as np
 
 from pinchpoint.analysis.host.attribution import launching_operators
+from pinchpoint.analysis.host.frames import PythonFrame
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.growth import EXPLAINED_RATIO, FEWEST_PARTS, Growth, growth, same_pace
+from pinchpoint.analysis.mean.more_calls import MoreCalls, growing_run, more_calls
 from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, per_step
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
@@ -54,7 +64,10 @@ def check(trace: Trace) -> Iterator[Found]:
     samples = trace.run.samples if trace.run else None
     if samples is None or len(samples.parts) < FEWEST_PARTS:
         raise NotChecked("the steps of the whole run were not timed, or are too few")
-    found = growth(trace)
+    counted, found = more_calls(trace), growth(trace)
+    if counted is not None:
+        yield _of_calls(trace, counted)
+        return
     if found is None:
         return
     work = _grown_work(trace)
@@ -82,6 +95,84 @@ def check(trace: Trace) -> Iterator[Found]:
         hint=None if found.ends else _RUNNING_SUM,
         confidence="high" if on_device or (len(found.signs) > 1 and found.places) else "medium",
     )
+
+
+_REMOVED = "Register it once, before the loop, or remove it when the step is done with it"
+_REMOVE = "handle = module.register_forward_hook(hook)  # … after the pass: handle.remove()"
+# Of the step that is left: two windows of six and of three steps, one of them slowed by stacks.
+LEFT_DOUBT_RATIO = 0.25
+
+
+def _of_calls(trace: Trace, counted: MoreCalls) -> Found:
+    """What is called once more in each step, with a single one of them left."""
+    assert trace.run is not None
+    assert trace.run.samples is not None
+    parts = [part for part in trace.run.samples.parts if part.steps]
+    middle = sum(p.steps * (p.first + p.steps / 2) for p in parts) / sum(p.steps for p in parts)
+    base_ns = step_base_ns(trace) or 0
+    both = _left(trace, counted, middle)
+    left_ns = base_ns * sqrt(both[0] * both[1])
+    most_ns = base_ns - round(base_ns * min(both) * (1 - LEFT_DOUBT_RATIO))
+    # As doubtful is what is added, where that is the lesser part.
+    least_ratio = 1 - max(both) * (1 + LEFT_DOUBT_RATIO), (1 - max(both)) * (1 - LEFT_DOUBT_RATIO)
+    least_ns = round(base_ns * max(least_ratio))
+    place = counted.registered or counted.function
+    called = counted.function
+    what = "The same operators" if called is None else _spelt(called)
+    more = f"{counted.calls} × more" if counted.calls else f"{counted.added:.0f} calls more"
+    last = f"{counted.calls * counted.last_units} × " if counted.calls else ""
+    register = counted.registered
+    said = f": {_spelt(register)} registers it anew, and it stays" if register else ""
+    return Found(
+        summary=(
+            f"{what} {'are' if called is None else 'is'} called {more} in each step than in the one"
+            f" before, {last}in the last recorded one{said}{_course(trace)}"
+        ),
+        evidence=(
+            Evidence("operators of the first recorded step", counted.operators, "count"),
+            Evidence("operators that each step adds", counted.added, "count"),
+            Evidence("times that it was added by the first recorded step", counted.units, "count"),
+            Evidence("by the last recorded step", counted.last_units, "count"),
+            Evidence("middle of the run", round(middle), "step"),
+            Evidence("left of such a step, at least", round(min(both), 3), "ratio"),
+            Evidence("at most", round(max(both), 3), "ratio"),
+        ),
+        cost_ns_per_step=round(base_ns - left_ns),
+        saving_ns_per_step=(least_ns, most_ns),
+        likely_saving_ns=round(base_ns - left_ns),
+        location=None if place is None else Location(place.file, place.line, place.function),
+        fix=_REMOVED if counted.registered else _GROWS,
+        hint=_REMOVE if counted.registered else None,
+    )
+
+
+def _left(trace: Trace, counted: MoreCalls, units: float) -> tuple[float, float]:
+    """The part of a step that is left with a single call, by two measures of what the step is made
+    of: the device's time where it works most of it, else the host's. Where that dispatches,
+    operators are told by number; on a CPU one may take a thousand times as long as another."""
+    functions = counted.by_function_time.left(units)
+    if computes_on_cpu(trace):
+        return counted.by_operator_time.left(units), functions
+    if bound(trace).device_ratio >= MOSTLY_DEVICE_RATIO:
+        return (counted.by_device_time.left(units),) * 2
+    return counted.by_operators.left(units), functions
+
+
+MOSTLY_DEVICE_RATIO = 0.5  # of the step, in which the device works
+
+
+def _course(trace: Trace) -> str:
+    run = growing_run(trace)
+    if run is None:
+        return ""
+    return (
+        f". Steps took {duration(run.first_ns)} from step {run.first:,} on, and"
+        f" {duration(run.last_ns)} from step {run.last:,} on"
+    )
+
+
+def _spelt(frame: PythonFrame) -> str:
+    return str(Location(frame.file, frame.line, frame.function))
 
 
 def _most_won_ns(trace: Trace, found: Growth) -> int:

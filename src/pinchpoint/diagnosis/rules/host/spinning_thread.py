@@ -3,10 +3,17 @@
 ## What it looks for
 A Python thread beside that of the steps which looks of the whole run find at one line nearly all of
 the time, and awake there: at a call that only asks or gives way (`sleep(0)`, `get_nowait()`,
-`is_set()`, `empty()`), or at no call at all, as an empty loop is. Its time on a core while it is
-found there has to be 0.07 of a core or more; one that sleeps a millisecond between two looks at
-its queue uses 0.01 to 0.03. What it costs is between half of that time, and all for which the
-thread of the steps is neither on a core nor waits for work.
+`is_set()`, `empty()`), or at no call at all, as an empty loop is. Or, for 0.7 of the time in which
+it does not sleep, in one function and what that calls, which asks queues, locks or events: a third
+of that is inside of what is asked, the rest between two questions, at no call but a clock, and no
+more than a tenth is other work. Its time on a core while it is found there has to be 0.07 of a core
+or more; one that sleeps a millisecond between two looks at its queue uses 0.01 to 0.03. Of a loop
+it is 0.07 of the time in it, which may be all that it gets beside others.
+
+What it costs is between half of that time, and all for which the thread of the steps is neither on
+a core nor waits for work. Where its operators compute on the CPU, the least is what it slept in
+work of its own, ready to run on a core left out: only the lock is left that it can wait for. Where
+cores are scarce, half of its time is by what both threads got of them.
 
 ## Why it matters
 Only one thread runs Python at a time. One that never sleeps takes the lock each time the thread of
@@ -21,17 +28,16 @@ ask, with a pause that is long beside what asking takes (`sleep(0.005)`).
 Where cores are free and the line releases the lock for most of its time.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 
-from pinchpoint.analysis.mean.rare_steps import own_frame
-from pinchpoint.analysis.mean.ways import asleep_us, waits_for_work
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.mean.ways import Way, asleep_us, wait_of, waits_for_work
 from pinchpoint.analysis.mean.what_if import step_base_ns
-from pinchpoint.diagnosis.evidence.rivals import FEWEST_LOOKS, polls_at
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.evidence.spinning import spins
+from pinchpoint.diagnosis.evidence.thread_of_steps import thread_of_steps
+from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
-from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.run_samples import SampledThread, Spent
 
@@ -41,17 +47,10 @@ RULE = Rule(
     needs=("host_ops",), record=_LOOKS, parent="gil-contention", advice=NO_HINT, fix_known=True
 )
 
-AT_ONE_LINE_RATIO = 0.7  # of its time: work that a thread does lies at many lines
-# Of a core. A loop that sleeps a millisecond in each turn was on a core for 1 to 3 %, one with
-# sleep(0) for 9 to 16 %, one without any for all of it.
-LEAST_CORE_RATIO = 0.07
 # Of its time on a core, what steps surely lose: a loop with sleep(0) on a machine with a free core
 # was on one for 0.11 of the time, and steps lost 0.08.
 LEAST_LOST_RATIO = 0.5
-_ASKS = (
-    "sleep()", "get_nowait()", "is_set()", "empty()", "full()", "qsize()", "poll()", "done()",
-    "is_alive()", "query()", "locked()", "sched_yield()", "acquire()", "len()", "ready()",
-)  # fmt: skip
+SCARCE_RATIO = 0.5  # of its time, the thread of the steps was ready to run and had no core
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -59,27 +58,32 @@ def check(trace: Trace) -> Iterator[Found]:
     samples, base = trace.run.samples if trace.run else None, step_base_ns(trace)
     if samples is None or base is None:
         raise NotChecked("the threads of the whole run were not looked at")
-    main = next((thread for thread in samples.threads if thread.main), None)
-    spinning = [s for t in samples.threads if not t.main and (s := _spins(t)) is not None]
+    main = thread_of_steps(trace)
+    spinning = [s for t in samples.threads if t is not main and (s := spins(t)) is not None]
     if main is None or not main.spent or not spinning:
         return
     most = max(spinning, key=lambda one: one.on_core_us)
     core = min(most.on_core_us / most.us, 1.0)
-    low, high = round(LEAST_LOST_RATIO * core * base), round(_most_lost(main, core) * base)
+    high = round(_most_lost(main, core) * base)
+    low = min(round(LEAST_LOST_RATIO * _share(main, core) * base), high)
+    if computes_on_cpu(trace):
+        low = min(max(low, round(_asleep_in_work(main) * base)), high)
     where = f" in {most.place}" if most.place else ""
     yield Found(
         summary=(
             f"Thread {most.thread} never sleeps: {100 * most.looks / most.of:.0f} % of the looks"
-            f" find it{where}{_at(most.doing)}, {100 * core:.0f} % of the time on a core, where it"
+            f" find it {'asking' if most.loop else ''}{where}{_at(most.doing)}".replace("  ", " ")
+            + f", {100 * core:.0f} % of the time on a core, where it"
             " takes Python's lock whenever the thread of the steps gives it up"
         ),
         evidence=(
             Evidence("that thread on a core there", round(most.on_core_us / 1e6, 1), "s"),
             Evidence("of the seconds looked at", round(most.us / 1e6, 1), "s"),
             Evidence("thread of the steps on a core", round(_on_core(main), 3), "ratio"),
+            Evidence("asleep in work of its own", round(_asleep_in_work(main), 3), "ratio"),
         ),
-        cost_ns_per_step=max(low, high) // 2,
-        saving_ns_per_step=(min(low, high), max(low, high)),
+        cost_ns_per_step=(low + high) // 2,
+        saving_ns_per_step=(low, high),
         location=most.place,
         fix="Let the thread sleep until there is something to do: queue.get(), Event.wait()",
         hint="item = inbox.get(timeout=1.0)  # in place of a loop that asks",
@@ -88,67 +92,48 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
-@dataclass(frozen=True)
-class _Spinning:
-    """A thread at the line at which it asks."""
-
-    thread: str
-    place: Location | None
-    doing: str
-    looks: int
-    of: int
-    us: int  # that it was looked at
-    on_core_us: int  # at that line
-
-
-def _spins(thread: SampledThread) -> _Spinning | None:
-    """None for one that works, or sleeps."""
-    us = sum(one.us for one in thread.spent) + thread.unplaced_us
-    of = sum(one.looks for one in thread.spent)
-    if not us or of < FEWEST_LOOKS:
-        return None
-    lines: Counter[tuple[str, int]] = Counter()
-    owned = ((own_frame(one.frames), one) for one in thread.spent if _asks(one))
-    asking = [(frame, one) for frame, one in owned if frame is not None]
-    for frame, one in asking:
-        lines[frame.file, frame.line] += one.us
-    if not lines or max(lines.values()) < AT_ONE_LINE_RATIO * us:
-        return None
-    at = max(lines, key=lines.__getitem__)
-    mine = [(frame, one) for frame, one in asking if (frame.file, frame.line) == at]
-    on_core_us = sum(one.on_core_us for _, one in mine)
-    if on_core_us < LEAST_CORE_RATIO * us:
-        return None
-    frame, longest = max(mine, key=lambda pair: pair[1].us)
-    return _Spinning(
-        thread.name,
-        Location(frame.file, frame.line, frame.function),
-        longest.doing,
-        sum(one.looks for _, one in mine),
-        of,
-        us,
-        on_core_us,
-    )
-
-
-def _asks(one: Spent) -> bool:
-    """Whether a look found it at a call that gives nothing but an answer or its turn, at none, or
-    inside a queue or an event that it asks."""
-    return not one.doing or one.doing.endswith(_ASKS) or polls_at(one.frames)
-
-
 def _at(doing: str) -> str:
     return f" at {doing}" if doing else ""
 
 
+def _us(main: SampledThread) -> int:
+    return max(sum(one.us for one in main.spent) + main.unplaced_us, 1)
+
+
 def _on_core(main: SampledThread) -> float:
-    us = sum(one.us for one in main.spent)
-    return min(sum(one.on_core_us for one in main.spent) / max(us, 1), 1.0)
+    return min(sum(one.on_core_us for one in main.spent) / _us(main), 1.0)
+
+
+def _waits(main: SampledThread) -> float:
+    return sum(asleep_us(one) for one in main.spent if waits_for_work(one)) / _us(main)
+
+
+def _share(main: SampledThread, core: float) -> float:
+    """Of a core, what the other thread takes; where cores are scarce, of what both get of them."""
+    on_core = _on_core(main)
+    lacked = (main.queued_ns or 0) // 1000 >= SCARCE_RATIO * _us(main)
+    return core / (core + on_core) * (1 - _waits(main)) if lacked and on_core else core
+
+
+def _asleep_in_work(main: SampledThread) -> float:
+    """Of its time, neither on a core, nor ready to run on one, nor waiting for work; 0 where the
+    second is not known."""
+    if main.queued_ns is None:
+        return 0.0
+    work = [one for one in main.spent if not waits_for_work(one) and not _told_else(one)]
+    off_core = sum(one.us - min(one.on_core_us, one.us) for one in work)
+    return max(off_core - main.queued_ns // 1000, 0) / _us(main)
+
+
+def _told_else(one: Spent) -> bool:
+    """Whether it sleeps by itself, or for a file or somebody outside."""
+    return one.doing.endswith("sleep()") or (bool(one.waits) and wait_of(one) in _ELSE)
+
+
+_ELSE = (Way.SLEEP, Way.NETWORK, Way.FILES, Way.PROCESS)
 
 
 def _most_lost(main: SampledThread, core: float) -> float:
     """Of a step: all but the time on a core and in waits for work, if none of the former is lost to
     being woken; a part of that as large as the other thread's time on a core may be."""
-    us = sum(one.us for one in main.spent)
-    waits = sum(asleep_us(one) for one in main.spent if waits_for_work(one)) / max(us, 1)
-    return max(1 - waits - _on_core(main) * (1 - core), 0.0)
+    return max(1 - _waits(main) - _on_core(main) * (1 - core), 0.0)

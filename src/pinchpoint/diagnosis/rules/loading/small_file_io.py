@@ -27,6 +27,7 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import InputWork, parents, subtree_sums
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, named
 from pinchpoint.diagnosis.evidence.loading import MOST_OF_IT_RATIO, loads, work_in_loader
+from pinchpoint.diagnosis.evidence.read_by_workers import reads_too_much
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
@@ -50,6 +51,8 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     from pinchpoint.diagnosis.evidence.workers import found_in_workers, workers_do
 
+    if found.in_workers and reads_too_much(trace):
+        return  # then it is no matter of many small files
     if found.in_workers and (seen := workers_do(trace)) is not None:
         yield from found_in_workers(
             found, seen, InputWork.FILES, "opening and reading files", _FIX, _HINT

@@ -21,10 +21,12 @@ Where the same program trains on a device in the end.
 
 from collections.abc import Iterator
 
+from pinchpoint.analysis.host.ancestry import InputWork
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.run import host_looks, run_facts, workers_at_once
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.loading import loads
+from pinchpoint.diagnosis.evidence.read_by_workers import reads_too_much
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
@@ -64,6 +66,8 @@ def check(trace: Trace) -> Iterator[Found]:
     from pinchpoint.diagnosis.evidence.workers import workers_do
 
     seen = workers_do(trace)
+    if seen is not None and seen.mostly(InputWork.FILES) and reads_too_much(trace):
+        return  # reads-more-than-used says what they do
     yield Found(
         summary=(
             f"Worker processes compute for {duration(theirs)} of each step on the cores that the"

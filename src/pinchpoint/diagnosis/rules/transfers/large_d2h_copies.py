@@ -30,7 +30,8 @@ from pinchpoint.diagnosis.evidence.device_work import device_work, waiting
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule
-from pinchpoint.trace import MemoryKind, Trace
+from pinchpoint.trace import MemoryKind, Table, Trace
+from pinchpoint.trace.arrays import Rows
 
 RULE = Rule(
     needs=("api_calls", "device_ops"),
@@ -58,19 +59,25 @@ def check(trace: Trace) -> Iterator[Found]:
     large = waits.bytes[rows] >= LARGE_COPY_BYTES
     if not large.any() or np.isin(kind[known], _OTHER_CAUSES).any():
         return
-    moved = per_step(trace, int(waits.bytes[rows][large].sum()))
     down = np.isin(ops.filled("to_memory", 0), (MemoryKind.PAGEABLE, MemoryKind.PINNED))
     down &= (ops.filled("from_memory", 0) == MemoryKind.DEVICE) & (
         ops.filled("bytes", 0) >= LARGE_COPY_BYTES
     )
     work = device_work(trace, down, "device time of these copies")
+    # A copy and the synchronisation behind it are two calls of one operator, and one copy.
+    _, acts = np.unique(inside[large], return_index=True)
+    sizes = waits.bytes[rows][large][acts] if work is None else ops["bytes"][work.rows]
+    moved = per_step(trace, int(sizes.sum()))
+    rate = None if work is None else _rate_of_ordinary(ops, work.rows)
+    many = f"{moved / 1e9:.3g} GB" if moved >= 1e9 else f"{moved / 1e6:.3g} MB"
+    said = f"{many} a step are copied to the host, which waits for them{copies.where}"
+    if rate is not None:
+        said += f": ordinary memory takes {rate / 1e9:.1f} GB/s, pinned memory up to 50"
     yield Found(
-        summary=(
-            f"{moved / 1e6:.3g} MB a step are copied to the host, which waits for them"
-            f"{copies.where}"
-        ),
+        summary=said,
         evidence=(
             Evidence("copied to the host", round(moved), "bytes per step"),
+            *(() if rate is None else (Evidence("rate", round(rate), "bytes/s"),)),
             *copies.evidence,
             *(() if work is None else work.evidence[:1]),
         ),
@@ -81,9 +88,28 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         at_best=(() if work is None else (DropSyncs(copies.api_calls), DropDeviceOps(work.rows))),
         location=copies.place,
-        fix="Keep it on the device, or copy it into pinned memory and look at it a step later",
+        fix=_FIX if rate is None else _FIX_ORDINARY,
         hint="host.copy_(x, non_blocking=True)  # host = torch.empty(..., pin_memory=True)",
     )
+
+
+_FIX = "Keep it on the device, or copy it into pinned memory and look at it a step later"
+_FIX_ORDINARY = (
+    "Make pinned buffers once, copy into them with non_blocking=True, and read them when an event"
+    " behind the copies is done"
+)
+# Of what pinned memory takes: new pages that the kernel clears and the driver's staging together
+# leave a tenth of it, pages that were there before up to a half.
+SLOW_RATIO = 0.5
+
+
+def _rate_of_ordinary(ops: Table, rows: Rows) -> float | None:
+    """Bytes a second of the copies to ordinary memory; None where there are none, or they are as
+    fast as others."""
+    mine = rows[ops.filled("to_memory", 0)[rows] == MemoryKind.PAGEABLE]
+    took_ns = int(ops["duration_ns"][mine].sum())
+    rate = int(ops["bytes"][mine].sum()) / max(took_ns, 1) * 1e9
+    return rate if len(mine) and rate < SLOW_RATIO * PINNED_BYTES_PER_S else None
 
 
 def _at_the_rate_of_pinned(trace: Trace, rows: np.ndarray) -> ScaleDeviceOps:
