@@ -13,6 +13,7 @@ import numpy as np
 
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.late_causes import WORK_SUBJECTS
+from pinchpoint.analysis.ranks.longest_own import longest_gain_ns
 from pinchpoint.analysis.ranks.what_if import JobReplay, Own, as_recorded
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO
@@ -153,22 +154,9 @@ def _gain(job: Job, own: Own, same: Sequence[RankFinding], id_: str) -> int:
         usable = int(job.facts.usable.sum())
         return least if len({f.rank for f in same}) >= MOST_RATIO * usable else 0
     if job.replay is None:
-        return _gain_of_longest(job, own, _less(own, same))
+        return longest_gain_ns(job, own, _less(own, same))
     before = job.replay.ask(own)
     return max(before - job.replay.ask(_less(own, same)), 0)
-
-
-def _gain_of_longest(job: Job, before: Own, after: Own) -> int:
-    """The same where the ranks' meetings could not be replayed: each step is as long as the longest
-    own time of any rank, as far as that explains the step."""
-    known = job.facts.usable
-    longest = [
-        float(np.mean(np.nanmax(np.fmax(own.ns, own.host_ns)[known], axis=0)))
-        for own in (before, after)
-    ]
-    if not longest[0]:
-        return 0
-    return round(max(longest[0] - longest[1], 0.0) * min(job.base_ns / longest[0], 1.0))
 
 
 def _without_waiting(job: Job, found: RankFinding) -> int:

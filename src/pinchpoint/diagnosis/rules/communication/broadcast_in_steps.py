@@ -36,11 +36,11 @@ from pinchpoint.analysis.replay import DropDeviceOps, RemoveHostTime
 from pinchpoint.analysis.replay.least_step import device_ns
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.host_collectives import HostCalls, host_calls
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
-from pinchpoint.diagnosis.rules.communication._by_the_host import HostCalls, host_calls
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows
 from pinchpoint.trace.durations import duration

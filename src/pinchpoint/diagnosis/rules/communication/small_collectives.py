@@ -40,11 +40,11 @@ from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.work.workload import workload
 from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.host_collectives import HostCalls, host_calls
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import About, NotChecked, Rule
-from pinchpoint.diagnosis.rules.communication._by_the_host import HostCalls, host_calls
 from pinchpoint.trace import DeviceKind, HostKind, Trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
