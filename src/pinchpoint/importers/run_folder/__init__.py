@@ -16,7 +16,7 @@ from pinchpoint.errors import OutOfMemory, UnreadableFile
 from pinchpoint.importers.open import load
 from pinchpoint.importers.run_folder.documents import Documents, documents_of
 from pinchpoint.importers.run_folder.facts import device_record, run_facts
-from pinchpoint.importers.run_folder.samples import run_samples
+from pinchpoint.importers.run_folder.samples import run_samples, samples_of
 from pinchpoint.importers.run_folder.values import run_values, values_beside
 from pinchpoint.importers.telemetry._samples import health_table
 from pinchpoint.importers.telemetry.log import collect
@@ -217,15 +217,16 @@ def names_beside(recording: str) -> Trace | None:
 
 
 def with_values(trace: Trace, recording: str) -> Trace:
-    """With what the run folder around this file knows of the rank's work in vain, if it knows any:
-    rules find that again in the window for names."""
-    values = values_beside(recording) if trace.run is None else None
-    if values is None or not values.work:
+    """With what the run folder around this file has beside it of the same rank: the window for
+    names, where findings of the bare one get their places, looks at its threads over the whole run,
+    and work that the run saw in vain."""
+    if trace.run is not None or (named := names_beside(recording)) is None:
         return trace
-    facts, named = RunFacts(values=values), names_beside(recording)
-    return replace(
-        trace, run=replace(facts, named=None if named is None else replace(named, run=facts))
-    )
+    samples = samples_of(Path(recording))
+    if samples is not None:  # what steps that were not recorded took is no part of the job's step
+        samples = replace(samples, far=0, excess_ns=0, far_steps=(), far_excess_ns=(), events=())
+    facts = RunFacts(values=values_beside(recording), samples=samples)
+    return replace(trace, run=replace(facts, named=replace(named, run=facts)))
 
 
 def _with_kernel_counters(trace: Trace, profiled: Trace) -> Trace:
