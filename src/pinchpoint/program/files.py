@@ -38,13 +38,15 @@ class Source:
         ]
         return max(around, key=lambda node: node.lineno).name if around else None
 
-    def begins_at(self, line: int) -> bool:
-        """Whether a function begins at a line, or its first decorator does."""
-        return any(
-            line in (node.lineno, *(one.lineno for one in node.decorator_list))
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        )
+    def lines_of(self, line: int) -> range:
+        """Lines of the function that begins at a line, or whose decorator does; empty: none."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and line in (
+                node.lineno,
+                *(one.lineno for one in node.decorator_list),
+            ):
+                return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        return range(0)
 
     def statement_at(self, line: int) -> ast.stmt | None:
         """The smallest statement that covers a line."""

@@ -14,7 +14,7 @@ from pinchpoint.trace import ApiKind, DeviceKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows
 
 TIMES = 3  # in a row: tuners time a candidate until its time is sure, a program each of its calls
-CANDIDATES = 2
+CANDIDATES = 2  # of one there is nothing to choose
 BUFFER_RATIO = 0.4  # of what is between events: two of five, where a candidate has three turns
 _LAUNCHES = (ApiKind.LAUNCH, ApiKind.GRAPH_LAUNCH, ApiKind.MEMSET, ApiKind.COPY)
 

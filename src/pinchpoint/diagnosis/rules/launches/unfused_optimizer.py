@@ -101,24 +101,19 @@ def check(trace: Trace) -> Iterator[Found]:
             ScaleDeviceOps(work.rows, SINGLE_PASS_RATIO, bytes_left=SINGLE_PASS_RATIO),
         ),
         location=spans.place,
-        **(_OF_GROUPS if groups is not None else _OF_PARAMETERS),
+        fix="Use the fused optimizer, or foreach" if groups is None else _FEWER_GROUPS,
+        hint=_FUSED_HINT if groups is None else _EQUAL_GROUPS_HINT,
+        confirm=_TRY if groups is None else ANY_PROGRAM,
     )
 
 
-_OF_PARAMETERS = {
-    "fix": "Use the fused optimizer, or foreach",
-    "hint": "torch.optim.AdamW(params, lr, fused=True)",
-    "confirm": "pinchpoint try --knob fused_optimizer -- python train.py",
-}
+_FUSED_HINT = "torch.optim.AdamW(params, lr, fused=True)"
+_TRY = "pinchpoint try --knob fused_optimizer -- python train.py"
 _EQUAL_GROUPS_HINT = '{"params": [p for p in ...], "lr": lr}  # one for each lr and weight decay'
-_OF_GROUPS = {
-    "fix": (
-        "Put parameters with equal hyperparameters into one param group: foreach and fused updates"
-        " take a group at once. fused=True alone still launches two kernels for each group"
-    ),
-    "hint": _EQUAL_GROUPS_HINT,
-    "confirm": ANY_PROGRAM,
-}
+_FEWER_GROUPS = (
+    "Put parameters with equal hyperparameters into one param group: foreach and fused updates take"
+    " a group at once. fused=True alone still launches two kernels for each group"
+)
 FOREACH_CALLS = 3  # of a group, at least: what Adam and SGD with momentum do to each takes as many
 
 
