@@ -91,6 +91,7 @@ MADE = (
     *("rocpd", "TensorFlow stats", "load test", "Ascend database"),
     *("TensorRT layers", "ONNX Runtime profile", "llama-bench", "NCCL inspector", "program log"),
     *("table of figures", "JAX memory profile", "rocprofv3 instructions"),
+    *("tegrastats", "Gaudi hardware trace", "nvprof GPU trace"),
 )
 
 
@@ -153,6 +154,7 @@ READERS = (
     *(("run folder",), ("bench folder",), ("snapshot",), ("xplane",)),
     *(("DCGM exporter text",), ("pinchpoint telemetry",)),
     *(("nvidia-smi CSV",), ("nvidia-smi dmon",), ("nvidia-smi table",)),
+    *(("tegrastats",), ("Gaudi hardware trace",), ("nvprof GPU trace",)),
     *(("TensorFlow stats",), ("ONNX Runtime profile",), ("load test",)),
     *(("TensorRT layers", "TensorRT times"), ("llama-bench",), ("NCCL inspector",)),
     ("program log", "logs", "notebook"),

@@ -434,6 +434,13 @@ STRANGERS = {
         "bench serve",
     ),
     "gprof": (b"Flat profile:\n\nEach sample counts as 0.01 seconds.\n", "gprof", "pinchpoint run"),
+    "pickle": (b"\x80\x03]q\0(}q\x01(X\x04\0\0\0loss", "a pickle of Python's", "as JSON"),
+    "perf script of a task clock": (
+        b"train 77 150520.991529:   1000 task-clock:ppp: \n\t    aaaac1479980 f+0x1 (/bin/train)\n"
+        b"\t    ffff804d8598 main+0x98 (/usr/lib/libc.so.6)\n\n",
+        "samples of perf",
+        "pinchpoint run",
+    ),
     "lz4": (b"\x04\x22\x4d\x18" + b"\0" * 99, "packed with LZ4", "lz4 -d"),
 }
 
@@ -518,3 +525,15 @@ def test_a_folder_with_one_recording_is_read_as_that_recording(tmp_path):
     with pytest.raises(UnreadableFile, match="a folder with 2 recordings") as refused:
         load(tmp_path / "log")
     assert "b.json" in refused.value.hint or "a.json" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("inner", "said"),
+    [("xl/workbook.xml", "a workbook (Excel)"), ("word/document.xml", "a document (Office)")],
+)
+def test_what_office_packs_is_named_whatever_its_name(tmp_path, inner, said):
+    path = file(tmp_path, "times.csv", _zip({"[Content_Types].xml": b"<a/>", inner: b"<b/>"}))
+    with pytest.raises(UnreadableFile, match=r"times\.csv") as refused:
+        load(path)
+    assert said in refused.value.message
+    assert ("CSV" in refused.value.hint) == inner.startswith("xl/")

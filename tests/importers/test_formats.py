@@ -11,10 +11,12 @@ from importers.nsys_export import call, kernel, nvtx, strings, write
 from importers.test_ascend import DATABASE, DETAILS
 from importers.test_benchmark_results import INSPECTED, LLAMA_BENCH
 from importers.test_execution_trace import flat
+from importers.test_gaudi_hardware import ENGINES
 from importers.test_instruction_trace import TRACED
 from importers.test_load_test import VLLM, stats
 from importers.test_memory_timeline import ROWS
 from importers.test_nsys_stats import GPU_TRACE, SUMMARY
+from importers.test_nvprof import TRACED as OF_NVPROF
 from importers.test_onnxruntime import event, profile
 from importers.test_own_figures import HYPERFINE
 from importers.test_perfetto import HOST, QUEUE, TRACKS, note, slice_on
@@ -23,7 +25,7 @@ from importers.test_program_logs import SERVED
 from importers.test_rocpd import database, rocpd
 from importers.test_rocprofv3 import PROCESS, stamp
 from importers.test_run_folder import run_folder
-from importers.test_telemetry import BOXES, SCRAPE
+from importers.test_telemetry import BOXES, JETSON, SCRAPE
 from importers.test_tensorrt import LAYERS
 from kineto_documents import document, launched, op, step
 from pinchpoint.errors import UnreadableFile
@@ -106,6 +108,7 @@ SAMPLES = {
     "Ascend database": lambda f: [database(f / "msprof_0.db", DATABASE)],
     "Ascend kernel table": lambda f: text(f, "kernel_details.csv", DETAILS),
     "bench folder": bench,
+    "Gaudi hardware trace": lambda f: text(f, "accel0.csv", ENGINES),
     "JAX memory profile": lambda f: text(f, "memory.prof", PROFILE),
     "kineto": kineto,
     "PyTorch memory snapshot": lambda _: sorted((DATA / "memory").glob("*.pickle.gz"))[:1],
@@ -118,6 +121,7 @@ SAMPLES = {
     "memory timeline": lambda f: text(f, "memory.raw.json.gz", json.dumps(ROWS)),
     "ncu": lambda _: sorted((DATA / "ncu").glob("*.csv.gz"))[:1],
     "nsys": nsys,
+    "nvprof GPU trace": lambda f: text(f, "gpu.csv", OF_NVPROF),
     "nsys stats CSV": lambda f: [*text(f, "a.csv", GPU_TRACE), *text(f, "b.csv", SUMMARY)],
     "perfetto": perfetto,
     "program log": lambda f: text(f, "server.log", SERVED),
@@ -128,6 +132,7 @@ SAMPLES = {
     "run folder": lambda f: [run_folder(f)],
     "DCGM exporter text": lambda f: text(f, "metrics.txt", SCRAPE),
     "nvidia-smi dmon": lambda _: [DATA / "nvidia-smi/dmon.log"],
+    "tegrastats": lambda f: text(f, "board.log", JETSON),
     "nvidia-smi table": lambda f: text(f, "gpu.log", 2 * BOXES),
     "pinchpoint telemetry": telemetry_log,
     "nvidia-smi CSV": lambda _: [DATA / "nvidia-smi/nvidia-smi.csv"],

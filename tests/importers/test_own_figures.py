@@ -322,3 +322,33 @@ def test_lists_within_named_records_and_the_device_are_shown(tmp_path):
     assert tables[1].columns == ("kernel_name", "pct_of_total", "total_us", "calls")
     assert tables[1].rows[0] == ("k0", "40", "8", "1")
     assert ("gpu_info.gpu_name", "A100") in tables[-1].rows
+
+
+def test_a_line_within_quotes_is_of_its_cell_though_it_begins_with_a_hash(tmp_path):
+    rows = [f'{at},"# A title\n# and a second, of {at}",{at / 10}' for at in range(1, 41)]
+    text = "\n".join(["request,answer,latency_sec", *rows, "# a comment"])
+    (table, *_) = tables(tmp_path, "requests.csv", text)
+    assert columns(table, 0)["rows"] == "40"
+
+
+def test_the_use_of_devices_is_measured_though_no_unit_is_said(tmp_path):
+    lines = [json.dumps({"gpu_usage:0": 10 * at, "gpu_usage:1": 0}) for at in range(1, 5)]
+    (table,) = tables(tmp_path, "monitor.jsonl", "\n".join(lines))
+    assert table.columns == ("gpu_usage:0",)
+    assert table.rows == (("10",), ("20",), ("30",), ("40",))
+
+
+def test_records_with_the_time_of_each_say_how_far_apart_they_are(tmp_path):
+    found = [
+        {"i": at, "loss": 1 / (1 + at), "time": 1_661_241_386.0 + at * (0.5 if at < 40 else 1.0)}
+        for at in range(60)
+    ]
+    said = tables(tmp_path, "steps.json", {"iterates": found})
+    (times,) = (table for table in said if table.columns[0] == "times of iterates")
+    assert dict(times.rows) == {
+        "time: first to last record": "59 s",
+        "between two records, median": "0.5 s",
+        "mean": "1 s",
+    }
+    later = [*found[1:], found[0]]  # not in the order of time
+    assert not any("times of" in t.columns[0] for t in tables(tmp_path, "b.json", {"a": later}))

@@ -51,6 +51,7 @@ def said(text):
          {"step": (12, ""), "tokens_per_sec": (5.5, "tokens/s")}),
         ("real\t1m2.5s", {"real": (62.5, "s")}),
         ("Training time 1:00:05", {"Training time": (3605, "s")}),
+        ("s:12 trl:3.25 lr:0.5", {"s": (12, ""), "trl": (3.25, ""), "lr": (0.5, "")}),
     ],
 )  # fmt: skip
 def test_a_line_says_what_it_calls_its_numbers(line, found):
@@ -92,6 +93,15 @@ def test_steps_are_timed_by_the_stamps_of_lines_that_count(tmp_path):
     assert steps["their excess"] == ("45 s, 32.1 % of all",)
     assert steps["printed within those"] == ("Saving checkpoint to disk (1 ×)",)
     assert rows(found, "value without a unit")["loss"] == ("20", "8.05", "9", "7.1", "7.1", "9")
+
+
+def test_a_counter_that_goes_on_from_a_checkpoint_has_not_run_what_it_leaps_over(tmp_path):
+    lines = [f"01:00:{n:02d}.000 step {n} loss: {9 - 0.1 * n:.2f}\n" for n in range(10)]
+    lines.append("01:00:10.000 step 5000 restored loss: 8.0\n")
+    lines += [f"01:00:{n:02d}.000 step {4990 + n} loss: {8 - 0.1 * n:.2f}\n" for n in range(11, 20)]
+    steps = rows(tables(tmp_path, "".join(lines)), "what lines say of steps")
+    assert steps["counted by"] == ("step: 0 to 5,009",)
+    assert steps["time of one by the stamps, mean"] == ("1 s",)
 
 
 def test_stamps_of_whole_seconds_give_no_typical_step_of_less(tmp_path):
@@ -330,3 +340,8 @@ def test_long_runs_of_digits_and_blanks_are_looked_at_once(tmp_path):
     assert claims(tmp_path / "keras.log", b"10/10 - 12s 120ms/step - loss: 0.5")
     assert kind_of_text((b" " * 20_000 + b"x\n") * 4)[0] == "prose"
     assert kind_of_text(b"    int a = 1;\n" * 4)[0] == "source code"
+
+
+def test_a_unit_may_stand_two_blanks_behind_its_number():
+    assert said(" busbw: 40.4910  Gbps") == {"busbw": (40.491, "Gbps")}
+    assert said("algo throughput: 41797155891.1 bps") == {"algo throughput": (41797155891.1, "bps")}

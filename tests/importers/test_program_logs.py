@@ -482,3 +482,59 @@ def test_times_that_are_none_are_the_last_of_operators(tmp_path):
     row = OPERATORS.splitlines()[3]
     text = OPERATORS.replace(row, f"{row.replace('10.155ms', '   ...ms')}\n{row}")
     assert [one[1] for one in tables(tmp_path, text)[0].rows] == ["10.155ms", "...ms"]
+
+
+def test_nvbandwidth_in_the_unit_of_each_test(tmp_path):
+    text = (
+        "nvbandwidth Version: v0.6\nBuilt from Git version: v0.6\n\nRunning a_to_b_ce.\n"
+        "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n           0         1\n"
+        " 0    300.00    100.00\n\nSUM a_to_b_ce 400.00\n\nRunning latency_sm.\n"
+        "memory latency SM CPU(row) <-> GPU(column) (ns)\n           0\n 0    700.5\n\n"
+        "SUM latency_sm 700.5\n"
+    )
+    (table,) = (t for t in tables(tmp_path, text) if t.columns[0] == "test")
+    assert table.rows == (("a_to_b_ce", "400.00", "GB/s"), ("latency_sm", "700.5", "ns"))
+
+
+def test_networks_of_benchncnn(tmp_path):
+    text = (
+        "loop_count = 4\nnum_threads = 2\ncooling_down = 1\n"
+        "          squeezenet  min =    4.00  max =    6.00  avg =    5.00\n"
+        "  vision_transformer  min = 2000.10  max = 2200.30  avg = 2100.20\n"
+    )
+    (table,) = tables(tmp_path, text)
+    assert table.columns == ("network", "mean (ms)", "least (ms)", "most (ms)")
+    assert table.rows[1] == ("vision_transformer", "2100.20", "2000.10", "2200.30")
+
+
+def test_parts_of_an_older_trtexec_are_kept_apart(tmp_path):
+    line = "[01/02/2021-09:17:09] [I] "
+    text = "".join(
+        f"{line}{part}\n{line}min: {least} ms (end to end 1.0 ms)\n{line}max: 9 ms\n"
+        f"{line}percentile: 8 ms at 99% (end to end 1.0 ms at 99%)\n"
+        for part, least in (("Host Latency", 0.6), ("GPU Compute", 0.5))
+    )
+    found = next(t for t in tables(tmp_path, text) if t.title == "trtexec")
+    assert found.columns == ("what", "min", "max", "percentile (99%)")
+    assert found.rows == (("Host Latency (ms)", "0.6", "9", "8"),
+                          ("GPU Compute (ms)", "0.5", "9", "8"))  # fmt: skip
+
+
+def test_the_table_of_an_older_lightning_has_its_actions(tmp_path):
+    text = (
+        "FIT Profiler Report\n\n"
+        "Action              \t|  Mean duration (s)\t|Num calls  \t|  Total time (s) \t|\n"
+        f"{'-' * 80}\n"
+        "Total               \t|  -              \t|_          \t|  5.5            \t|\n"
+        f"{'-' * 80}\n"
+        "run_training_batch  \t|  0.5            \t|10         \t|  5.0            \t|\n"
+    )
+    (table,) = tables(tmp_path, text)
+    assert table.columns[0] == "Action"
+    assert rows(table)["run_training_batch"] == ("0.5", "10", "5.0")
+
+
+def test_a_log_of_vllm_in_debug_is_one_of_vllm(tmp_path):
+    text = "DEBUG 10-30 11:43:56.082 [core.py:728] EngineCore waiting for work.\n" * 40
+    with pytest.raises(UnreadableFile, match="a log of vLLM"):
+        tables(tmp_path, text)

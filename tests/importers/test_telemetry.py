@@ -385,3 +385,33 @@ def test_what_a_script_printed_before_the_header_is_passed_over(tmp_path):
     trace = pp.load(written(tmp_path, text))
     assert trace.source.format == "nvidia-smi CSV"
     assert series(trace, "memory_used_bytes", 0)[1] == [5 * 2**20, 6 * 2**20]
+
+
+BOARD = (
+    "10-01-2025 20:05:{:02d} RAM 2000/6000MB (lfb 27x4MB) SWAP 500/3000MB (cached 2MB)"
+    " CPU [100%@1190,50%@1190,off,off] EMC_FREQ 0% GR3D_FREQ {}%@[1109] GPU@38.5C PMIC@50C"
+    " VDD_IN {}mW/5500mW VDD_SOC 1000mW/900mW\n"
+)
+JETSON = "".join(BOARD.format(at, 20 * at, 5000 + at) for at in range(1, 4))
+
+
+def test_a_log_of_a_jetson(tmp_path):
+    trace = pp.load(written(tmp_path, JETSON, "tegrastats.log"))
+    assert trace.source.format == "tegrastats"
+    times, busy = series(trace, "any_kernel_ratio")
+    assert times == [0, 10**9, 2 * 10**9]
+    assert busy == pytest.approx([0.2, 0.4, 0.6])
+    assert series(trace, "power_w")[1] == pytest.approx([5.001, 5.002, 5.003])
+    assert series(trace, "sm_clock_mhz")[1] == [1109] * 3
+    assert series(trace, "temperature_c")[1] == [38.5] * 3
+    assert series(trace, "cpu_ratio", None)[1] == [0.75] * 3
+    assert series(trace, "host_memory_used_bytes", None)[1] == [2000 * 2**20] * 3
+
+
+def test_of_an_older_jetson_only_the_order_is_known(tmp_path):
+    line = "RAM 2000/6000MB (lfb 27x4MB) CPU [10%@1190,off] GR3D 7%@500 VDD_IN 5000/5500\n"
+    trace = pp.load(written(tmp_path, 2 * line, "tegrastats.log"))
+    assert series(trace, "any_kernel_ratio") == ([0, 1], pytest.approx([0.07, 0.07]))
+    assert any("only their order" in detail for detail in details(trace))
+    with pytest.raises(UnreadableFile, match="one look"):
+        pp.load(written(tmp_path, line, "once.log"))

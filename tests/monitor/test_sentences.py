@@ -29,6 +29,17 @@ def test_the_low_clock_of_an_idle_device_is_normal():
     )
 
 
+def test_what_was_sampled_before_the_program_is_not_its_time():
+    before = {"any_kernel_ratio": 0.0, "memory_used_bytes": 2**20}
+    working = {"any_kernel_ratio": 0.9, "memory_used_bytes": 2**30}
+    assert device_sentences(stretch(*[before] * 9, working)) == ()
+    waiting = working | {"any_kernel_ratio": 0.25}
+    assert device_sentences(stretch(*[before] * 4, waiting)) == (
+        "no kernel ran in 75 % of the time in which a program held its memory:"
+        " the host feeds it too slowly",
+    )
+
+
 def test_a_device_that_nothing_uses_is_not_fed_slowly():
     unused = {"any_kernel_ratio": 0.0, "memory_used_bytes": 2**30}
     assert device_sentences(stretch(unused)) == (

@@ -55,35 +55,50 @@ def test_lines_of_a_file_that_is_newer_than_the_recording_say_so(here, recorded_
 
 
 def test_of_a_function_that_begins_there_the_line_that_looks_saw_is_shown(here):
-    """And none of another class that has a function of that name, where most looks were."""
     (here / "train.py").write_text(
-        "def train():\n"
-        + "    pass\n" * 9
-        + PROGRAM.replace("train", "b")
-        + "\nclass Other:\n    def train(self):\n"
-        + "        pass\n" * 9
+        "def train():\n" + "    pass\n" * 9 + PROGRAM.replace("train", "b")
     )
     one = msgspec.structs.replace(finding("train.py", line=1), id="cpu-operator-loop")
     assert shown(one, here).first_line == 1
-    other = 1 + (here / "train.py").read_text().splitlines().index("class Other:")
-    main = SampledThread("MainThread", True, 32, 0, ((0, 2), (1, 7), (2, 3), (3, 20)))
-    frames = (
-        *("train.py(4): train", "train.py(8): train", "train.py(13): b"),
-        f"train.py({other + 4}): train",
-    )
+    main = SampledThread("MainThread", True, 12, 0, ((0, 2), (1, 7), (2, 3)))
+    frames = ("train.py(4): train", "train.py(8): train", "train.py(13): b")
     looks = RunSamples(
         every_s=0.1,
-        seconds=3.2,
-        looks=32,
+        seconds=1.2,
+        looks=12,
         late_median_ns=0,
         cost_ns=0,
         frames=frames,
-        stacks=((0,), (1,), (2,), (3,)),
+        stacks=((0,), (1,), (2,)),
         threads=(main,),
     )
     trace = Trace(Source(str(here / "trace.json"), "kineto"), (), run=RunFacts(samples=looks))
     (found,) = with_code((one,), trace)
     assert (found.code.first_line, len(found.code.lines)) == (6, 5)
+
+
+def test_looks_at_another_function_of_the_same_name_are_of_another_line(here):
+    """A file has a ``forward`` for each module, and a decorator may stand before its name."""
+    first = ["class A:", "    @cached", "    def forward(self, x):", *["        x += 1"] * 9]
+    second = ["class B:", "    def forward(self, x):", *["        x -= 1"] * 9]
+    (here / "train.py").write_text("\n".join([*first, *second]) + "\n")
+    one = msgspec.structs.replace(
+        finding("train.py", line=2, function="forward"), id="cpu-operator-loop"
+    )
+    main = SampledThread("MainThread", True, 12, 0, ((0, 9), (1, 3)))
+    looks = RunSamples(
+        every_s=0.1,
+        seconds=1.2,
+        looks=12,
+        late_median_ns=0,
+        cost_ns=0,
+        frames=("train.py(18): forward", "train.py(9): forward"),
+        stacks=((0,), (1,)),
+        threads=(main,),
+    )
+    trace = Trace(Source(str(here / "trace.json"), "kineto"), (), run=RunFacts(samples=looks))
+    (found,) = with_code((one,), trace)
+    assert (found.code.first_line, len(found.code.lines)) == (7, 5)  # around line 9, not 18
 
 
 @pytest.mark.parametrize(

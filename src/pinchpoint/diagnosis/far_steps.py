@@ -155,7 +155,8 @@ def _of_the_mean(trace: Trace, far: _Far, base_ns: int) -> Iterator[Ranked]:
             low_ns, high_ns = mean.range_ns
             error_ns = usual_error_ns(trace)
             around = max(low_ns - error_ns, 0), min(high_ns + error_ns, base_ns)
-            mean = replace(mean, step_ns=base_ns - expected, range_ns=around)
+            least_ns = max((mean.bound_ns or 0) - error_ns, 0)
+            mean = replace(mean, step_ns=base_ns - expected, range_ns=around, bound_ns=least_ns)
             yield Ranked(one.id, _told(one, far, (low, high)), mean, expected)
 
 

@@ -244,7 +244,9 @@ def _other_operators(trace: Trace, parts: Breakdown) -> str:
     whole = parts.typical_ns or 1
     mine = [piece for piece in cpu_pieces(trace) if not category_of_operator(piece.name)]
     told = [f"{one.name} ({_percent(one.ns_per_step / whole)})" for one in mine[:MOST_OPERATORS]]
-    return f" Mostly these are {' and '.join(told)}." if told else ""
+    at_once = sum(piece.ns_per_step for piece in mine[:MOST_OPERATORS]) > whole
+    sums = ", added up where several ran at once" if at_once else ""
+    return f" Mostly these are {' and '.join(told)}{sums}." if told else ""
 
 
 def _looked_at(trace: Trace) -> str:

@@ -7,11 +7,13 @@ private to JAX: what is not as known here is left alone.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, Callable, Iterator
 
 from .after_import import Failed, after_import
 
+_HERE = os.path.dirname(__file__)
 MOST_PLACES = 16  # of conditions; a program has a handful
 MOST_LINES = 256  # of one: its branches are some functions
 _CONDITIONS, _BATCHING = (
@@ -64,25 +66,25 @@ def _note(branches: Any) -> None:
     if len(found) >= MOST_PLACES:
         return
     sources = sys.modules["jax._src.source_info_util"]
-    frame = _user_frame(sources, sources.current())
+    frame = user_frame(sources, sources.current())
     if frame is None:
         return
     place = (frame.file_name, frame.start_line, frame.function_name)
     lines = found.setdefault(place, set())
     for branch in branches:
         for equation in _equations(branch.jaxpr):
-            at = _user_frame(sources, equation.source_info)
+            at = user_frame(sources, equation.source_info)
             if at is not None and len(lines) < MOST_LINES:
                 lines.add((at.file_name, at.start_line))
 
 
-def _user_frame(sources: Any, info: Any) -> Any:
+def user_frame(sources: Any, info: Any) -> Any:
     """The innermost one of a source, or of its traceback: versions of JAX differ."""
     try:
         frames = sources.user_frames(info.traceback)
     except (AttributeError, TypeError):
         frames = sources.user_frames(info)
-    return next((frame for frame in frames if frame.file_name != __file__), None)
+    return next((frame for frame in frames if not frame.file_name.startswith(_HERE)), None)
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:

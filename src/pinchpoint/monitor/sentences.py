@@ -121,9 +121,11 @@ def _work(stretch: Stretch) -> list[str]:
             else f", with {held / GIB:.1f} GiB of its memory in use"
         )
         return [f"no kernel ran in {stretch.called}: nothing used it{holds}"]
-    if kernel < STARVED_RATIO:
+    held_by_a_program = _while_held(stretch)
+    fed = held_by_a_program.mean("any_kernel_ratio")
+    if fed is not None and fed < STARVED_RATIO:
         return [
-            f"no kernel ran in {_percent(1 - kernel)} of {stretch.called}: "
+            f"no kernel ran in {_percent(1 - fed)} of {held_by_a_program.called}: "
             "the host feeds it too slowly"
         ]
     if active is not None and kernel - active >= EMPTY_KERNELS_GAP:
@@ -132,6 +134,16 @@ def _work(stretch: Stretch) -> list[str]:
             "of the multiprocessors had work: kernels too small to fill the device"
         ]
     return []
+
+
+def _while_held(stretch: Stretch) -> Stretch:
+    """The samples in which a program held memory of the device, where others show that none did:
+    a log may begin before the program, and go on behind it."""
+    name, least = "memory_used_bytes", NOTHING_HELD * GIB
+    held = [s for s in stretch.samples if s.values.get(name, least) >= least]
+    if not held or len(held) == len(stretch.samples):
+        return stretch
+    return Stretch(held, "the time in which a program held its memory")
 
 
 def _link(stretch: Stretch) -> list[str]:

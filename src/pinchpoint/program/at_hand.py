@@ -98,8 +98,7 @@ def _looked_at(source: Source, at: Location, samples: RunSamples | None) -> int:
     """The line of the function that most looks at the run saw, where the recording has only the
     line at which it begins."""
     assert at.line is not None
-    mine = source.lines_of(at.line)  # a name comes again, as ``forward`` in each class
-    if samples is None or not mine:
+    if samples is None or not source.begins_at(at.line):
         return at.line
     lines: Counter[int] = Counter()
     for thread in samples.threads:
@@ -107,7 +106,8 @@ def _looked_at(source: Source, at: Location, samples: RunSamples | None) -> int:
             own = own_frame(samples.spelt(stack))
             if own is not None and (own.file, own.function) == (at.file, at.function):
                 lines[own.line] += looks
-    within = [line for line, _ in lines.most_common() if line in mine]
+    most = (line for line, _ in lines.most_common())
+    within = [line for line in most if source.same_function(line, at.line)]
     return within[0] if within else at.line
 
 

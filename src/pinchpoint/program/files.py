@@ -29,24 +29,32 @@ class Source:
         return self.text.split("\n")
 
     def function_at(self, line: int) -> str | None:
-        """The name of the innermost function around a line; None if there is none."""
+        """The name of the innermost function around a line, decorators included, at the first of
+        which Python has it begin; None if there is none."""
+        around = self._innermost(line)
+        return None if around is None else around.name
+
+    def same_function(self, line: int, other: int) -> bool:
+        """Whether two lines have the same innermost function around them: many functions of a file
+        may have one name."""
+        return self._innermost(line) is self._innermost(other)
+
+    def _innermost(self, line: int) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
         around = [
             node
             for node in ast.walk(self.tree)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            and node.lineno <= line <= (node.end_lineno or node.lineno)
+            and _first_line(node) <= line <= (node.end_lineno or node.lineno)
         ]
-        return max(around, key=lambda node: node.lineno).name if around else None
+        return max(around, key=lambda node: node.lineno, default=None)
 
-    def lines_of(self, line: int) -> range:
-        """Lines of the function that begins at a line, or whose decorator does; empty: none."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and line in (
-                node.lineno,
-                *(one.lineno for one in node.decorator_list),
-            ):
-                return range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        return range(0)
+    def begins_at(self, line: int) -> bool:
+        """Whether a function begins at a line, or its first decorator does."""
+        return any(
+            line in (node.lineno, *(one.lineno for one in node.decorator_list))
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        )
 
     def statement_at(self, line: int) -> ast.stmt | None:
         """The smallest statement that covers a line."""
@@ -56,6 +64,10 @@ class Source:
             if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
         ]
         return max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+
+
+def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return min([node.lineno, *(one.lineno for one in node.decorator_list)])
 
 
 def source_of(file: str, line: int, function: str | None, roots: Sequence[Path]) -> Source | None:

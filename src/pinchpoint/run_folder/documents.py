@@ -77,6 +77,14 @@ class BranchesNote(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[tuple[str, Count], ...] = ()  # of what is in its branches
 
 
+class JacobianNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A Jacobian that is taken in reverse mode (``jax.jacrev``)."""
+
+    place: tuple[str, Count, str] = ("", 0, "")  # file, line, function
+    outputs: Count = 0  # numbers that come out of the function, of one row
+    inputs: Count = 0  # that go in
+
+
 class DeathNote(msgspec.Struct, frozen=True, kw_only=True):
     """A thread of the program that an exception ended."""
 
@@ -146,6 +154,7 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     cpu_nodes: tuple[Signed, ...] | None = None
     placement: Placement | None = None  # None: one node, or not known
     both_branches: tuple[BranchesNote, ...] = ()
+    jacobians: tuple[JacobianNote, ...] = ()
     line_tracer: str | None = None  # what every line of the step's thread was reported to
     python: str | None = None
     gc_collections: tuple[Bytes, ...] = ()

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from pinchpoint.run_folder.layout import SAMPLES_SCHEMA
-from pinchpoint.run_folder.numbers import Bytes, Count, Ns
+from pinchpoint.run_folder.numbers import Bytes, Count, Ns, Signed
 
 FrameNote = tuple[str, Count, str]  # file, line, function
 Seen = tuple[Count, Count]  # a row of ``stacks``, and looks
@@ -156,6 +156,19 @@ class CacheNote(msgspec.Struct, frozen=True, kw_only=True):
     held: Count = 0
 
 
+class OperandNote(msgspec.Struct, frozen=True, kw_only=True):
+    """An array of which a line takes rows, as it lies in memory."""
+
+    at: FrameNote = ("", 0, "")  # the innermost frame of the looks that found it
+    doing: str = ""  # what that is at there: "[]", "values.take()"
+    name: str = ""
+    shape: tuple[Count, ...] = ()
+    strides_bytes: tuple[Signed, ...] = ()
+    item_bytes: Count = 0
+    axis: Count = 0  # along which it takes
+    taken: tuple[Count, ...] = ()  # shape of the numbers of what it takes
+
+
 class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of one process."""
 
@@ -177,3 +190,4 @@ class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     garbage: GarbageNote = GarbageNote()
     caches: tuple[CacheNote, ...] = ()  # most misses first
     tensor_files: tuple[TensorFilesNote, ...] = ()  # most time first
+    operands: tuple[OperandNote, ...] = ()

@@ -103,6 +103,20 @@ class CacheUse:
 
 
 @dataclass(frozen=True)
+class Operand:
+    """An array of which a line takes rows by their numbers, as it lies in memory."""
+
+    at: str  # the innermost frame of the looks that found it
+    doing: str  # what that is at there: ``[]``, ``values.take()``
+    name: str  # in the program, or of the library's variable
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    item_bytes: int
+    axis: int  # along which it takes
+    taken: int  # of them at once
+
+
+@dataclass(frozen=True)
 class SampledWorker:
     """What one worker process of a loader was doing while it made batches."""
 
@@ -167,6 +181,7 @@ class RunSamples:
     children: tuple[SampledChild, ...] = ()
     caches: tuple[CacheUse, ...] = ()  # of all that miss often, most misses first
     tensor_files: tuple[TensorFiles, ...] = ()  # most time first
+    operands: tuple[Operand, ...] = ()
 
     def spelt(self, stack: int) -> tuple[str, ...]:
         """The frames of a stack, innermost first."""

@@ -141,6 +141,9 @@ TABLES: dict[str, dict[str, Column]] = {
         "donated": Column("bool", "whether that argument was given to be changed", "", True),
         "loop": _name("where the innermost loop that it is in is written", nullable=True),
         "iterations": _number("how often that loop runs, where the compiler knows it"),
+        "pulled_back": Column(
+            "bool", "whether it is of a pass back that vmap repeats, as jacrev does", "", True
+        ),
     },
     "flows": {
         "start_ns": _time("where the edge begins"),

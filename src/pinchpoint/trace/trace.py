@@ -76,6 +76,16 @@ class BothBranches:
 
 
 @dataclass(frozen=True)
+class Jacobian:
+    """A Jacobian that the program takes in reverse mode: a pass back for each number that comes
+    out."""
+
+    place: tuple[str, int, str]  # file, line, function
+    outputs: int  # numbers that come out of the function, of one row
+    inputs: int  # that go in
+
+
+@dataclass(frozen=True)
 class ThreadDeath:
     """A thread of the program that an exception ended, while the program went on."""
 
@@ -119,6 +129,7 @@ class RunFacts:
     onednn: bool | None = None  # torch.backends.mkldnn.enabled
     cpu_features: tuple[str, ...] | None = None  # of those that change how fast products are
     both_branches: tuple[BothBranches, ...] = ()
+    jacobians: tuple[Jacobian, ...] = ()
     deaths: tuple[ThreadDeath, ...] = ()  # the first ones, in order
     deaths_count: int = 0
     line_tracer: str | None = None  # a debugger, coverage tool or function told of every line

@@ -25,7 +25,7 @@ def watch(tmp_path, monkeypatch):
     """Gives a watch whose recordings hold these kernels and operators, one after another."""
     for part in ("traces", "names"):
         (tmp_path / part).mkdir()
-    for name in ("LOOK_EVERY_S", "BEGINS_WITHIN_S", "SIZE_EVERY_S", "REQUEST_EVERY_S"):
+    for name in ("LOOK_EVERY_S", "BEGINS_WITHIN_S", "LOOK_AGAIN_S", "REQUEST_EVERY_S"):
         monkeypatch.setattr(quiet_watch, name, 0.0)
     monkeypatch.setitem(
         sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True))
@@ -105,7 +105,7 @@ def test_a_program_that_ends_after_recordings_without_kernels_is_told_so(watch):
 def test_what_was_recorded_is_recorded_again_for_names(watch, monkeypatch):
     ends = []
     monkeypatch.setattr(QuietWatch, "_record_early", lambda self, began: ends.append(began))
-    monkeypatch.setattr(QuietWatch, "_wait_while_it_fits", lambda self, seconds: None)
+    monkeypatch.setattr(QuietWatch, "_wait_while_it_fits", lambda self, *seconds: None)
     session = watch(WORK, WORK, names=True, end=False)
     assert [r.window for r in session.recordings] == ["times", "names"]
     assert [p.name for p in (watch.folder.parent / "names").iterdir()] == ["1.json.gz"]

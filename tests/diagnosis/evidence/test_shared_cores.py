@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from builders import TraceBuilder
+from looked_at_runs import looked_at, spent, thread
 from pinchpoint.diagnosis.evidence.loading import loads
-from pinchpoint.diagnosis.evidence.shared_cores import without_work_of_workers
+from pinchpoint.diagnosis.evidence.shared_cores import without_work_of_workers, won_at_most_ns
 from pinchpoint.trace import LoaderWorker, RunFacts
 
 MS = 1_000_000
@@ -65,3 +66,23 @@ def test_where_time_on_cores_is_not_known_a_replay_tells_the_waits():
     assert found.range_ns is None
     (change,) = found.changes
     assert change.factor == 0.02
+
+
+def with_looks(*seen, **facts):
+    """The same steps with looks at their thread."""
+    samples = looked_at(thread(*seen)).run.samples
+    return steps(samples=samples, **facts)
+
+
+IN_LOADER = ("torch/multiprocessing/reductions.py(540): rebuild_storage_fd",
+             "torch/utils/data/dataloader.py(741): __next__", "train.py(9): main")  # fmt: skip
+TRAINS = ("train.py(12): main",)
+
+
+def test_what_the_thread_computes_outside_of_the_loader_stays():
+    """Of ten seconds two on a core in training; what it rebuilds in next() goes with its way."""
+    seen = (spent(IN_LOADER, 6.0, on_core=0.5), spent(TRAINS, 4.0, on_core=0.5))
+    assert won_at_most_ns(with_looks(*seen)) == pytest.approx(80 * MS, rel=0.01)
+    assert won_at_most_ns(with_looks(*seen, torch_threads=4)) is None  # others compute for it
+    assert won_at_most_ns(with_looks(spent(TRAINS, 0.5))) is None  # few looks
+    assert won_at_most_ns(steps()) is None

@@ -379,12 +379,14 @@ def test_streams_of_a_timeline_of_tensorflow_1_are_the_device_side(tmp_path):
         copy = trace.device_ops["kind"].tolist()[1]
         assert copy == DeviceKind.COPY
         assert trace.device_ops.value("from_memory", 1) == MemoryKind.HOST
+        assert trace.source.recorder == "TensorFlow 1 timeline"
 
 
-def test_functions_of_viztracer_are_python_frames(tmp_path):
+@pytest.mark.parametrize("category", ["FEE", "fee"])
+def test_functions_of_viztracer_are_python_frames(tmp_path, category):
     events = [
-        event("step (D:\\a b\\train.py:29)", "FEE", 1, 9),
-        event("builtins.len", "FEE", 2, 1),
+        event("step (D:\\a b\\train.py:29)", category, 1, 9),
+        event("builtins.len", category, 2, 1),
         event("epoch", "", 1, 9),
     ]
     for scanner in SCANNERS:

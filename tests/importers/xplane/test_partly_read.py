@@ -71,6 +71,38 @@ def test_elementwise_work_in_a_fusion_hands_on_what_is_read_of_it():
     }
 
 
+@pytest.mark.parametrize(("rows", "told"), [(1024, False), (32, True)])
+def test_what_a_product_was_padded_with_is_not_work_that_nobody_reads(rows, told):
+    """XLA pads 1024 rows to 4096 for its kernels, and cuts the result; to 32 rows the program."""
+    padding = message((1, message((2, varint(3072)))))
+    padded = one("padded", "pad", 12, (10, 9), (4096, 64), F32, (14, padding))
+    zero = one("zero", "constant", 9, (), ())
+    hidden = one("hidden", "parameter", 10, (), (1024, 64))
+    logits = one("logits", "dot", 13, (12, 11), (4096, 256), F32, SUMS)
+    scaled = one("scaled", "fusion", 14, (13,), (4096, 256), F32, (38, 2))
+    cut = one("cut", "slice", 15, (14,), (rows, 256))
+    inside = (
+        one("given", "parameter", 20, (), (4096, 256)),
+        one("raised", "exponential", 21, (20,), (4096, 256)),
+    )
+    steps = (zero, hidden, HEAD, padded, logits, scaled, cut)
+    found = of(*steps, root=15, inside=inside, inside_root=21)
+    assert set(found) == ({"logits", "scaled"} if told else set())
+
+
+def test_padding_within_a_fusion_is_padding_too():
+    inside = (
+        one("given", "parameter", 20, (), (1024, 64)),
+        one("zero", "constant", 22, (), ()),
+        one("padded", "pad", 21, (20, 22), (4096, 64)),
+    )
+    hidden = one("hidden", "parameter", 10, (), (1024, 64))
+    fusion = one("fusion", "fusion", 12, (10,), (4096, 64), F32, (38, 2))
+    logits = one("logits", "dot", 13, (12, 11), (4096, 256), F32, SUMS)
+    cut = one("cut", "slice", 15, (13,), (1024, 256))
+    assert of(hidden, HEAD, fusion, logits, cut, root=15, inside=inside, inside_root=21) == {}
+
+
 def test_a_fusion_that_takes_a_slice_reads_a_slice():
     inside = (
         one("given", "parameter", 20, (), (4096, 256)),

@@ -242,6 +242,23 @@ def test_health_is_not_said_where_most_causes_could_have_been_recorded(needs, sa
         assert sentence.endswith("pinchpoint run train.py")
 
 
+def test_of_what_xla_compiled_for_the_cpu_the_longest_line_is_said():
+    line = operator("dot.3", 0, calls=101.0, step_if_free_ns=12 * MS, host_ns=88 * MS)
+    line = msgspec.structs.replace(line, place="net.py:61")
+    report = msgspec.structs.replace(
+        healthy_report(),
+        device=None,
+        clear=("a", "b"),
+        not_checked=unanswered(Need.CPU_AND_DEVICE, 10),
+        heaviest_line=line,
+    )
+    assert closing_sentence(report) == (
+        "None of the 2 causes that could be checked is worth 3 % of the step; 10 others are about"
+        " devices, or about operators that it does not have. The host computes longest in dot.3 in"
+        " net.py:61: 88 % of the step in 101 calls."
+    )
+
+
 def test_a_cause_that_fits_and_is_not_decided_leaves_the_answer_open():
     why, record = "which tokens are padding does not show", "the lengths"
     open_ = Unanswered(id="padding-waste", why=why, record=record, fits=True)

@@ -47,6 +47,7 @@ STRAY_WORK_RATIO = 0.05  # of a wait, or of a step's operations: the device was 
 NEARLY_ALL_RATIO = 0.95  # of the launches: copies in and results out may be outside the model
 WHOLE_STEP_RATIO = 0.95  # of the device operations of the fullest step, in a file that is cut off
 
+_OF_WHOLE_RUNS = ("TensorFlow 1 timeline",)  # RunMetadata: from the feed to the last fetch
 _ENCLOSING = (HostKind.PYTHON, HostKind.MODULE, HostKind.OVERHEAD)
 
 
@@ -354,11 +355,16 @@ def _extent(trace: Trace) -> tuple[int, int]:
 
     What the device did before its first recorded operation is not known, so it is left out.
     Open Python frames reach far beyond what they are about and count only where nothing else
-    was recorded.
+    was recorded. Where a file is of a whole run of a graph, that begins with what the host does.
     """
     host = trace.host_ops
     inner = None if host is None else host.take(~np.isin(host["kind"], _ENCLOSING))
     device = None if trace.device_ops is None else trace.device_ops.take(own_work(trace))
+    if trace.source.recorder in _OF_WHOLE_RUNS:
+        both = [rows for rows in (device, inner) if rows is not None and len(rows)]
+        if both:
+            first = min(int(rows["start_ns"].min()) for rows in both)
+            return first, max(int(rows.end_ns.max()) for rows in both)
     for rows in (device, inner, host, trace.api_calls):
         if rows is not None and len(rows):
             return int(rows["start_ns"].min()), int(rows.end_ns.max())

@@ -16,7 +16,7 @@ from pinchpoint.analysis.steps.in_steps import (
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Rows
+from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.intervals import flatten
 from pinchpoint.trace.names import rows_named
 
@@ -123,35 +123,80 @@ def compiled_on_host(trace: Trace) -> tuple[CompiledPlace, ...]:
     Several threads work at a program, so a line has its share of the time in which any of them
     does.
     """
-    host, rows = trace.host_ops, trace.compiled_ops
-    if trace.devices or host is None or rows is None or not len(judged_steps(trace)):
-        return ()
     at_line = {o.op: _line(o.source) for o in compiled_ops(trace)}
-    compiled = rows_named(trace, host, at_line.__contains__) & rows_in_steps(trace, host)
-    around = above(parents(host), compiled)
-    inside = np.zeros(len(host) + 1, np.int64)
-    np.add.at(inside, around[compiled], host["duration_ns"][compiled])
-    own = np.maximum(host["duration_ns"] - inside[:-1], 0)
-    at = np.flatnonzero(compiled)
-    works_ns = flatten(host["start_ns"][at], host.end_ns[at]).total
-    busy, whole = per_step(trace, works_ns), max(int(own[at].sum()), 1)
     took: dict[str, Counter[str]] = {}
     calls: Counter[str] = Counter()
-    for row in at.tolist():
-        name = trace.names[host["name"][row]]
+    for name, own_ns, count in _own_on_host(trace):
         if (line := at_line[name]) is not None:
-            took.setdefault(line, Counter())[name] += int(own[row])
-            calls[line] += 1
+            took.setdefault(line, Counter())[name] += own_ns
+            calls[line] += count
+    whole, busy = sum(own for _, own, _ in _own_on_host(trace)), _busy_on_host_ns(trace)
     found = [
         CompiledPlace(
             line,
             tuple(name for name, _ in ops.most_common()),
             per_step(trace, calls[line]),
-            round(ops.total() / whole * busy),
+            round(ops.total() / max(whole, 1) * busy),
         )
         for line, ops in took.items()
     ]
     return tuple(sorted(found, key=lambda place: -place.ns_per_step))
+
+
+@once_per_trace
+def pulled_back_ns(trace: Trace) -> tuple[int, int]:
+    """Of a step, the time of passes back that ``vmap`` repeats, and of all compiled operations: on
+    the device, or on the CPU of a program that has none."""
+    rows = trace.compiled_ops
+    if rows is None or not len(judged_steps(trace)):
+        return 0, 0
+    mine = rows.filled("pulled_back", False).astype(np.bool_)
+    if trace.device_ops is not None and len(trace.device_ops):
+        row = compiled_rows(trace)
+        took = np.where((row >= 0) & device_ops_in_steps(trace), trace.device_ops["duration_ns"], 0)
+        of_it = int(took[mine[row] & (row >= 0)].sum())
+        return round(per_step(trace, of_it)), round(per_step(trace, int(took.sum())))
+    names = {trace.names[number] for number in np.unique(rows["op"][mine]).tolist()}
+    own = Counter({name: ns for name, ns, _ in _own_on_host(trace)})
+    busy, whole = _busy_on_host_ns(trace), max(own.total(), 1)
+    return round(sum(own[name] for name in names) / whole * busy), round(busy)
+
+
+@once_per_trace
+def _own_on_host(trace: Trace) -> tuple[tuple[str, int, int], ...]:
+    """Of each compiled operation in the judged steps of a program without a device: its name, its
+    time without those inside, and how often it ran."""
+    host, rows = trace.host_ops, trace.compiled_ops
+    if trace.devices or host is None or rows is None or not len(judged_steps(trace)):
+        return ()
+    compiled = _compiled_on_host(trace)
+    around = above(parents(host), compiled)
+    inside = np.zeros(len(host) + 1, np.int64)
+    np.add.at(inside, around[compiled], host["duration_ns"][compiled])
+    own = np.maximum(host["duration_ns"] - inside[:-1], 0)
+    at = np.flatnonzero(compiled)
+    took = np.bincount(host["name"][at], own[at], len(trace.names))
+    count = np.bincount(host["name"][at], minlength=len(trace.names))
+    return tuple(
+        (trace.names[name], int(took[name]), int(count[name]))
+        for name in np.flatnonzero(count).tolist()
+    )
+
+
+def _compiled_on_host(trace: Trace) -> Mask:
+    host, known = trace.host_ops, {o.op for o in compiled_ops(trace)}
+    assert host is not None
+    found: Mask = rows_named(trace, host, known.__contains__) & rows_in_steps(trace, host)
+    return found
+
+
+def _busy_on_host_ns(trace: Trace) -> float:
+    """Of a step, while any thread is at a compiled operation."""
+    host = trace.host_ops
+    if host is None or trace.devices:
+        return 0.0
+    at = np.flatnonzero(_compiled_on_host(trace))
+    return per_step(trace, flatten(host["start_ns"][at], host.end_ns[at]).total)
 
 
 _PLACE = regex(r"([^,\n]+:\d{1,7})(,|$)")

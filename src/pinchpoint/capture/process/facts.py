@@ -13,7 +13,7 @@ from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.samples.memory_nodes import cpu_nodes, placement
 from pinchpoint.capture.windows.recording import Recording
-from pinchpoint.inside import both_branches
+from pinchpoint.inside import both_branches, jacobians
 from pinchpoint.monitor.environment.facts import variables
 from pinchpoint.monitor.environment.software import switches
 from pinchpoint.run_folder.layout import PROCESS_SCHEMA, PROCESSES, write_json
@@ -68,6 +68,10 @@ def facts(
         "placement": placement() if session.recordings else None,
         "both_branches": [
             {"place": place, "lines": sorted(lines)} for place, lines in both_branches.found.items()
+        ],
+        "jacobians": [
+            {"place": place, "outputs": outputs, "inputs": inputs}
+            for place, (outputs, inputs) in jacobians.found.items()
         ],
         "line_tracer": session.line_tracer,
         "python": sys.version.split()[0],

@@ -29,7 +29,7 @@ from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.nsys import NvtxRanges
 from pinchpoint.capture.windows.threads import graph_is_captured, watch_captures
 from pinchpoint.capture.windows.torch import GRAPHS_SAFE_SINCE_CUDA, OWN, USED, TorchWindow
-from pinchpoint.inside import both_branches, marked
+from pinchpoint.inside import both_branches, jacobians, marked
 from pinchpoint.inside.after_import import Action, after_import
 from pinchpoint.inside.hooks import (
     BATCH_FETCHED,
@@ -88,6 +88,7 @@ class Program:
         for module, action in self._actions().items():
             self._take_back.append(after_import(module, action, self._hook_failed))
         self._take_back.append(both_branches.watch(self._hook_failed))
+        self._take_back.append(jacobians.watch(self._hook_failed))
         if self.settings.names:
             look = ValuesLook(self.session)
             look.start()

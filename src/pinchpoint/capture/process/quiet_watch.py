@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from pinchpoint.capture.process.budget import varying_ns
-from pinchpoint.capture.process.memory import resident_bytes
+from pinchpoint.capture.process.long_calls import LOOK_AGAIN_S, wait_while_it_fits
 from pinchpoint.capture.process.policy import CompileWatch, imports, optimizer_exists
 from pinchpoint.capture.process.ranks import begin_together
 from pinchpoint.capture.process.session import CaptureSession
@@ -39,6 +39,7 @@ from pinchpoint.capture.settings import (
     EARLY_AFTER_S,
     FIRST_AFTER_S,
     Kind,
+    Settings,
     chosen,
     with_names,
 )
@@ -47,6 +48,7 @@ from pinchpoint.capture.windows.recording import HELD_UP, JaxWindow, Recording, 
 from pinchpoint.capture.windows.threads import in_main_thread, join_in_turns
 from pinchpoint.run_folder.layout import NAMES, REQUEST_FILE, TRACES
 
+DEFAULT_S = Settings.seconds  # who asks for another length gets it
 TRIAL_S = 0.05  # of a recording by which its cost is known: ten steps of a small model
 NAMES_S = 1.0  # at most: names repeat, and stacks of all threads are many
 TRIES = 5  # each after twice the time of the one before; compiling starts the time anew
@@ -55,7 +57,6 @@ IDLE = "hardly anything was done"
 BEGINS_WITHIN_S = 0.2  # the profiler
 LOOK_EVERY_S = 0.25  # walks the stacks of all threads, so not more often
 REQUEST_EVERY_S = 1.0  # who asked waits this long at most
-SIZE_EVERY_S = 0.1  # a look reads one line of /proc
 END_WITHIN_S = 60.0  # a large recording takes seconds to write, and the program must end
 FIRST_STEP_WITHIN_S = 30.0  # with an optimizer, steps are to be expected; the first one is slow
 COMPILED_WITHIN_S = 180.0  # a program that compiles for longer than this compiles in its steps
@@ -207,7 +208,7 @@ class QuietWatch:
         return session.fetches > 1 and not stopped(session.fetch_clock)
 
     def _look_again_s(self) -> float:
-        return SIZE_EVERY_S if self._session.stage is Stage.RECORDING else LOOK_EVERY_S
+        return LOOK_AGAIN_S if self._session.stage is Stage.RECORDING else LOOK_EVERY_S
 
     def _end_what_stalls(self) -> None:
         """A window that was opened for steps which no longer come records until the end."""
@@ -281,7 +282,8 @@ class QuietWatch:
         enough = fits_s <= TRIAL_S or self._session.budget.half_spent
         if enough and (trial is not None or kind == "names"):
             return trial
-        recording = self._record_for(kind, min(seconds, max(fits_s, TRIAL_S)))
+        most_s = fits_s if kind == "times" and self._settings.seconds == DEFAULT_S else 0.0
+        recording = self._record_for(kind, min(seconds, max(fits_s, TRIAL_S)), most_s)
         if trial is None or recording is None or _is_one_file(trial, recording):
             return recording
         # A program that ended meanwhile may have done its last work in the trial.
@@ -298,8 +300,11 @@ class QuietWatch:
         ratio = self._cost_ratio.get(kind in BARE, 0.0)
         return self._session.budget.left_ns(kind) / 1e9 / max(ratio, 1e-9)
 
-    def _record_for(self, kind: Kind, seconds: float) -> Recording | None:
-        """One recording. Ranks of a job begin together, or nobody could tell who waits for whom."""
+    def _record_for(self, kind: Kind, seconds: float, most_s: float = 0.0) -> Recording | None:
+        """One recording, longer where calls are long, up to ``most_s``.
+
+        Ranks of a job begin together, or nobody could tell who waits for whom.
+        """
         identity, wanted = self._session.identity, self._settings.ranks
         settings = self._settings if kind in BARE else with_names(self._settings)
         part = Path(self._settings.folder, NAMES if kind == "names" else TRACES)
@@ -321,7 +326,8 @@ class QuietWatch:
                 folder, identity, ranks, self._attempts, self._end, lambda: seen() != before
             )
             window.step()
-            self._wait_while_it_fits(seconds if seen() == before or ranks < 2 else 0.0)
+            wanted_s = seconds if seen() == before or ranks < 2 else 0.0
+            self._wait_while_it_fits(wanted_s, most_s if ranks < 2 else wanted_s)
             closed = time.monotonic()
             recording = window.close()
             writing = time.monotonic() - closed
@@ -338,18 +344,10 @@ class QuietWatch:
         """Steps and batches so far: once they come, no rank waits for others."""
         return self._session.clock.edges + self._session.fetches
 
-    def _wait_while_it_fits(self, wanted_s: float) -> None:
+    def _wait_while_it_fits(self, wanted_s: float, most_s: float = 0.0) -> None:
         """Until the time is over, the program ends, or it has grown by what --max-size allows."""
-        before, began = resident_bytes() or 0, time.monotonic()
-        took_s = 0.0
-        while took_s < wanted_s and not self._end.wait(SIZE_EVERY_S):
-            took_s = time.monotonic() - began
-            if (resident_bytes() or 0) - before > self._settings.max_bytes:
-                self._session.problems.append(
-                    f"the recording ended after {took_s:.1f} of {wanted_s:g} s: the program had "
-                    "grown by the limit of --max-size"
-                )
-                return
+        problem = wait_while_it_fits(self._end, self._settings.max_bytes, wanted_s, most_s)
+        self._session.problems += [] if problem is None else [problem]
 
     def _keep(self, recording: Recording, *, last: bool) -> bool:
         """Keep a recording that holds something, and is not overtaken by steps."""
@@ -359,6 +357,7 @@ class QuietWatch:
             self._dropped = None
             self._session.keep(recording, names_follow=self._names_fit())
             self._session.stage, self._session.by_time = Stage.DONE, True
+            self._session.save()  # what it takes the place of is gone from the folder
             return True
         self._dropped = why
         self._remove(recording, TRACES)

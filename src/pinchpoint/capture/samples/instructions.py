@@ -22,7 +22,7 @@ def callee(code: CodeType, at: int) -> tuple[str, ...]:
     Empty where it calls nothing, or the interpreter keeps no columns (``-X no_debug_ranges``). What
     is called begins where the call begins, and ends before it.
     """
-    found = _instructions(code)
+    found = instructions(code)
     call = next((one for one in found if one.offset == at), None)
     where = call.positions if call is not None and call.opname.startswith(_CALLS) else None
     if where is None or where.col_offset is None:
@@ -45,7 +45,7 @@ def doing(code: CodeType, at: int) -> str:
     names = callee(code, at)
     if names:
         return f"{'.'.join(names)[:_LONGEST]}()"
-    one = next((one for one in _instructions(code) if one.offset == at), None)
+    one = next((one for one in instructions(code) if one.offset == at), None)
     if one is None:
         return ""
     if one.opname.startswith(_CALLS):
@@ -56,5 +56,6 @@ def doing(code: CodeType, at: int) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
+def instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
+    """All of a function, in order."""
     return tuple(dis.get_instructions(code))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.samples.host_facts import Counters, HostFacts, opened
+from pinchpoint.capture.samples.operands import Operands
 from pinchpoint.capture.samples.pace import EVERY_S, OVERDUE_S, Pace
 from pinchpoint.capture.samples.stacks import OTHER, StackTable, frames_of_threads, stack_of
 
@@ -100,7 +101,7 @@ class Sampler:
     ) -> None:
         self._paused, self._after_look = paused, after_look
         self.pace = Pace(every_s, overdue_in_s)
-        self.table = StackTable()
+        self.table, self.operands = StackTable(), Operands()
         self.threads: dict[int, Thread] = {}
         self.recent: dict[tuple[int, int], int] = {}  # microseconds by thread and stack
         self.recent_looks = 0
@@ -205,6 +206,7 @@ class Sampler:
             number = self.table.number(stack)
             if regular:
                 seen.append((thread, number, thread.on_core_us()))
+                self.operands.look(ident, stack[0])
             if len(recent) < MOST_RECENT:
                 recent[ident, number] = recent.get((ident, number), 0) + weight
         if regular_ns is not None:

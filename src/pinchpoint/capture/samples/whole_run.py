@@ -162,6 +162,7 @@ class WholeRun:
             "garbage": self._garbage(),
             "tensor_files": self.spans.files.document(),
             "caches": self._caches.document(),
+            "operands": self.sampler.operands.document(),
         }
 
     def _garbage(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pinchpoint.analysis.run import (
 )
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.loading import Loads
+from pinchpoint.diagnosis.evidence.thread_of_steps import thread_of_steps
 from pinchpoint.diagnosis.finding import Evidence
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
@@ -37,6 +38,30 @@ class Won:
     range_ns: tuple[int, int] | None
     changes: tuple[Change, ...] = ()
     evidence: tuple[Evidence, ...] = ()
+
+
+FEWEST_LOOKS = 50  # at the thread of the steps: of fewer, a share is told no closer than a seventh
+
+
+def won_at_most_ns(trace: Trace) -> int | None:
+    """Of the mean step without the profiler, all but what its thread computes outside of the
+    loader, on a core of its own; None where looks do not tell, or other threads compute, too.
+
+    What batches take on their way, the thread's own part of it among them, takes from the same
+    cores, so that the rest of the step is shorter without it, too.
+    """
+    thread, step_ns = thread_of_steps(trace), mean_without_profiler_ns(trace)
+    step_ns = step_ns or corrected_step_ns(trace)
+    if thread is None or not step_ns or (run_facts(trace).torch_threads or 1) > 1:
+        return None
+    if not computes_on_cpu(trace) or sum(one.looks for one in thread.spent) < FEWEST_LOOKS:
+        return None
+    of_us = sum(one.us for one in thread.spent) + thread.unplaced_us
+    mine = (one for one in thread.spent if not any(_LOADS in name for name in one.frames))
+    return round(step_ns * (1 - sum(one.on_core_us for one in mine) / max(of_us, 1)))
+
+
+_LOADS = "torch/utils/data/dataloader.py"
 
 
 def without_work_of_workers(trace: Trace, found: Loads, gone_ratio: float) -> Won | None:

@@ -290,6 +290,13 @@ def _chosen(path: Path, members: list[Member], is_recording: IsRecording) -> Mem
     if not found:
         if members and (known := _known(members[0])) is not None:
             raise UnreadableFile(f"{path}, {members[0].name}: {known[0]}", hint=known[1])
+        if any(member.name == _OFFICE for member in members):
+            sheet = any(member.name.startswith("xl/") for member in members)
+            raise UnreadableFile(
+                f"{path}: a {'workbook (Excel)' if sheet else 'document (Office)'}, whatever its"
+                " name, not a recording that Pinchpoint reads",
+                hint="save its sheet as CSV, and give that" if sheet else _OF_OFFICE,
+            )
         raise UnreadableFile(
             f"{path}: an archive without a recording that Pinchpoint reads (its files: "
             f"{_named(members) or 'none'})",
@@ -301,6 +308,10 @@ def _chosen(path: Path, members: list[Member], is_recording: IsRecording) -> Mem
         hint="all of them: pinchpoint diagnose FILE; ranks of a job: pinchpoint ranks FILE; or "
         "unpack it, and give one",
     )
+
+
+_OFFICE = "[Content_Types].xml"  # of every file that Office packs
+_OF_OFFICE = "give the recording or the log that it is about"
 
 
 def _known(member: Member) -> tuple[str, str] | None:

@@ -49,7 +49,8 @@ _OTHERS = (
     Unit("PFLOPs", "flops", 1e15), Unit("GFLOP/s", "flop/s", 1e9), Unit("TFLOP/s", "flop/s", 1e12),
     Unit("PFLOP/s", "flop/s", 1e15),
     Unit("frames/s", "frames/s"), Unit("queries/s", "queries/s"), Unit("requests/s", "requests/s"),
-    Unit("tokens/s", "tokens/s"), Unit("Gbps", "bps", 1e9), Unit("Mbps", "bps", 1e6),
+    Unit("tokens/s", "tokens/s"), Unit("bps", "bps"), Unit("Gbps", "bps", 1e9),
+    Unit("Mbps", "bps", 1e6),
     Unit("Gbit/s", "bit/s", 1e9), Unit("Mbit/s", "bit/s", 1e6),
 )  # fmt: skip
 _SPELT = {

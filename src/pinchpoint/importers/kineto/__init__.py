@@ -36,7 +36,7 @@ __all__ = ["FILES", "FORMAT", "NOT_READ", "READS", "claims", "read", "read_argum
 
 FILES = (
     ".json .json.gz .trace",
-    "torch.profiler, Kineto, jax.profiler (.trace.json.gz), TensorFlow 1, viztracer",
+    "torch.profiler, Kineto, jax.profiler (.trace.json.gz), TensorFlow 1, viztracer, IBM's AIU",
 )
 READS: tuple[str, ...] = (
     "host",

@@ -20,6 +20,9 @@ _SHORT = regex(
 _XLA_COPY = regex(r"Mem(cpy|set)")  # MemcpyH2D, MemcpyD2D, Memset; without a category
 # What drivers call copies, and compilers kernels: tools of one's own write them without a category.
 _OWN_COPY = regex(r"\[?mem(cpy|set)\]? ?[hd](?:to|2)[hd]\b", re.IGNORECASE)
+# What IBM's AIU ran: an operation prepared and executed, transfers into it and out of it.
+_AIU = regex(r".{1,300} (?:Cmpt (?P<step>Prep|Exec)|Dma[IO])$")
+_AIU_RANKS = "SenRdma"  # transfers between AIUs
 _SIGNATURE = regex(r"void [\w:]+<.*?>\(")  # and a bracket at its end
 _LONG = regex(r"(host|device)[_ ]?to[_ ]?(host|device)", re.IGNORECASE)
 _WORDS = {
@@ -49,10 +52,8 @@ def device_kind(category: str, name: str) -> int:
         return DeviceKind.COPY
     if category in _MEMSET_CATEGORIES:
         return DeviceKind.MEMSET
-    if not category and (found := _XLA_COPY.match(name)):
-        return DeviceKind.COPY if found[1] == "cpy" else DeviceKind.MEMSET
-    if not category and (found := _OWN_COPY.match(name)):
-        return DeviceKind.COPY if found[1].lower() == "cpy" else DeviceKind.MEMSET
+    if not category and (told := _by_name(name)) is not None:
+        return told
     if category == _TIMELINE_CATEGORY and name.startswith("MEMCPY"):
         return DeviceKind.COPY
     if category == MTIA_CATEGORY:
@@ -64,17 +65,38 @@ def device_kind(category: str, name: str) -> int:
     return DeviceKind.KERNEL
 
 
+def _by_name(name: str) -> int | None:
+    """Of an event without a category; None where its name says nothing."""
+    if found := _XLA_COPY.match(name) or _OWN_COPY.match(name):
+        return DeviceKind.COPY if found[1].lower() == "cpy" else DeviceKind.MEMSET
+    if found := _AIU.match(name):
+        return _of_aiu(name, found["step"])
+    return None
+
+
+def _of_aiu(name: str, step: str | None) -> int:
+    """What is prepared waits for what it needs: nothing runs meanwhile."""
+    if step is not None:
+        return NOT_AN_OPERATION if step == "Prep" else DeviceKind.KERNEL
+    return DeviceKind.COLLECTIVE if name.startswith(_AIU_RANKS) else DeviceKind.COPY
+
+
 def is_called_as_on_device(name: str) -> bool:
     """Whether a range without a category has the name of a copy or the signature of a kernel.
 
     Functions of the host have such signatures, too; copies (``is_drivers_copy``) tell them apart.
     """
+    if _AIU.match(name) is not None:
+        return True
     return is_drivers_copy(name) or (name.endswith(")") and _SIGNATURE.match(name) is not None)
 
 
 def is_drivers_copy(name: str) -> bool:
-    """Whether it is what drivers call copies from the host and to it: [MEMCPY] HtoD."""
-    return _OWN_COPY.match(name) is not None
+    """Whether it is what drivers call copies from the host and to it: [MEMCPY] HtoD.
+
+    Or what an AIU executed, which nothing else is called as.
+    """
+    return _OWN_COPY.match(name) is not None or name.endswith(" Cmpt Exec")
 
 
 def copy_ends(name: str) -> tuple[int, int]:

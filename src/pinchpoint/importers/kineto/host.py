@@ -39,7 +39,7 @@ _OPERATOR_CATEGORIES = ("cpu_op", "Operator", "Op")  # today, of 2021, of Tensor
 _OPERATOR = regex(r"(?:aten|autograd)::\w")  # as autograd's profiler writes it, without a category
 # Functions of viztracer: ``step (train.py:29)`` where Kineto has ``train.py(29): step``, and
 # ``builtins.len`` where it has ``<built-in function len>``.
-VIZTRACER_CATEGORY = b"FEE"
+VIZTRACER_CATEGORIES = (b"FEE", b"fee")  # small letters: version 1.1.1
 _OF_VIZTRACER = regex(r"(?:([^()]+) \((.+):(\d+)\)|([\w.]*\.)([\w<>]+))$")
 
 
@@ -66,7 +66,7 @@ def host_kind(category: str, name: str) -> HostKind:
     match category:
         case "overhead":
             return HostKind.OVERHEAD
-        case "FEE":
+        case "FEE" | "fee":
             return HostKind.PYTHON
         case "python_function":
             if name.startswith(_MODULE_PREFIX):
@@ -127,7 +127,7 @@ def host_tables(sources: Sources) -> HostTables:
         sources.scanner,
     )
     given = {"thread": host_thread, "kind": kind, "parent": nesting.parent}
-    of_viztracer = VIZTRACER_CATEGORY in columns.texts
+    of_viztracer = any(category in columns.texts for category in VIZTRACER_CATEGORIES)
     given["name"] = host.of(
         sources.interned.renamed(name, frame_of_viztracer)
         if of_viztracer

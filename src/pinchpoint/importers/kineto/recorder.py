@@ -18,12 +18,15 @@ from pinchpoint.regex import regex
 #
 # A category or a name alone is no sign: other tools borrow ``kernel`` and ``cpu_op``. Two
 # recorders write PyTorch's or a similar layout and name their processes: XLA's (``/host:CPU``)
-# and Ascend's.
+# and Ascend's; so do timelines of TensorFlow 1.
 
 TORCH = "torch.profiler"
 ASCEND = "torch_npu.profiler"
 XLA = "xprof"
 _HOST_OF_XLA = "/host:CPU"
+TIMELINE = "TensorFlow 1 timeline"
+# ``/device:GPU:0/stream:13 Compute``, ``/job:localhost/replica:0/task:0/device:CPU:0 Tensors``
+_OF_TIMELINE = regex(r"/(?:job:\w+/replica:\d+/task:\d+/)?device:\w+:\d+\S* (?:Compute|Tensors)$")
 
 _OF_ASCEND = "Ascend Hardware"  # the process that holds what ran on the device
 DEVICE_PROCESSES = (_OF_ASCEND,)  # whose events have no category that says what they are
@@ -56,6 +59,8 @@ def recorder_of(
     """
     if _OF_ASCEND in processes:
         return ASCEND
+    if any(name is not None and _OF_TIMELINE.match(name) for name in processes):
+        return TIMELINE
     return TORCH if shows_torch or not _HEADER.isdisjoint(frame) else None
 
 

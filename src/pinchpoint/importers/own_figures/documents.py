@@ -24,7 +24,7 @@ _LONGEST_DEVICE = 80  # characters: a line
 _MEASURED = regex(
     r"(?:^|[_. /-])(?:time|latency|throughput|duration|elapsed|speed|fps|tps|qps|runtime|seconds"
     r"|ttft|tpot|itl|mfu|loss|tokens_per_\w+|bandwidth|utili[sz]ation|speedup|tflops|gflops"
-    r"|p50|p90|p95|p99|mean|median|stddev)(?:$|[_. /-])",
+    r"|p50|p90|p95|p99|mean|median|stddev|(?:gpu|cpu|memory|ram)_usage)(?:$|[_. /:-])",
     2,
 )
 # What is set, not measured; and what no program measures.
@@ -108,6 +108,8 @@ class Found:
             self.measured |= any(_is_measured(name, self._units) for name in names)
             self.measured |= records.said_units()
             self.tables += records.tables(title)
+            if apart := tuple(records.apart()):
+                self.tables.append(SummaryTable((f"times of {title}", "value"), apart))
 
     def _record(self, record: dict[str, Any], path: str, depth: int) -> None:
         inner = {key: value for key, value in record.items() if isinstance(value, dict)}

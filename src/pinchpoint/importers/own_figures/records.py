@@ -167,6 +167,18 @@ class Records:
             if self.count > 1 and len(texts) == 1 and _OF_WHAT.search(name):
                 yield name, next(iter(texts))
 
+    def apart(self) -> Iterator[tuple[str, str]]:
+        """What a column of times since 1970 says, where every record has one, none before its
+        earlier ones."""
+        for name, values in self._numbers.items():
+            whole = len(values) == self.count >= LEAST_SERIES and is_stamp(name, values[0])
+            if not whole or not (between := np.diff(np.asarray(values))).sum() > 0:
+                continue
+            if between.min() >= 0:
+                yield f"{name}: first to last record", f"{between.sum():,.6g} s"
+                yield "between two records, median", f"{np.median(between):,.4g} s"
+                yield "mean", f"{between.mean():,.4g} s"
+
     def _turned(self) -> bool:
         """Whether rows are quantities, each with its unit, and columns are runs."""
         return any(

@@ -18,7 +18,7 @@ _ALIKE = 0.9  # of them: with as many cells as the header has; a log may go on b
 _LEAST_TEXTS = 4  # columns of a table without a number: sentences have fewer commas, or differ
 _DIGITS = regex(r"\d+")
 _NEXT = 5  # rows below the names: the first may be a heading, or empty
-_MOST_CELLS = 2000  # of a row: more are data, not figures
+_MOST_CELLS = 4000  # of a row: more are data; all counters of eight XCDs are 2,718 columns
 _LONGEST_NAME = 60  # characters of a column's name; longer is a sentence
 
 
@@ -128,9 +128,7 @@ def _with_duration(row: dict[str, str]) -> dict[str, str]:
 
 
 def _rows(path: Path, layout: Layout) -> Iterator[list[str]]:
-    kept = (f"{line}\n" for line in islice(lines(path), layout.skipped, None)
-            if not line.startswith("#"))  # fmt: skip
-    reader = csv.reader(kept, delimiter=layout.delimiter, skipinitialspace=True)
+    reader = csv.reader(_kept(path, layout), delimiter=layout.delimiter, skipinitialspace=True)
     while True:
         try:
             yield next(reader)
@@ -138,6 +136,15 @@ def _rows(path: Path, layout: Layout) -> Iterator[list[str]]:
             return
         except csv.Error:
             yield []
+
+
+def _kept(path: Path, layout: Layout) -> Iterator[str]:
+    """Lines but for comments; within quotes a line that begins with # is of a cell."""
+    quoted = False
+    for line in islice(lines(path), layout.skipped, None):
+        if quoted or not line.startswith("#"):
+            quoted ^= line.count('"') % 2 == 1
+            yield f"{line}\n"
 
 
 class _Times:

@@ -28,18 +28,18 @@ FILES = (
     ".log .txt .out .ipynb",
     "vLLM, SGLang, TensorRT-LLM, NCCL (NCCL_DEBUG=INFO), nccl-tests, llama.cpp, trtexec, Megatron,"
     " Lightning, Keras, transformers, torch.profiler (key_averages), cProfile, line_profiler,"
-    " MLPerf, and any program that prints figures under names",
+    " MLPerf, nvbandwidth, benchncnn, and any program that prints figures under names",
 )
 READS: tuple[str, ...] = ("sums",)
 NOT_READ = "when anything ran"
 
 # One of these in a log: that it may have figures. What has none is refused, with how it ended.
 _SIGNS = regex(
-    rb"\b(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[\w+\.py:\d+\]"
+    rb"\b(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \[\w+\.py:\d+\]"
     rb"|Avg generation throughput: |Decode batch[,.] #running-req|Prefill batch[,.] #new-seq"
     rb"|\[TRT-LLM\]|\[TensorRT-LLM\]|vLLM API server version|sglang\.launch_server"
     rb"|NCCL INFO |# Collective test starting: |#\s+size\s+count\s+type\s+redop"
-    rb"|\| *model +\|.{0,600}\| *t/s *\||\| +Action +\|.{0,600}Num calls"
+    rb"|\| *model +\|.{0,600}\| *t/s *\||(?:\| +|^)Action\s{1,80}\|.{0,600}Num calls"
     rb"|\btokens per second\)|^ggml_\w+_init: |^load_backend: loaded "
     rb"|(?<!=)=+ Serving Benchmark Result =|^= PERFORMANCE OVERVIEW|=== Performance summary ==="
     rb"|\bThroughput: [\d.]+ requests/s, |\bAvg latency: [\d.]+ seconds|'train_runtime': "
@@ -54,7 +54,7 @@ _SIGNS = regex(
 )
 _WHOSE = (
     (
-        regex(rb"vLLM API server version|\d\d:\d\d:\d\d \[\w+\.py:\d+\]|File \"[^\"\n]*/vllm/"),
+        regex(rb"vLLM API server version|\d:\d\d(?:\.\d+)? \[\w+\.py:\d+\]|File \"[^\"\n]*/vllm/"),
         "vLLM",
     ),
     (regex(rb"sglang"), "SGLang"),
@@ -81,6 +81,7 @@ def read(path: Path) -> Trace:
     from pinchpoint.importers.program_logs._line_by_line import look
     from pinchpoint.importers.program_logs.any_figures import AnyFigures
     from pinchpoint.importers.program_logs.collectives import Collectives
+    from pinchpoint.importers.program_logs.device_benchmarks import DeviceBenchmarks
     from pinchpoint.importers.program_logs.engines import Engines
     from pinchpoint.importers.program_logs.failures import Failures
     from pinchpoint.importers.program_logs.intervals import Intervals
@@ -92,7 +93,7 @@ def read(path: Path) -> Trace:
 
     named = (
         Engines(), Steps(), PrintedResults(), Operators(), Collectives(), Intervals(),
-        PythonProfiles(),
+        PythonProfiles(), DeviceBenchmarks(),
     )  # fmt: skip
     bars, of_text, any_figures, failures = ProgressBars(), TextTables(), AnyFigures(), Failures()
     notebook = is_notebook(_head(path))

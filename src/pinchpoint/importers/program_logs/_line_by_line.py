@@ -17,8 +17,8 @@ _COLOURS = regex(r"\x1b\[[0-9;]*[A-Za-z]")
 _LONGEST_LINE = 4096  # what is looked for is said earlier; longer lines list arguments
 # Lines of which a reader keeps something though it leaves them to the others: headings, and words.
 _HEADS = "#=-|>"
-_KEPT = ("NCCL", "_perf", "-----", "trtexec", "TensorRT", "ggml_", "  Device ", ":::MLLOG", "|",
-         "=== Performance summary ===")  # fmt: skip
+_KEPT = ("NCCL", "nvbandwidth", "loop_count", "_perf", "-----", "trtexec", "TensorRT", "ggml_",
+         "  Device ", ":::MLLOG", "|", "=== Performance summary ===")  # fmt: skip
 
 
 class Reader(Protocol):

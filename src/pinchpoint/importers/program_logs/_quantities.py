@@ -30,13 +30,14 @@ class Place(NamedTuple):
 
 # A number that is no part of a name, a version, a time of day, a path; then how many there are.
 _NUMBER = regex(
-    # loss:0.13 is one, t.py:12 and host:8080 are none
-    r"(?:(?<![\w.:/\\@#-])|(?<=[A-Za-z_]:)(?=-?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.:]*\d)))"
+    # loss:0.13 is one, and s of s:12 loss:0.13; t.py:12 and host:8080 are none
+    r"(?:(?<![\w.:/\\@#-])|(?<=\b[A-Za-z]:)(?=\d+ [A-Za-z_]+:-?\d)"
+    r"|(?<=[A-Za-z_]:)(?=-?\d+\.\d+(?:[eE][-+]?\d+)?(?![\w.:]*\d)))"
     r"(?<!\d,)(?P<sign>-?)"
     r"(?P<n>(?:\d{1,3}(?:,\d{3})+|\d{1,18})(?:\.\d{1,18})?(?:[eE][-+]?\d{1,3})?)"
     r"(?:\s?(?:/|of)\s?(?P<of>\d{1,12})(?![\d.:/]*[:/]))?"
     r"(?P<many>[kKM](?=\s?[A-Za-z]+\s?/\s?s))?"
-    r"(?P<unit>\s\((?:s|ms|us|µs|ns|secs?|seconds|min|[KMGT]i?B)\)|\s?(?:%|[A-Za-zµμ°℃]+(?:\s?/\s?[A-Za-z]+(?:/[A-Za-z]+)?|\sper\s[A-Za-z]+)?))?"
+    r"(?P<unit>\s\((?:s|ms|us|µs|ns|secs?|seconds|min|[KMGT]i?B)\)|\s{0,2}(?:%|[A-Za-zµμ°℃]+(?:\s?/\s?[A-Za-z]+(?:/[A-Za-z]+)?|\sper\s[A-Za-z]+)?))?"
 )
 _MANY = {"k": 1e3, "K": 1e3, "M": 1e6}
 _SEPARATOR = regex(r"[\"']?\s*(?:=>|[:=])\s*[\"'\[(~≈$]?\s*$")

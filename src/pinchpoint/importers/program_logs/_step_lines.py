@@ -30,6 +30,7 @@ _COUNTERS = (
 )
 _LEAST_LINES = 4  # three times between them: fewer have no typical one
 _RISING = 0.9  # of the lines: a counter starts again now and then (epochs), and is printed twice
+_LEAP = 10  # times further than from line to line, and as many times faster: nothing ran there
 _FINE = 5  # resolutions of a stamp that a time must have to be one by itself
 _LONGER = (
     2.0  # than the typical time: what is printed with a step, at most, not a step's own spread
@@ -155,6 +156,7 @@ class StepLines:
             within = within[first[1:]]
         apart, taken = np.diff(held), np.diff(seconds)
         known = (apart > 0) & (taken >= 0) & within
+        known &= ~_leaps(apart, taken, known)
         if known.sum() < _LEAST_LINES - 1 or taken[known].sum() <= 0:
             return
         whole = float(taken[within].sum())
@@ -212,6 +214,18 @@ class StepLines:
         every = Counter(words[number] for number in word[(when > at[0]) & (when < at[-1])])
         told = [(text, n) for text, n in found.most_common() if 2 * n >= every[text]]
         return told[:3]
+
+
+def _leaps(
+    apart: NDArray[np.float64], taken: NDArray[np.float64], known: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Lines that a counter reached without counting, as when a run goes on from a checkpoint."""
+    if not known.any():
+        return known
+    usual = float(np.median(apart[known]))
+    typical = float(np.median(taken[known] / apart[known]))
+    found: NDArray[np.bool_] = known & (apart > _LEAP * usual) & (_LEAP * taken < typical * apart)
+    return found
 
 
 def words_of(text: str, counters: Sequence[Quantity]) -> str:

@@ -32,6 +32,7 @@ _TRT_COLUMNS = (
     "percentile(99%)",
 )
 _PIPES = (("model", "t/s"), ("Action", "Num calls"))  # columns of llama-bench, of Lightning
+_LEFT_OPEN = regex(r"Action\s{1,80}\|.{0,300}\|\s*Num calls\b")
 _FIRST = ("model", "test", "t/s")  # of llama-bench: what is asked, before what was set
 _DEVICES = regex(r"\b(\d{1,3})\s?[:=] ([A-Z][^|,]{2,60})")
 # What a line says at the end of a run: vLLM's bench throughput and latency, SGLang's tests, the
@@ -68,6 +69,7 @@ class PrintedResults:
         self._trtexec: list[tuple[str, ...]] = []
         self._trt_said: list[tuple[str, str]] = []
         self._columns: tuple[str, ...] = ()
+        self._open_left = False  # no pipe before the first column
         self._rows: list[tuple[str, ...]] = []
         self._devices: dict[str, str] = {}
         self._bandwidths: dict[str, tuple[str, ...]] = {}
@@ -75,8 +77,11 @@ class PrintedResults:
 
     def line(self, text: str) -> str:
         """Looks at one line of the log; empty where it is of a table or block."""
-        if "|" in text and text.lstrip()[:1] == "|":
+        if "|" in text and (text.lstrip()[:1] == "|" or (self._columns and self._open_left)):
             return "" if self._pipe(text) else text
+        if _LEFT_OPEN.match(text) and self._pipe(text):  # Lightning, until 2022
+            self._open_left = True
+            return ""
         if self._columns:
             self._close_pipe(text)
         if text.lstrip()[:1] in ("#", "=", "-") and (found := _HEADING.match(text)):
@@ -180,7 +185,7 @@ class PrintedResults:
             title += [f"on {on}"] if on else []
             self._found.append(SummaryTable(columns, tuple(rows), ", ".join(title)))
             self._devices = {}
-        self._columns, self._rows = (), []
+        self._columns, self._rows, self._open_left = (), [], False
 
     def tables(self) -> tuple[SummaryTable, ...]:
         """Each in the order of the log."""

@@ -21,6 +21,7 @@ from pinchpoint.run_folder.step_times import StepTimes
 from pinchpoint.trace import (
     BothBranches,
     DeviceSetting,
+    Jacobian,
     LaunchTimes,
     LoaderWorker,
     NodeShares,
@@ -59,6 +60,14 @@ def run_facts(
                 tuple(f"{file}:{line}" for file, line in note.lines),
             )
             for note in process.both_branches
+        ),
+        jacobians=tuple(
+            Jacobian(
+                (_relative(note.place[0], run.working_directory), *note.place[1:]),
+                note.outputs,
+                note.inputs,
+            )
+            for note in process.jacobians
         ),
         deaths=tuple(
             ThreadDeath(

@@ -1,5 +1,6 @@
 """From the samples of a run folder to what analyses read. Rows that lead nowhere are left out."""
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pinchpoint.trace.run_samples import (
     CacheUse,
     FarStep,
     Garbage,
+    Operand,
     RunPart,
     RunSamples,
     SampledChild,
@@ -117,6 +119,20 @@ def _of(
                 f.kind, _spelt(f.at), f.calls, f.ns, f.told, f.held_bytes, f.stored_bytes, f.thirds
             )
             for f in found.tensor_files
+        ),
+        operands=tuple(
+            Operand(
+                _spelt((o.at,))[0],
+                o.doing,
+                o.name,
+                o.shape,
+                o.strides_bytes,
+                o.item_bytes,
+                o.axis,
+                math.prod(o.taken),
+            )
+            for o in found.operands
+            if len(o.shape) == len(o.strides_bytes) and o.axis < len(o.shape)
         ),
     )
 

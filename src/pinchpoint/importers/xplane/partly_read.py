@@ -35,6 +35,7 @@ _SEED_BYTES = 4096  # keys of random numbers, counters, states; no data of a pro
 _LARGEST_PROGRAM = 200_000  # instructions: more take a second to go through
 _MOST_SEEN = 10_000  # instructions that random bits rest on
 _TAKES = ("slice", "dynamic-slice", "gather")
+_SAME = 1e-9  # two shares, as floats
 _SORTS = regex(r"^(__cub\$DeviceRadixSort|xla\.gpu\.ext\.cub_sort)")
 _SELECTS = regex(r"top_k")  # in a scope: XLA spells the framework's selection as a sort
 _MIXES = ("xor", "rng", "rng-bit-generator")  # how random bits are made
@@ -46,6 +47,14 @@ _ELEMENTWISE = frozenset(
      "round-nearest-even", "rsqrt", "select", "shift-left", "shift-right-arithmetic",
      "shift-right-logical", "sign", "sine", "sqrt", "subtract", "tan", "tanh", "tuple", "xor")
 )  # fmt: skip
+_KEEP_PADDING = _ELEMENTWISE | {
+    "fusion",
+    "copy",
+    "transpose",
+    "reshape",
+    "dot",
+    "get-tuple-element",
+}
 
 
 def partly_read(program: Program) -> dict[str, Needed]:
@@ -86,6 +95,7 @@ class _Walk:
         self.inside = program.computations[number]
         self.root = program.roots.get(number, -1)
         self.reads: dict[tuple[int, int], _Reads] = defaultdict(_Reads)  # by id and part of a tuple
+        self.real = self._real()
 
     def found(self) -> Iterator[tuple[str, Needed]]:
         for one in reversed(self.inside):  # operands come first
@@ -106,8 +116,25 @@ class _Walk:
                 yield one.name, Needed(at, most, "permutation")
             elif most <= _MOST_TAKEN and self._selects(one, read):
                 yield one.name, Needed(at, self._selection_ratio(one), "sort")
+        elif most >= self.real[one.id] - _SAME:  # what is cut off is what a product was padded with
+            return
         elif most <= _MOST_READ and (one.opcode in ("fusion", "dot") or one.is_product):
             yield one.name, Needed(at, most, "results")
+
+    def _real(self) -> dict[int, float]:
+        """By id, the part of each result that is no padding, at least: XLA pads the operands of
+        products to sizes that the tensor cores take, and cuts the result to its own again."""
+        found: dict[int, float] = {}
+        for one in self.inside:
+            inner = [i for number in one.called for i in self.program.computations.get(number, ())]
+            pads = [
+                i for i in (one, *(inner if one.opcode == "fusion" else ())) if i.opcode == "pad"
+            ]
+            kept = min((_ratio(self._shape(i.operands[0]), i.shape) for i in pads), default=1.0)
+            hands_on = one.opcode in _KEEP_PADDING or one.is_product
+            before = (found.get(number, 1.0) for number in one.operands if hands_on)
+            found[one.id] = kept * min(before, default=1.0)
+        return found
 
     # What is read of operands
 
@@ -230,8 +257,10 @@ def _takes(user: Instruction, of: int) -> bool:
     return user.opcode in _TAKES and user.operands.index(of) == 0 and user.operands.count(of) == 1
 
 
-def _ratio(part: Shape, of: Shape | None) -> float:
-    return min(part.elements / of.elements, 1.0) if of is not None and of.elements else 1.0
+def _ratio(part: Shape | None, of: Shape | None) -> float:
+    if part is None or of is None or not of.elements:
+        return 1.0
+    return min(part.elements / of.elements, 1.0)
 
 
 def _width(shape: Shape) -> int:

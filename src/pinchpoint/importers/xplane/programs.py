@@ -111,6 +111,7 @@ def _tell_row(row: dict[str, Any], facts: "_Facts", share: float) -> None:
     row["category"] = row.get("category") or facts.category
     row["argument"], row["donated"] = facts.argument or (None, None)
     row["loop"], row["iterations"] = facts.loop, facts.iterations
+    row["pulled_back"] = facts.pulled_back
 
 
 def _runs(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -135,6 +136,7 @@ class _Facts(NamedTuple):
     loop: str | None = None
     iterations: int | None = None
     category: str | None = None
+    pulled_back: bool = False
 
 
 def _facts(programs: Sequence[Program], op: str) -> _Facts:
@@ -147,11 +149,17 @@ def _facts(programs: Sequence[Program], op: str) -> _Facts:
 def _said(program: Program, one: Instruction) -> _Facts:
     place, loop = program.place_of(one), program.loop_around(one)
     of_loop = (program.place_of(loop), loop.iterations) if loop else (None, None)
+    pulled_back = _OF_A_JACOBIAN in one.scope
     if one.opcode in NO_WORK:
-        return _Facts(place, None, None, None, *of_loop)
+        return _Facts(place, None, None, None, *of_loop, pulled_back=pulled_back)
     work = _sane(program.flops(one)), _sane(program.bytes(one))
     category = HOST_CALLBACK if _CALLS_BACK.search(one.target) else None
-    return _Facts(place, *work, program.copied_argument(one), *of_loop, category)
+    return _Facts(place, *work, program.copied_argument(one), *of_loop, category, pulled_back)
+
+
+# The pass back through a function, for many rows at once: ``jax.jacrev`` has it, for those of the
+# identity, and the gradient of each of many samples.
+_OF_A_JACOBIAN = "vmap(transpose(jvp("
 
 
 # Targets of ``jax.pure_callback``, ``io_callback`` and ``jax.debug.print``, by versions of JAX:

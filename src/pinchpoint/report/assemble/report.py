@@ -305,6 +305,12 @@ def _text(path: str | Path) -> str:
     return said(str(path))
 
 
+_WITH_CALLS = (
+    "hardly any device operation was recorded, and of the program on the host nothing but its"
+    " calls to the device's runtime"
+)
+
+
 def _health(trace: Trace) -> Health:
     table = trace.health
     facts = []
@@ -321,8 +327,9 @@ def _health(trace: Trace) -> Health:
             )
         )
     if says_too_little(trace):
-        kind = FACTS["too-little"]
-        facts.append(HealthFact(id="too-little", severity="fatal", count=1, detail=kind.sentence))
+        has_calls = trace.api_calls is not None and len(trace.api_calls)
+        said = _WITH_CALLS if has_calls else FACTS["too-little"].sentence
+        facts.append(HealthFact(id="too-little", severity="fatal", count=1, detail=said))
     elif few := too_few_operations(trace):
         detail = f"only {few} device operation{'s' if few > 1 else ''}: too little for a verdict"
         facts.append(HealthFact(id="too-little", severity="warning", count=few, detail=detail))

@@ -213,6 +213,12 @@ def _mostly_unchecked(report: Report) -> str | None:
     if sum(missing.values()) <= checked:
         return None
     what = " and ".join(need.value for need, _ in missing.most_common(2))
+    if report.device is None and (longest := _heaviest(report)):  # as of what XLA compiled
+        return (
+            f"None of the {checked} causes that could be checked is worth"
+            f" {100 * MATERIAL_STEP_RATIO:.0f} % of the step; {sum(missing.values())} others are"
+            f" about devices, or about operators that it does not have.{longest}"
+        )
     return (
         f"None of the {checked} causes that could be checked is worth"
         f" {100 * MATERIAL_STEP_RATIO:.0f} % of the step; {sum(missing.values())} others could not,"

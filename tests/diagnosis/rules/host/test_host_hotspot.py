@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from builders import TraceBuilder
-from looked_at_runs import computing, thread
+from looked_at_runs import computing, spent, thread
 from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.diagnosis.engine import diagnose
+from pinchpoint.diagnosis.evidence.seen_computing import spent_in_ns
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rules.host.host_hotspot import _mostly
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, RunFacts, RunSamples
 from pinchpoint.trace.run_samples import SampledThread, Spent
@@ -339,6 +341,23 @@ def test_looks_at_unrecorded_steps_may_find_more_of_a_function_than_was_recorded
     recorded, by_looks = 10_000_000 - 4_000_000, 10_000_000 - 6_000_000
     middle = recorded if looks < 100 else (recorded * by_looks) ** 0.5
     assert first.predicted.step_ns == pytest.approx(middle, rel=0.01)
+
+
+def test_looks_into_torch_are_no_computing_of_the_function_that_calls_it():
+    """Six tenths of the looks are in train, five of them in a layer that it calls."""
+    p = TraceBuilder()
+    p.devices = []
+    for step in range(8):
+        begin = step * 10_000_000
+        p.step(step, begin, 10_000_000)
+        p.python("train.py(9): train", begin + 1_000, 9_998_000)
+        p.op("aten::mm", begin + 2_000, 5_990_000)
+    in_layer = spent(("torch/nn/modules/linear.py(134): forward", "train.py(9): train"), 5.0)
+    seen = (in_layer, computing(9, "train", 1.0), computing(40, "other", 4.0))
+    at_line = replace(seen[1], frames=("train.py(9): train", *seen[1].frames[1:]))
+    samples = RunSamples(1.0, 10.0, 500, 0, 0, (), (), (thread(in_layer, at_line, seen[2]),))
+    trace = replace(p.trace(), run=RunFacts(samples=samples))
+    assert spent_in_ns(trace, Location("train.py", 9, "train")) == 1_000_000  # of 10 ms
 
 
 def test_looks_at_a_long_operator_are_no_place_in_python_and_time_counts(outcome):

@@ -1,12 +1,14 @@
 import pytest
 
-from pinchpoint.trace import HostKind
+from pinchpoint.trace import DeviceKind, HostKind
 from program import LAUNCH_US, Program
 
 LAUNCHES, HOST_US = 80, 20
 
 
-def optimizing(*, launches=LAUNCHES, name="Optimizer.step#AdamW.step", reads=0, products=0):
+def optimizing(
+    *, launches=LAUNCHES, name="Optimizer.step#AdamW.step", reads=0, products=0, gathers=0
+):
     """A forward pass of 200 us, then an optimizer step of many launches, HOST_US each."""
     p = Program()
     for _ in p.steps(6):
@@ -20,6 +22,9 @@ def optimizing(*, launches=LAUNCHES, name="Optimizer.step#AdamW.step", reads=0, 
             for _ in range(products):
                 with p.row("aten::mm"):
                     p.kernel("sm90_xmma_gemm_bf16", 100)
+            for _ in range(gathers):
+                with p.row("c10d::allgather_"):
+                    p.kernel("ncclDevKernel_AllGather_RING_LL", 100, kind=DeviceKind.COLLECTIVE)
             for _ in range(reads):
                 p.read()
     return p.trace()
@@ -33,6 +38,13 @@ def test_counts_launches_and_host_time(outcome):
     assert finding.cost_ns_per_step == pytest.approx(LAUNCHES * HOST_US * 1e3, rel=0.02)
 
 
+def test_collectives_are_not_fused_away(outcome):
+    (finding,) = outcome("unfused-optimizer", optimizing(gathers=10)).findings
+    evidence = {e.what: e.value for e in finding.evidence}
+    assert evidence["launches in the optimizer"] == LAUNCHES
+    assert evidence["its device time"] == LAUNCHES * 3_000
+
+
 def test_fused_the_step_is_short(predicted):
     assert predicted(optimizing(), "unfused-optimizer") < 0.5e6
 
@@ -44,8 +56,10 @@ def test_fused_the_step_is_short(predicted):
         optimizing(launches=8, reads=40),
         optimizing(name="my_update"),
         optimizing(products=40),
+        optimizing(products=3, gathers=40),
+        optimizing(launches=8, gathers=80),
     ],
-    ids=["fused", "reads", "no optimizer", "it multiplies matrices"],
+    ids=["fused", "reads", "no optimizer", "it multiplies", "and gathers", "it gathers"],
 )
 def test_other_steps_are_not_meant(outcome, trace):
     assert outcome("unfused-optimizer", trace).answer == "clear"

@@ -7,7 +7,8 @@ the same hyperparameters: one call updates all parameters of a group, and equal 
 Or a foreach update that runs dozens of times a step: once for each of many param groups.
 Kernels that are launched elsewhere, and optimizers that launch a handful for all parameters, are
 not meant, nor optimizers that mostly multiply matrices (Muon, Shampoo, SOAP): products are not
-fused away. The range that PyTorch writes around each optimizer step is what shows it.
+fused away, and neither are collectives of optimizers whose states are spread over ranks. The range
+that PyTorch writes around each optimizer step is what shows it.
 
 ## Why it matters
 A model with hundreds of parameter tensors costs thousands of launches, each a few microseconds of
@@ -40,7 +41,7 @@ from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_KNOB, Rule
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace import DeviceKind, HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Rows
 from pinchpoint.trace.durations import duration
 
@@ -69,6 +70,7 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     inside = within(parents(host), steps)
     mine = inside[ops.filled("host_op", len(host))]
+    mine &= ops["kind"] != DeviceKind.COLLECTIVE  # of sharded ones: no fused form has less of it
     products = mine & (category_of_device_ops(trace) == Category.GEMM)
     if 2 * ops["duration_ns"][products].sum() > ops["duration_ns"][mine].sum():
         return

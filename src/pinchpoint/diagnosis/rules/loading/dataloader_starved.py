@@ -53,6 +53,7 @@ from pinchpoint.diagnosis.evidence.loading import (
     workers_without_room,
 )
 from pinchpoint.diagnosis.evidence.rare import rare_found
+from pinchpoint.diagnosis.evidence.shared_cores import won_at_most_ns
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Need, Record
@@ -119,6 +120,7 @@ def _changes(trace: Trace, found: Loads) -> dict[str, Any]:
 def _sent(trace: Trace, found: Loads, made_ratio: float) -> Found:
     """Batches that workers make in no time: what they compute is not where to look."""
     place, won_ns = collated_in(trace), won_if_sent_at_once_ns(trace, made_ratio)
+    most_ns = max(won_at_most_ns(trace) or 0, won_ns or 0)
     return Found(
         summary=(
             "The training thread waits for worker processes, which make batches in"
@@ -132,7 +134,7 @@ def _sent(trace: Trace, found: Loads, made_ratio: float) -> Found:
         ),
         cost_ns_per_step=found.waits_ns_per_step,
         changes=with_workers(trace, found),
-        saving_ns_per_step=(round(LEAST_RATIO * won_ns), won_ns) if won_ns is not None else None,
+        saving_ns_per_step=(round(LEAST_RATIO * won_ns), most_ns) if won_ns is not None else None,
         likely_saving_ns=won_ns,
         location=place or found.spans.place,
         **_advice(trace, found),

@@ -70,10 +70,11 @@ def check(trace: Trace) -> Iterator[Found]:
     work = device_work(trace, _double(trace), "work in double precision")
     if work is None:
         return
-    if _is_all_there_is(trace):
+    purpose = _purpose(trace)
+    if purpose:
         raise NotChecked(
-            "all work is in double precision, and it factorises, or no model is run or trained:"
-            " whether the result needs it does not show",
+            f"all work is in double precision, and {purpose}: whether the result needs it does not"
+            " show",
             _TRIAL,
             fits=True,
         )
@@ -95,9 +96,9 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
-def _is_all_there_is(trace: Trace) -> bool:
-    """Whether nothing computes in another format, and nothing runs a model or differentiates, or
-    it mostly factorises all the same.
+def _purpose(trace: Trace) -> str:
+    """What tells a solver, where nothing computes in another format: nothing runs a model or
+    differentiates, or it mostly factorises all the same. Empty where neither is so.
 
     A solver may need its digits. Of a model hardly anybody does, and where formats are mixed one of
     them came in from somewhere.
@@ -111,8 +112,11 @@ def _is_all_there_is(trace: Trace) -> bool:
     mine = device_ops_in_steps(trace) & (ops["kind"] == DeviceKind.KERNEL)
     took = np.bincount(format_[mine], ops["duration_ns"][mine], max(Precision) + 1)
     other = took[Precision.FP32 : Precision.INT8].sum()
-    alone = bool(other < MIXED_RATIO * took.sum())
-    return alone and (not of_models or _factorises(trace, mine))
+    if other >= MIXED_RATIO * took.sum():
+        return ""
+    if not of_models:
+        return "no model is run or trained"
+    return "most of it factorises matrices" if _factorises(trace, mine) else ""
 
 
 def _factorises(trace: Trace, mine: Mask) -> bool:

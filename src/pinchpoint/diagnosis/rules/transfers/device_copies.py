@@ -79,6 +79,8 @@ def check(trace: Trace) -> Iterator[Found]:
     kept = _kept(trace, work.rows)
     arguments = kept.arguments
     where = f" in {place}" if place else ""
+    if place and not place.function:  # a line alone, of a compiled program
+        where = f" at {place.short}"
     compiled = f", for the compiled function {function}" if function else ""
     yield Found(
         summary=(
