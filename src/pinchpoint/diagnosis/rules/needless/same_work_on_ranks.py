@@ -108,7 +108,7 @@ def _exchange(size_bytes: int | None, gather: int | None) -> str:
         return "What the exchange takes is not in the gain: no collective here tells how long"
     return (
         f"Gathering all results ({size_bytes / 1e6:.3g} MB) would take {duration(gather)} at the"
-        " rate of this job's collectives: the least gain is less that"
+        " rate of this job's collectives; the gain that is said lies between with it and without it"
     )
 
 
