@@ -317,6 +317,20 @@ def test_operators_of_a_program_on_cpus_are_no_part_of_a_place_in_python(outcome
     assert finding.cost_ns_per_step == pytest.approx(3_000_000, rel=0.35)
 
 
+def test_a_function_that_calls_the_work_is_no_place_in_python(outcome):
+    """Between two products of 6 ms it waits 2 ms for a core, which is recorded as its Python."""
+    p = TraceBuilder()
+    p.devices = []
+    for step in range(8):
+        begin = step * 14_000_000
+        p.step(step, begin, 14_000_000)
+        p.python("model.py(9): forward", begin + 1_000, 13_998_000)
+        p.python("torch/nn/modules/linear.py(130): forward", begin + 2_000, 6_000_000)
+        p.op("aten::linear", begin + 3_000, 5_990_000)
+        p.op("aten::linear", begin + 8_000_000, 5_990_000)
+    assert outcome("host-hotspot", p.trace()).answer == "clear"
+
+
 @pytest.mark.parametrize("looks", [200, 20])
 def test_looks_at_unrecorded_steps_may_find_more_of_a_function_than_was_recorded(looks):
     """Of steps of 10 ms 4 were recorded in sample; of the thread's time it has six tenths."""
