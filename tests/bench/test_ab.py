@@ -14,6 +14,7 @@ from pinchpoint.bench.measures import MEASURES, custom_measure
 from pinchpoint.bench.metrics import Gpu, RunMetrics, Summary, TimedSteps
 from pinchpoint.bench.run import Arm, RunOptions
 from pinchpoint.bench.run.process import _RUNNING, run_command
+from pinchpoint.bench.run.waits import _SAID_BY_USER
 from pinchpoint.errors import MeasurementInvalid, UsageError
 
 A, B = Arm("A", ("a",)), Arm("B", ("b",))
@@ -389,7 +390,8 @@ def test_threads_sleep_in_both_of_a_pair_where_others_take_the_cpus(
         pytest.param(1e3, None, True, False, True, id="in one folder, as asked for"),
         pytest.param(1e3, "base", False, False, False, id="not asked for"),
         pytest.param(1e3, "base", None, True, False, id="on a device"),
-        pytest.param(0.0, "base", True, False, False, id="on a quiet machine"),
+        pytest.param(0.0, "base", None, False, False, id="alike by themselves"),
+        pytest.param(0.0, "base", True, False, True, id="on a quiet machine, as asked for"),
     ],
 )
 def test_both_of_a_pair_run_at_once_where_others_take_the_cpus(
@@ -415,6 +417,58 @@ def test_both_of_a_pair_run_at_once_where_others_take_the_cpus(
     assert [run.arm for run in result.runs] == list("ABABAB")
 
 
+def _run(wall_ms, cpu_ms, *, own_ms=None, mad=0.0, at_once=False):
+    steps = _steps(wall_ms, cpu_ms, own_ms=own_ms or wall_ms)
+    steps = replace(steps, step_time_ms=replace(steps.step_time_ms, mad=mad))
+    return RunMetrics(
+        run_id="1",
+        bench_id="b",
+        started_utc="",
+        status="ok",
+        duration_s=9.0,
+        steps=steps,
+        at_once=at_once,
+    )
+
+
+@pytest.mark.parametrize(
+    ("alone", "env", "asked", "expected"),
+    [
+        pytest.param([_run(20, 40), _run(20.5, 40)], {}, None, "APART", id="runs are alike"),
+        pytest.param([_run(20, 40), _run(22, 44)], {}, None, "SWAPPED", id="runs differ"),
+        pytest.param([_run(20, 40, mad=1.0)] * 2, {}, None, "SWAPPED", id="steps differ"),
+        pytest.param([_run(20, 40)] * 2, {}, True, "SWAPPED", id="asked for"),
+        pytest.param([_run(20, 40), _run(30, 60)], {}, False, "APART", id="not to be"),
+        pytest.param([_run(20, 40), _run(30, 30)], {}, None, "APART", id="B has fewer threads"),
+        pytest.param([_run(20, 40), _run(30, 30)], {}, True, "AT_ONCE", id="fewer, and asked for"),
+        pytest.param([_run(20, 10), _run(30, 15)], {}, True, "AT_ONCE", id="both wait"),
+        pytest.param(
+            [_run(20, 40), _run(30, 60)],
+            {"OMP_WAIT_POLICY": "active"},
+            True,
+            "AT_ONCE",
+            id="threads are to spin",
+        ),
+    ],
+)
+def test_which_programs_exchange_their_cpus(monkeypatch, alone, env, asked, expected):
+    monkeypatch.setattr(at_once, "_fits", lambda so_far: True)
+    monkeypatch.setattr(at_once, "halves", lambda: ({0}, {1}))
+    for name in _SAID_BY_USER:
+        monkeypatch.delenv(name, raising=False)
+    arms = Arm("A", ("a",), cwd=Path("base")), Arm("B", ("b",), env=env)
+    assert at_once.manner(*arms, alone, asked=asked).name == expected
+
+
+def test_at_once_that_cannot_be_is_said(tmp_path, machine):
+    machine(lambda arm, i: 10.0, steps=lambda arm, i: _steps(20.0, 20.0, "cuda_event"))
+    result = _compared(tmp_path, "base", most_pairs=3, at_once=True)
+    assert result.warnings == (
+        "--at-once: both would take the device from each other, so that A and B ran one after the"
+        " other",
+    )
+
+
 def _asked(options):
     return {"at_once": options.at_once, "threads_sleep": options.threads_sleep}
 
@@ -430,14 +484,14 @@ def _compared(tmp_path, cwd, **more):
     ("own_ratio", "clock", "cwd", "asked", "told"),
     [
         pytest.param(0.5, "host", None, None, True, id="half of a step waits for a CPU"),
-        pytest.param(1.0, "host", None, None, False, id="nothing waits"),
+        pytest.param(1.0, "host", None, None, True, id="nothing waits"),
         pytest.param(0.5, "cuda_event", None, None, False, id="a device times the steps"),
         pytest.param(0.5, "host", "base", None, False, id="tried, as there are two folders"),
         pytest.param(0.5, "host", None, True, False, id="tried, as it was asked for"),
         pytest.param(0.5, "host", "base", False, True, id="was not to be tried"),
     ],
 )
-def test_pairs_at_once_are_advised_where_others_take_the_cpus(
+def test_pairs_at_once_are_advised_where_nothing_is_in_the_way(
     tmp_path, machine, monkeypatch, own_ratio, clock, cwd, asked, told
 ):
     def steps(arm, i):

@@ -93,6 +93,23 @@ def test_a_cause_of_communication_counts_what_the_last_rank_would_win():
     assert [(f.id, f.saving_ns) for f in said.found] == [("small-collectives", 2 * MS)]
 
 
+def test_places_that_one_rank_names_for_one_cause_are_told_apart():
+    job = Job(ranks=2, work_ms=lambda rank, step: (12.0, 12.0)[rank])
+    both = [RankFinding("host-hotspot", r, 2 * MS, "load data.py") for r in (0, 1)]
+    said = diagnosed(job, *both, RankFinding("host-hotspot", 1, 1 * MS, "lock cache.py"))
+    (found,) = said.found  # who is never waited for wins nothing by less of it
+    assert (found.ranks, found.saving_ns) == ((0, 1), near(2))
+    assert found.of_ranks[0].place == "load data.py"
+
+
+def test_waits_for_other_ranks_are_what_collectives_take():
+    job = Job(ranks=2, transfer_ms=5.0, bytes=1 << 20)
+    waits = [RankFinding("host-waits", r, 1 * MS) for r in (0, 1)]
+    calls = [RankFinding("small-collectives", r, 2 * MS) for r in (0, 1)]
+    assert [f.id for f in diagnosed(job, *waits).found] == ["host-waits"]
+    assert [f.id for f in diagnosed(job, *waits, *calls).found] == ["small-collectives"]
+
+
 def test_ranks_that_never_meet():
     said = diagnosed(Job(ranks=2, left_out={(r, s, 0) for r in (0, 1) for s in range(5)}))
     assert {o.id: o.answer for o in said.outcomes}["straggler-rank"] == "not checked"

@@ -434,6 +434,13 @@ STRANGERS = {
         "bench serve",
     ),
     "gprof": (b"Flat profile:\n\nEach sample counts as 0.01 seconds.\n", "gprof", "pinchpoint run"),
+    "pickle": (b"\x80\x03]q\0(}q\x01(X\x04\0\0\0loss", "a pickle of Python's", "as JSON"),
+    "perf script of a task clock": (
+        b"train 77 150520.991529:   1000 task-clock:ppp: \n\t    aaaac1479980 f+0x1 (/bin/train)\n"
+        b"\t    ffff804d8598 main+0x98 (/usr/lib/libc.so.6)\n\n",
+        "samples of perf",
+        "pinchpoint run",
+    ),
     "lz4": (b"\x04\x22\x4d\x18" + b"\0" * 99, "packed with LZ4", "lz4 -d"),
 }
 

@@ -302,3 +302,40 @@ def test_a_report_that_becomes_shorter_meanwhile_does_not_end_the_process(tmp_pa
 
     monkeypatch.setattr(report_file, "_read", once_cut)
     assert [launch.name for launch in pp.load(path).profiled_launches] == ["gemm"]
+
+
+PER_KERNEL = """\
+[7] python@127.0.0.1
+  gemm_128x64 (1465, 1, 1)x(128, 1, 1), Device 0, CC 8.7, Invocations 3
+    Section: GPU Speed Of Light Throughput
+    ----------------- ----------- ------------ ------------ ------------
+    Metric Name       Metric Unit      Minimum      Maximum      Average
+    ----------------- ----------- ------------ ------------ ------------
+    Duration                   ms         1.50         1.80         1.75
+    Memory Throughput           %        63.68        64.18        63.96
+    ----------------- ----------- ------------ ------------ ------------
+
+    Section: Launch Statistics
+    ----------- ----------- ---------- ---------- ----------
+    Metric Name Metric Unit    Minimum    Maximum    Average
+    ----------- ----------- ---------- ---------- ----------
+    Block Size                  128.00     128.00     128.00
+    ----------- ----------- ---------- ---------- ----------
+
+  copy (8, 1, 1)x(32, 1, 1), Device 0, CC 8.7, Invocations 1
+    Section: GPU Speed Of Light Throughput
+    ----------------- ----------- ------------ ------------ ------------
+    Metric Name       Metric Unit      Minimum      Maximum      Average
+    ----------------- ----------- ------------ ------------ ------------
+    Duration                   us         9.00         9.00         9.00
+    ----------------- ----------- ------------ ------------ ------------
+"""
+
+
+def test_a_summary_by_kernel_is_as_many_launches_of_their_mean(tmp_path):
+    path = tmp_path / "per_kernel.txt"
+    path.write_text(PER_KERNEL)
+    trace = pp.load(path)
+    lasted = [metric(trace, launch, "gpu__time_duration.sum") for launch in range(4)]
+    assert lasted == [(1.75, "ms")] * 3 + [(9, "us")]
+    assert metric(trace, 0, "launch__block_size") == (128, None)

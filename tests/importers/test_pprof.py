@@ -1,6 +1,7 @@
 """Profiles of pprof: what JAX holds is read, what knows the host alone is refused."""
 
 import gzip
+import tracemalloc
 
 import pytest
 
@@ -97,3 +98,17 @@ def test_a_profile_that_is_cut_off_says_how_to_write_it_again(tmp_path):
         load(tmp_path, PROFILE[:-3])
     assert "cut off" in str(error.value)
     assert "save_device_memory_profile" in error.value.hint
+
+
+def test_a_stack_that_does_not_end_takes_no_more_than_the_file(tmp_path):
+    deep = sample((2,) * 5_000 + (1,) * 300_000, 1, 10 * MIB, "buffer")
+    path = tmp_path / "deep.prof"
+    path.write_bytes(TYPES + deep + PROFILE.removeprefix(TYPES))
+    pp.load(path)  # what is imported first does not count
+    tracemalloc.start()
+    trace = pp.load(path)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 3 * path.stat().st_size
+    (lines,) = (one for one in trace.summaries if one.columns[0] == "made at")
+    assert lines.rows[0][:4] == ("train.py:7", "50.0", "100.0", "5")

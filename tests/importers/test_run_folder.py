@@ -148,6 +148,86 @@ def test_without_a_readable_recording_the_damage_is_the_reason(tmp_path):
         load(folder)
 
 
+def with_two_ranks(folder):
+    """A folder as ``pinchpoint run`` writes it: two ranks, each with two recordings."""
+    run_folder(folder, environment=TWO)
+    (folder / "processes/rank0.json").unlink()
+    (folder / "names").mkdir()
+    for rank in (0, 1):
+        stem = f"rank0000{rank}of00002.host.{70 + rank}"
+        for part in ("traces", "names"):
+            shutil.copy(folder / "traces/t.json", folder / part / f"{stem}.trace.json")
+        notes = [{"file": f"{stem}.trace.json"}, {"file": f"{stem}.trace.json", "window": "names"}]
+        document = {"rank": rank, "world_size": 2, "pid": 70 + rank, "recordings": notes}
+        (folder / f"processes/{stem}.json").write_text(json.dumps(document))
+    (folder / "traces/t.json").unlink()
+    (folder / "metrics.json").write_text("{}")
+    return folder
+
+
+def unread(trace):
+    facts = [trace.text(trace.health, "fact", i) for i in range(len(trace.health))]
+    said = [trace.text(trace.health, "detail", i) for i in range(len(trace.health))]
+    pairs = zip(facts, said, strict=True)
+    return [text for fact, text in pairs if fact == "run-document-damaged"]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"rank": 0, "recor', "[1]", "no JSON"])
+@pytest.mark.parametrize(
+    "name", ["run.json", "env.json", "metrics.json", "processes/rank00000of00002.host.70.json"]
+)
+def test_a_document_that_cannot_be_read_is_said_and_the_rest_is_read(tmp_path, name, text):
+    folder = with_two_ranks(tmp_path / "run")
+    whole = load(folder)
+    assert unread(whole) == []
+    (folder / name).write_text(text)
+    trace = load(folder)
+    (sentence,) = unread(trace)
+    assert sentence.startswith(f"{name}: ")
+    assert len(trace.device_ops) == len(whole.device_ops)
+    assert (trace.rank, trace.world_size) == (0, 2)
+    assert trace.run.named is not None
+    assert any(name in fact.detail for fact in diagnose(trace).health.facts)
+
+
+def test_all_documents_may_be_damaged(tmp_path):
+    folder = with_two_ranks(tmp_path / "run")
+    documents = sorted(folder.rglob("*.json"))
+    named = [one for one in documents if one.parent.name not in ("traces", "names")]
+    for one in named:
+        one.write_text("{")
+    trace = load(folder)
+    assert len(unread(trace)) == len(named) == 5
+    assert len(trace.device_ops) == 1
+
+
+def test_where_the_first_recording_cannot_be_read_the_next_one_is(tmp_path):
+    folder = with_two_ranks(tmp_path / "run")
+    first, second = sorted((folder / "traces").glob("*.json"))
+    first.write_text("{")
+    trace = load(folder)
+    assert trace.rank == 1
+    (sentence,) = unread(trace)
+    assert sentence.startswith(f"traces/{first.name}: ")
+    second.write_text("{")
+    with pytest.raises(UnreadableFile, match=first.name):
+        load(folder)
+
+
+def test_without_a_recording_the_damaged_document_is_the_reason(tmp_path):
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(UnreadableFile, match=r"run\.json: no JSON, or cut off"):
+        load(tmp_path)
+
+
+def test_samples_that_cannot_be_read_are_said(tmp_path):
+    folder = with_two_ranks(tmp_path / "run")
+    for part in ("samples", "values"):
+        (folder / part).mkdir()
+        (folder / part / "rank00000of00002.host.70.json").write_text("{")
+    assert [text.partition("/")[0] for text in unread(load(folder))] == ["samples", "values"]
+
+
 def with_windows(folder, **files):
     """The run folder with these texts as its windows for names."""
     run_folder(folder)

@@ -47,7 +47,7 @@ print(sorted(name for name in sys.modules if name.startswith("pinchpoint")))
         "pinchpoint.inside",
         *(
             f"pinchpoint.inside.{name}"
-            for name in ("after_function", "after_import", "hooks", "knobs", "quiet")
+            for name in ("after_function", "after_import", "hooks", "knobs", "meeting", "quiet")
         ),
         "pinchpoint.inside.step_recorder",
     ]

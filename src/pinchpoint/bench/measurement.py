@@ -17,6 +17,7 @@ from pinchpoint.bench.folders import BenchSession, start_session, write_atomic, 
 from pinchpoint.bench.metrics import encode
 from pinchpoint.bench.result import RESULT_FILE, BenchResult
 from pinchpoint.bench.run import RunOptions
+from pinchpoint.bench.run.validity import BUSY_LOAD_RATIO, is_busy
 from pinchpoint.bench.summary import SUMMARY_FILE, SessionSummary, summary
 from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.environment import environment, full_fingerprint
@@ -102,15 +103,13 @@ def _termination_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-BUSY_LOAD = 0.10  # load a CPU above which timings are disturbed
-
-
 def disturbances() -> tuple[str, ...]:
     """What goes on here that has nothing to do with the measurement; ask before it starts."""
-    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
-    if load / cpus <= BUSY_LOAD:
+    load, cpus = os.getloadavg()[0], os.cpu_count()
+    if not is_busy(load, cpus):
         return ()
-    return (f"the machine was busy before the measurement: load {load:.1f} on {cpus} CPUs",)
+    said = f"load {load:.1f} on {cpus} CPUs, from {BUSY_LOAD_RATIO:g} each on"
+    return (f"the machine was busy before the measurement: {said}",)
 
 
 @contextmanager

@@ -79,9 +79,9 @@ class TimedSteps(msgspec.Struct, frozen=True, kw_only=True):
     lag1_autocorr: float | None = None
     effective_n: Amount | None = None
     spikes: Count = 0
-    cpu_ms: Amount | None = None  # CPU time of the process in a step, median
-    own_ms: Amount | None = None  # a step without its thread's waiting for a CPU, median
-    instructions: Amount | None = None  # of a step, outside of the kernel, median
+    cpu_ms: Amount | None = None  # CPU time of the process in a step, mean
+    own_ms: Amount | None = None  # a step without its thread's waiting for a CPU, mean
+    instructions: Amount | None = None  # of a step, outside of the kernel, mean
     data_wait_ratio: Ratio | None = None  # share of the timed window spent waiting for data
 
 
@@ -147,6 +147,7 @@ class RunMetrics(msgspec.Struct, frozen=True, kw_only=True):
     profiled: bool = False
     threads_sleep: bool = False  # while they wait for each other, as others took the CPUs
     at_once: bool = False  # with the other run of its pair
+    swapped: bool = False  # on half of the CPUs, exchanged with the other run of its pair
     status: str  # ok, failed, timeout, cut
     exit_code: int | None = None
     invalid_reasons: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pinchpoint.cli.help import commands, module_name, overview, start
+from pinchpoint.cli.help import commands, is_command, module_name, overview, start
 from pinchpoint.errors import PinchpointError, UsageError, out_of_memory
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _run(words: list[str]) -> int:
         print(f"pinchpoint {__version__}")
         return 0
     name, rest = words[0], words[1:]
-    if name not in commands():
+    if not is_command(name):
         raise UsageError(f"there is no command {name!r}", hint=_nearest(name))
     return _call(name, rest)
 

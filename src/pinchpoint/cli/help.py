@@ -59,6 +59,11 @@ def commands() -> dict[str, str]:
     return {name: _summary(_places()[name]) for name in names}
 
 
+def is_command(name: str) -> bool:
+    """Whether there is such a command; reads none of them."""
+    return name in _places()
+
+
 def module_name(command: str) -> str:
     """The dotted name of a command's module."""
     place = _places()[command]

@@ -6,13 +6,14 @@ the rank that waits least: there it is no waiting.
 """
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 
 import numpy as np
 
 from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.ranks.late_causes import WORK_SUBJECTS
+from pinchpoint.analysis.ranks.longest_own import longest_gain_ns
 from pinchpoint.analysis.ranks.what_if import JobReplay, Own, as_recorded
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO
@@ -32,6 +33,7 @@ class RankFinding:
     id: str
     rank: int
     saving_ns: int
+    place: str = ""  # function and file; empty where it has none
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class JobFinding:
     finding: Found | None = None  # None: see the report of ``shown_by``
     ranks: tuple[int, ...] = ()  # positions of the ranks that show it
     shown_by: int | None = None  # position of the rank that shows it best
+    of_ranks: tuple[RankFinding, ...] = ()  # what those ranks say, the one that shows it best first
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,12 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
     bound = job.replay.least_ns if job.replay is not None else 0
     candidates = [_of_job(o.id, f, base, bound) for o in outcomes for f in o.findings]
     candidates = _without_parents(candidates)
-    candidates += _of_ranks(job, [f for f in per_rank if f.id not in answered], base)
+    candidates += _without_larger_children(
+        _of_ranks(job, [f for f in per_rank if f.id not in answered], base)
+    )
+    candidates = _told_once(candidates, base)
     candidates.sort(key=lambda c: (-c.saving_ns, c.id))
-    return JobDiagnosis(tuple(_kept(job, candidates, per_rank, base)), outcomes, base)
+    return JobDiagnosis(tuple(_kept(job, candidates, base)), outcomes, base)
 
 
 def _of_job(id_: str, finding: Found, base: int, bound: int) -> JobFinding:
@@ -95,35 +101,60 @@ def _without_parents(candidates: list[JobFinding]) -> list[JobFinding]:
     return [c for c in candidates if c.id not in parents]
 
 
+def _without_larger_children(candidates: list[JobFinding]) -> list[JobFinding]:
+    """Without more general causes that a special one explains, as each rank's own answer has it:
+    waits on the host for other ranks are what collectives take."""
+    won = {c.id: c.saving_ns for c in candidates}
+    explained = {
+        parent: max((ns for i, ns in won.items() if rules()[i].rule.parent == parent), default=0)
+        for parent in {rules()[i].rule.parent for i in won}
+        if parent is not None
+    }
+    return [c for c in candidates if c.saving_ns > explained.get(c.id, 0)]
+
+
 def _of_ranks(job: Job, found: Sequence[RankFinding], base: int) -> list[JobFinding]:
-    by_id: dict[str, list[RankFinding]] = {}
-    for one in found:
-        by_id.setdefault(one.id, []).append(one)
     out = []
-    for id_, same in by_id.items():
-        saving = _gain(job, as_recorded(job.facts), same, id_)
+    for same in _causes(found):
+        saving = _gain(job, as_recorded(job.facts), same, same[0].id)
         if saving > 0:
-            best = max(same, key=lambda f: (f.saving_ns, -f.rank))
+            best_first = sorted(same, key=lambda f: (-f.saving_ns, f.rank))
             out.append(
                 JobFinding(
-                    id_,
+                    same[0].id,
                     saving,
                     _predicted(base, saving),
                     ranks=tuple(f.rank for f in same),
-                    shown_by=best.rank,
+                    shown_by=best_first[0].rank,
+                    of_ranks=tuple(best_first),
                 )
             )
     return out
 
 
+def _causes(found: Sequence[RankFinding]) -> list[list[RankFinding]]:
+    """What is one cause: of one id, and where a rank names several places for it, of one place."""
+    by_id: dict[str, list[RankFinding]] = {}
+    for one in found:
+        by_id.setdefault(one.id, []).append(one)
+    out: list[list[RankFinding]] = []
+    for same in by_id.values():
+        several = len({one.rank for one in same}) < len(same)
+        by_place: dict[str, list[RankFinding]] = {}
+        for one in same:
+            by_place.setdefault(one.place if several else "", []).append(one)
+        out += by_place.values()
+    return out
+
+
 def _gain(job: Job, own: Own, same: Sequence[RankFinding], id_: str) -> int:
     """What the job wins if the cause goes away on every rank that shows it."""
-    usable = int(job.facts.usable.sum())
     if _in_collectives(id_):
         least = min(_without_waiting(job, f) for f in same)
-        return least if len(same) >= MOST_RATIO * usable else 0
+        usable = int(job.facts.usable.sum())
+        return least if len({f.rank for f in same}) >= MOST_RATIO * usable else 0
     if job.replay is None:
-        return min(f.saving_ns for f in same) if len(same) == usable else 0
+        return longest_gain_ns(job, own, _less(own, same))
     before = job.replay.ask(own)
     return max(before - job.replay.ask(_less(own, same)), 0)
 
@@ -165,9 +196,7 @@ def _predicted(base: int, saving: int) -> Prediction:
     return Prediction(max(base - saving, 0), (max(round(low), 0), max(round(high), 0)), base)
 
 
-def _kept(
-    job: Job, candidates: list[JobFinding], per_rank: Sequence[RankFinding], base: int
-) -> list[JobFinding]:
+def _kept(job: Job, candidates: list[JobFinding], base: int) -> list[JobFinding]:
     """Findings that still pay once those before them are fixed."""
     between = job.between.transfer_ns + job.between.untold_ns
     exposed = float(np.mean(between)) if between.size else 0.0
@@ -175,7 +204,7 @@ def _kept(
     for candidate in candidates:
         saving = candidate.saving_ns
         about_transfer = _in_collectives(candidate.id)
-        same = [f for f in per_rank if f.id == candidate.id]
+        same = candidate.of_ranks
         if taken.kept and about_transfer:
             saving = round(saving * max(1 - taken.communication_ns / max(exposed, 1), 0))
         elif taken.kept and candidate.finding is None:
@@ -192,3 +221,38 @@ def _kept(
             taken.own = _without_late_ranks(job, job.replay)
         taken.kept.append(candidate)
     return taken.kept
+
+
+def _told_once(candidates: list[JobFinding], base: int) -> list[JobFinding]:
+    """A late rank and what a rule found at the same place of that rank alone are one cause: who is
+    late is said, and what either of the two would give is its range."""
+    out: list[JobFinding] = []
+    for late in candidates:
+        at = None if late.finding is None else late.finding.location
+        place = "" if at is None else place_of(at.function, at.file)
+        same = next((c for c in candidates if place and _only_there(c, place)), None)
+        out.append(late if same is None else _of_both(late, same, base))
+    places = {
+        place_of(c.finding.location.function, c.finding.location.file)
+        for c in candidates
+        if c.finding is not None and c.finding.location is not None
+    } - {""}
+    return [c for c in out if not any(_only_there(c, place) for place in places)]
+
+
+def _only_there(found: JobFinding, place: str) -> bool:
+    return len(found.ranks) == 1 and [one.place for one in found.of_ranks] == [place]
+
+
+def _of_both(late: JobFinding, same: JobFinding, base: int) -> JobFinding:
+    saving = (late.saving_ns + same.saving_ns) // 2
+    low = min(late.predicted.range_ns[0], same.predicted.range_ns[0])
+    high = max(late.predicted.range_ns[1], same.predicted.range_ns[1])
+    return replace(
+        late, saving_ns=saving, predicted=Prediction(max(base - saving, 0), (low, high), base)
+    )
+
+
+def place_of(function: str | None, file: str | None) -> str:
+    """The place of a ``RankFinding``; empty without a function."""
+    return f"{function} {file or ''}" if function else ""

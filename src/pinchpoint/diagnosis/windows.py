@@ -99,6 +99,7 @@ def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
     common = _pairs(bare.found, named.found, ratio, base_ns)
     kept = list(common.values())
     new = [r for r in named.found if r.id in allowed and r.id not in {c.id for c in kept}]
+    new = _on_what_is_told(new, {r.id for r in (*kept, *new)}, bare.outcomes)
     if base_ns and computes_on_cpu(named_trace):  # recording costs time everywhere there
         usual_ns = min(base_ns, _usual_ns(trace) or base_ns)
         ratio = usual_ns / (steps(named_trace).typical_ns or usual_ns)
@@ -147,6 +148,31 @@ def _may_be_told(trace: Trace, named: Trace, outcomes: Iterable[Outcome]) -> fro
         return told
     # These were judged here with all that the other window knows of operators.
     return told - {o.id for o in outcomes if o.answer == "clear" and _by_operators(o.id)}
+
+
+def _on_what_is_told(
+    new: Iterable[Ranked], told: Collection[str], outcomes: Iterable[Outcome]
+) -> list[Ranked]:
+    """Findings of the window for names that count from fixes of others, where these are told.
+
+    What the bare window judged clear or too small is the cost of the recording: without it a
+    finding wins at once what it wins there afterwards. What it did not judge so has to be fixed
+    first, and where it is not told, neither is what counts from it.
+    """
+    recording = {o.id for o in outcomes if o.answer in ("clear", "smaller")} - set(told)
+    kept = [replace(r, given=tuple(i for i in r.given if i not in recording)) for r in new]
+    return [_by_itself(r) for r in kept if set(r.given) <= set(told)]
+
+
+def _by_itself(one: Ranked) -> Ranked:
+    """One that counts from no other any more, from the step that all others count from."""
+    after = one.predicted
+    if one.given or after is None or after.base_ns - after.step_ns == one.saving_ns:
+        return one
+    earlier_ns = after.base_ns - after.step_ns - one.saving_ns  # what the others won
+    range_ns = tuple(min(ns + earlier_ns, after.base_ns) for ns in after.range_ns)
+    moved = Prediction(after.step_ns + earlier_ns, (range_ns[0], range_ns[1]), after.base_ns)
+    return replace(one, predicted=moved)
 
 
 _OF_OPERATORS = (

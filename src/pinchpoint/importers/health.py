@@ -24,6 +24,9 @@ FACTS: dict[str, FactKind] = {
     "run-problem": FactKind(
         Severity.WARNING, "something went wrong while the program was recorded"
     ),
+    "run-document-damaged": FactKind(
+        Severity.WARNING, "a part of the run folder cannot be read: what hangs on it is not checked"
+    ),
     "telemetry-no-value": FactKind(
         Severity.NOTE, "the device or driver did not give a value that was asked for"
     ),

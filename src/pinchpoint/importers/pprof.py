@@ -8,6 +8,7 @@ by other programs (Go, gperftools) know the host alone.
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +41,9 @@ _LIBRARY = regex(r"/(?:site|dist)-packages/|/lib/python3|^<|^$")
 _MIB = 1024.0**2  # bytes
 _SIGN = 1 << 63  # of a number of 64 bits: minus one is a size that is not known
 _MOST_ROWS = 200  # places; more nobody reads
+# Of a stack, from the innermost on, in which the line of the program is looked for: Python itself
+# stops at 1,000 unless asked, and a file of one endless stack took 26 times its size.
+_MOST_FRAMES = 10_000
 
 
 class _Held(NamedTuple):
@@ -123,7 +127,8 @@ def _samples(data: bytes, texts: list[str], size_at: int) -> Iterator[_Held]:
         for number, at, until in parts(data, begin, end):
             if number in (_LOCATIONS, _VALUES):
                 into = stack if number == _LOCATIONS else values
-                into.extend([at] if until == INTEGER else _packed(data, at, until))
+                room = max(_MOST_FRAMES - len(into), 0)
+                into.extend(islice([at] if until == INTEGER else _packed(data, at, until), room))
             elif number == _LABEL and until != INTEGER:
                 label = _numbers(data, at, until)
                 labels[texts[label.get(_KEY, 0)]] = texts[label.get(_TEXT, 0)]
@@ -199,9 +204,10 @@ def _by_line(held: _Sums) -> tuple[SummaryTable, ...]:
 
 
 def _line_of(at: tuple[int, ...], places: dict[int, tuple[str, str, int]]) -> tuple[str, str]:
-    stack = [places[one] for one in at if one in places]
-    own = next((one for one in stack if not _LIBRARY.search(one[1])), None)
-    name, file, number = own or (stack[0] if stack else ("", "", 0))
+    stack = (places[one] for one in at if one in places)
+    first = next(stack, ("", "", 0))
+    own = (one for one in chain((first,), stack) if not _LIBRARY.search(one[1]))
+    name, file, number = next(own, first)
     file = file.replace("\\", "/").rpartition("/")[2]
     return (f"{file}:{number}" if file else "no stack", name)
 

@@ -20,6 +20,7 @@ from typing import Any, Callable
 from . import END_VARIABLE, FOLDER_VARIABLE, FUNCTION_VARIABLE
 from .after_function import after_function
 from .hooks import BATCH_FETCHED, GRAPH_REPLAYED, MODEL_CALLED, OPTIMIZER_STEPPED
+from .meeting import meeting
 from .quiet import (
     Threads,
     Work,
@@ -75,6 +76,7 @@ class _Recorder:
         self._queue_ns: Callable[[], int | None] | None = None  # of the first thread with a step
         self._others = other_threads()
         self._instructions = instruction_counter()
+        self._meet = meeting()
         self._ignore_models: Callable[[], None] | None = None
         self._steps = 0  # of optimizers
         self._end_after = os.environ.get(END_VARIABLE)
@@ -96,6 +98,7 @@ class _Recorder:
         if os.getpid() != self.pid or len(series.host_ns) >= MOST_MARKS:
             return
         series.events.append(_cuda_event())
+        self._meet()
         self._queue_ns = self._queue_ns or queue_clock()
         host_ns, (cpu_ns, thread_ns, queue_ns, others) = at_once(self._totals)
         series.host_ns.append(host_ns)

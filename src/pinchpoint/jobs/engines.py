@@ -37,8 +37,6 @@ from pinchpoint.analysis.ranks.summary import RankSummary
 from pinchpoint.diagnosis import engine, windows
 from pinchpoint.diagnosis.engine import Diagnosis
 from pinchpoint.diagnosis.ladder import in_order
-from pinchpoint.diagnosis.record import WATCHED_RUN
-from pinchpoint.diagnosis.registry import rules
 from pinchpoint.errors import PinchpointError
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile, local_copy
@@ -113,15 +111,8 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
 
 
 def _diagnosed(trace: Trace) -> Diagnosis:
-    """What the recording shows; from the window for names, work that the run saw to be in vain."""
-    said = engine.diagnose(trace)
-    if trace.run is None:
-        return said
-    both, shown = windows.diagnose(trace), {one.id for one in said.found}
-    in_vain = {id_ for id_, known in rules().items() if known.rule.record is WATCHED_RUN}
-    return Diagnosis(
-        tuple(one for one in both.found if one.id in shown | in_vain), said.together, both.outcomes
-    )
+    """What the recording shows, with places, sizes and causes that the window for names adds."""
+    return engine.diagnose(trace) if trace.run is None else windows.diagnose(trace)
 
 
 # ------------------------------------------------------------------------------------------------

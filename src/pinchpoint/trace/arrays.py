@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[Any]  # the element type is the column's, see tables.py
 Ints = NDArray[np.int64]  # times in nanoseconds, bytes, counts
 Rows = NDArray[np.intp]
+KeptRows = NDArray[Any]  # as Rows, in 32 bits: what is kept for long, and cast where it indexes
 Mask = NDArray[np.bool_]
 Codes = NDArray[np.uint8]  # values of an enumeration
 NameIds = NDArray[np.int32]  # positions in Trace.names

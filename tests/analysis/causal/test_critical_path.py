@@ -9,7 +9,7 @@ import pinchpoint as pp
 from pinchpoint.analysis.causal.critical_path import CriticalPath, Link, critical_path
 from pinchpoint.analysis.causal.path_of_step import _most, path_of_step
 from pinchpoint.analysis.causal.profile import causal
-from pinchpoint.analysis.replay.predict import replayed_window
+from pinchpoint.analysis.replay.replayed_window import replayed_window
 from program import LAUNCH_US, START_US, Program
 
 DATA = Path(__file__).parents[2] / "data"

@@ -9,7 +9,7 @@ import pytest
 import pinchpoint as pp
 from pinchpoint.analysis.causal.many import simulate_many, together
 from pinchpoint.analysis.replay import simulate as single
-from pinchpoint.analysis.replay.predict import replayed_window
+from pinchpoint.analysis.replay.replayed_window import replayed_window
 from pinchpoint.analysis.replay.simulate import (
     OF_A_BATCH,
     OF_THE_DEVICE,

@@ -1,5 +1,7 @@
 """What a piece of one rank is worth to the job; milliseconds."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from pinchpoint.analysis.causal.of_job import of_job, own_gains
@@ -47,3 +49,13 @@ def test_what_both_have_is_worth_nothing_on_one_alone():
     assert most.step_if_free_there_ns == near(11)
     assert most.step_if_even_ns == near(11)
     assert most.step_if_free_ns == near(1)
+
+
+@pytest.mark.parametrize(
+    ("devices", "why"),
+    [((None, None), "its ranks have no device"), (("H200", None), "no collectives of the ranks")],
+)
+def test_what_cannot_be_replayed_says_why(devices, why):
+    ranks = [SimpleNamespace(device=device) for device in devices]
+    job = SimpleNamespace(replay=None, facts=SimpleNamespace(ranks=ranks))
+    assert of_job(job, []).why_not.startswith(why)

@@ -11,7 +11,7 @@ from pinchpoint.analysis.causal.limits import ADDS_PER_CLOCK
 from pinchpoint.analysis.causal.pieces import Cut
 from pinchpoint.analysis.causal.profile import causal, off_path
 from pinchpoint.analysis.replay.least_durations import best_ns
-from pinchpoint.analysis.replay.predict import replayed_window
+from pinchpoint.analysis.replay.replayed_window import replayed_window
 from pinchpoint.hardware import find_spec
 from pinchpoint.trace import Device
 from program import Program

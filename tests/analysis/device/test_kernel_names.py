@@ -9,6 +9,8 @@ from pinchpoint.analysis.device.kernel_names import (
 )
 
 KERNELS = [
+    (Category.GEMM, "void mul_mat_q<(ggml_type)12, 128, false>(char const*, int const*)"),
+    (Category.GEMM, "void mul_mat_vec_dq_q6_K<32, 1>(void const*, void const*)"),
     (Category.GEMM, "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"),
     (Category.GEMM, "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nt_align1>(int)"),
     (Category.GEMM, "sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x256x32_execute_kernel"),

@@ -262,6 +262,28 @@ def test_a_collective_waits_for_what_it_sends_also_where_the_one_before_it_took_
     assert step_ns(trace, ScaleDeviceOps(sends, 0.1)) == pytest.approx(3 * 1_000 + 300, rel=0.02)
 
 
+def test_what_comes_behind_a_dropped_copy_still_needs_the_collective_that_the_copy_waited_for():
+    """1 ms of work, a collective of 3 ms, a copy of what it brought, and the work that reads it."""
+    b, at, free = TraceBuilder(), 0, 0
+    copies = []
+    for step in range(STEPS):
+        begin = at
+        b.launch(at, 4 * US, "work", free + 2 * US, 1_000 * US)
+        brought = free + 1_005 * US + 3_000 * US
+        b.launch(at + 5 * US, 4 * US, "nccl", brought - 3_000 * US, 3_000 * US, stream=17,
+                 kind=DeviceKind.COLLECTIVE)  # fmt: skip
+        copies.append(brought + 2 * US)
+        b.launch(at + 10 * US, 4 * US, "copy", copies[-1], 50 * US)
+        b.launch(at + 15 * US, 4 * US, "work", copies[-1] + 52 * US, 1_000 * US)
+        free = copies[-1] + 1_052 * US
+        at += 20 * US
+        b.step(step, begin, at - begin)
+    trace = b.trace()
+    rows = np.flatnonzero(np.isin(trace.device_ops["start_ns"], copies))
+    assert replayable(trace).identity_error == pytest.approx(0, abs=0.001)
+    assert step_ns(trace, DropDeviceOps(rows)) == pytest.approx(5_000, rel=0.01)
+
+
 @pytest.mark.parametrize("late", [True, False], ids=["before it asked", "after it asked"])
 def test_a_launch_whose_thread_lost_its_core_waits_for_nothing(late):
     """The host is 100 µs ahead of kernels of 40 µs when a launch of 4 µs takes 4 ms."""

@@ -9,8 +9,9 @@ from builders import TraceBuilder
 from pinchpoint.analysis.host.timeline import host_rows
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
-from pinchpoint.analysis.time.gaps import IdlePieces, cut, gaps
+from pinchpoint.analysis.time.gaps import gaps
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.analysis.time.idle_pieces import IdlePieces, cut
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind, RunFacts
 from pinchpoint.trace import intervals as iv
 

@@ -130,6 +130,12 @@ def test_an_early_recording_without_kernels_is_not_kept(watch, patient):
     assert kept(watch) == []
 
 
+def test_the_last_try_of_a_process_that_ran_no_operator_is_not_kept(watch):
+    session = watch(*[(0, 0)] * quiet_watch.TRIES)
+    assert session.recordings == []
+    assert not list(watch.folder.iterdir())
+
+
 def test_an_idle_process_is_left_in_silence(watch):
     assert watch((0, 10)).problems == []
 

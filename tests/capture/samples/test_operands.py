@@ -1,5 +1,6 @@
 """What lies in memory where rows are taken: read from the frame of a thread that runs."""
 
+import dis
 import sys
 import threading
 
@@ -49,11 +50,19 @@ def computed(table, rows):
     ],
 )
 def test_what_an_instruction_takes_of_what(function, found):
-    import dis
-
     takes = ("BINARY_SUBSCR", "BINARY_OP", "CALL", "PRECALL", "CALL_KW")
     at = [one.offset for one in dis.get_instructions(function) if one.opname in takes][-1]
     assert spelling_of(function.__code__, at) == found
+
+
+def test_other_functions_are_not_taken_apart(monkeypatch):
+    def never(code):
+        raise AssertionError(code)
+
+    monkeypatch.setattr("pinchpoint.capture.samples.operands.instructions", never)
+    for at in range(0, len(stack_of.__code__.co_code), 2):
+        if dis.opname[stack_of.__code__.co_code[at]] != "BINARY_SUBSCR":
+            assert spelling_of(stack_of.__code__, at) is None
 
 
 def taking(entered, leave):

@@ -424,6 +424,25 @@ def test_few_sessions_are_decided_in_pairs_with_the_commit_of_the_baseline(tmp_p
     assert len(listed.stdout.splitlines()) == 1  # the checkout of the base is gone
 
 
+def test_another_program_than_that_of_the_baseline_is_refused_before_anything_runs(
+    tmp_path, capsys
+):
+    (tmp_path / "new").mkdir()
+    for name in ("job.py", "new/job.py"):
+        (tmp_path / name).write_text("print('x: 10')")
+    gate = ["bench", "check", "--baseline", "b.json", *PRINTED, "-p", "1"]
+    here, other = (["--", sys.executable, name] for name in ("./job.py", "new/job.py"))
+    assert cli([*gate, "--fail", "x:20%", "--update", *here]) == 0
+    assert cli([*gate, "-o", "out", *other]) == 2
+    said = capsys.readouterr().err
+    assert "its sessions are of job.py, and this is new/job.py, another program" in said
+    assert 'pinchpoint bench ab -- "python job.py" "python new/job.py"' in said
+    assert not (tmp_path / "out").exists()
+    assert cli([*gate, "--", sys.executable, str(tmp_path / "job.py")]) == 0  # by its whole path
+    assert cli([*gate, "--accept", *other]) == 0
+    assert cli([*gate, *other]) == 0
+
+
 def test_a_base_that_cannot_be_measured_leaves_the_history(tmp_path, capsys):
     """Its checkout lacks what git does not know."""
     script, here = tmp_path / "job.py", ("-c", "user.name=a", "-c", "user.email=a@b")

@@ -160,8 +160,6 @@ MOSTLY_RATIO = 0.5  # of a call in a library, which passes on to operators what 
 # caller. With less than half anywhere, no single change below the caller wins most of it.
 ONE_HAS_IT_RATIO = 0.5
 
-Path = tuple[int, ...]  # names of functions of the program, each called by the one before it
-
 
 def shared_callers(trace: Trace, found: HostComputing) -> Ints:
     """For each stretch the name of the function of the program that calls the several ones which
@@ -170,28 +168,25 @@ def shared_callers(trace: Trace, found: HostComputing) -> Ints:
     A function with a module, a backward pass or an optimizer in it is the step, and no place.
     """
     host = trace.host_ops
-    shared = np.full(len(found.row), NO_ROW, np.int64)
+    nobody = np.full(len(found.row), NO_ROW, np.int64)
     if host is None or not len(host):
-        return shared
+        return nobody
     chain, none = parents(host), len(host)
     user = (owners(trace) == Owner.USER) & ~rows_named(trace, host, _is_nameless)
     if not user.any():
-        return shared
+        return nobody
     nearest_user = np.append(nearest(chain, user), none)
     around = nearest_user[rows_of_host(trace, found.row)]
     recorded = np.zeros(none + 1, np.int64)
     np.add.at(recorded, around, found.end_ns - found.start_ns)  # as calls last, with its cost
     pure = _does_little_else(trace, user, subtree_sums(chain, recorded[:-1]))
     paths = _paths(host["name"], nearest_user[chain], pure, distinct(around[around < none]))
-    path_of = [paths.get(row, ()) for row in around.tolist()]
-    weight: Counter[Path] = Counter()
+    path_of = [paths.of_row.get(row, NOWHERE) for row in around.tolist()]
+    weight: Counter[int] = Counter()
     for path, ns in zip(path_of, found.took_ns.tolist(), strict=True):
         weight[path] += ns
-    place: dict[Path, int] = {}
-    for first in {path[0] for path in weight if path}:
-        place |= _split([path for path in weight if path[:1] == (first,)], weight)
-    shared[:] = [place.get(path, NO_ROW) for path in path_of]
-    return shared
+    place: Ints = np.array(_split(paths, weight), np.int64)[path_of]
+    return place
 
 
 def called_back(trace: Trace, found: HostComputing) -> Ints:
@@ -258,33 +253,75 @@ def _does_little_else(
     return found
 
 
-def _paths(name: Ints, caller: Ints, pure: Mask, rows: Ints) -> dict[int, Path]:
+@dataclass(frozen=True, eq=False)
+class _Paths:
+    """Names of functions of the program, each called by the one before it, as a tree: stacks may be
+    thousands of frames deep."""
+
+    caller: list[int]  # of each path, the one without its last name; NOWHERE has none
+    name: list[int]  # the last one of each path
+    of_row: dict[int, int]
+
+
+NOWHERE = 0  # the path without a name
+
+
+def _paths(name: Ints, caller: Ints, pure: Mask, rows: Ints) -> _Paths:
     """Of rows of functions, the names from the outermost that does little else down to them."""
-    known: dict[int, Path] = {len(pure): ()}
+    known: dict[int, int] = {len(pure): NOWHERE}
+    paths, numbers = _Paths([NOWHERE], [NO_ROW], known), dict[tuple[int, int], int]()
     for row in rows.tolist():
         chain = [row]
         while chain[-1] not in known:
             chain.append(int(caller[chain[-1]]))
         for one in reversed(chain[:-1]):
             above = known[int(caller[one])]
-            known[one] = (*above, int(name[one])) if above or pure[one] else ()
-    return known
+            known[one] = NOWHERE
+            if above != NOWHERE or pure[one]:
+                key = (above, int(name[one]))
+                known[one] = numbers.setdefault(key, len(paths.name))
+                if known[one] == len(paths.name):
+                    paths.caller.append(above)
+                    paths.name.append(key[1])
+    return paths
 
 
-def _split(paths: list[Path], weight: Counter[Path]) -> dict[Path, int]:
-    """These paths with the function that they have in common, as far down as one has half of the
-    work; none where the last of them has it itself."""
-    for at in range(max(map(len, paths))):
-        below: Counter[int] = Counter()
-        for path in paths:
-            below[path[at + 1] if len(path) > at + 1 else NO_ROW] += weight[path]
-        name, most = below.most_common(1)[0]
-        if most < ONE_HAS_IT_RATIO * below.total():
-            return dict.fromkeys(paths, paths[0][at])
-        paths = [path for path in paths if len(path) > at + 1 and path[at + 1] == name]
-        if not paths:
-            break
-    return {}
+def _split(paths: _Paths, weight: Counter[int]) -> list[int]:
+    """For each path the function that it has in common with others, as far down as one has half of
+    the work; NO_ROW where the last of them has it itself."""
+    order = {path: at for at, path in enumerate(weight)}
+    inside, first = _with_callees(paths, weight, order)
+    below: list[list[int]] = [[] for _ in paths.name]
+    for path in range(1, len(below)):
+        if path in first:
+            below[paths.caller[path]].append(path)
+    place = [NO_ROW] * len(below)
+    for start in below[NOWHERE]:
+        at = way = start
+        while way != NOWHERE:
+            at = way
+            ways = [(inside[one], -first[one], one) for one in below[at]]
+            ways += [(weight[at], -order[at], NOWHERE)] if at in order else []
+            most, _, way = max(ways)
+            if most < ONE_HAS_IT_RATIO * inside[at]:
+                place[at], way = paths.name[at], NOWHERE
+    for path in range(1, len(below)):  # callers have lower numbers
+        if place[path] == NO_ROW:
+            place[path] = place[paths.caller[path]]
+    return place
+
+
+def _with_callees(
+    paths: _Paths, weight: Counter[int], order: dict[int, int]
+) -> tuple[Counter[int], dict[int, int]]:
+    """The work in each path and below it, and which of these came first; of those with any."""
+    inside, first = Counter(weight), dict(order)
+    for path in range(len(paths.name) - 1, NOWHERE, -1):
+        if path in first:
+            above = paths.caller[path]
+            inside[above] += inside[path]
+            first[above] = min(first.get(above, first[path]), first[path])
+    return inside, first
 
 
 def _is_nameless(name: str) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
 from pinchpoint.analysis.replay.graph import Graph
-from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
+from pinchpoint.analysis.replay.replayed_window import ReplayedWindow, replayed_window
 from pinchpoint.analysis.replay.simulate import PASSES, lane_clocks, stream_clocks
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace

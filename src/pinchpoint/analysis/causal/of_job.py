@@ -67,7 +67,7 @@ def of_job(job: Job, ranks: Sequence[Gains]) -> OfJob:
     """The profile of a job; ``ranks`` are in the order of the job's."""
     replay = job.replay
     if replay is None:
-        return OfJob(None, (), why_not="no collectives of the ranks could be matched")
+        return OfJob(None, (), why_not=_why_not(job))
     largest: dict[Key, int] = {}
     for gains in ranks:
         for key, ns in gains.items():
@@ -84,6 +84,12 @@ def of_job(job: Job, ranks: Sequence[Gains]) -> OfJob:
         min(replay.ask(replay.all_as_median()), replay.base_ns),
         min(replay.ask(transfer_factors=kinds), replay.base_ns),
     )
+
+
+def _why_not(job: Job) -> str:
+    if any(rank.device for rank in job.facts.ranks):
+        return "no collectives of the ranks could be matched"
+    return "its ranks have no device, and what their hosts did meanwhile cannot be replayed"
 
 
 def _piece(replay: JobReplay, key: Key, own_ns: Sequence[int]) -> JobPiece:

@@ -8,7 +8,7 @@ from pinchpoint.analysis.causal.critical_path import CriticalPath, Link, critica
 from pinchpoint.analysis.causal.spent import Spent, spent
 from pinchpoint.analysis.host.attribution import launching_operators
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
-from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
+from pinchpoint.analysis.replay.replayed_window import ReplayedWindow, replayed_window
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints, Mask

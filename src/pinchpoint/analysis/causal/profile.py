@@ -17,6 +17,7 @@ streams together have to share.
 """
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +43,7 @@ from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.apply import LEAST_LAUNCH_NS
 from pinchpoint.analysis.replay.least_durations import best_ns, sustained_ns
 from pinchpoint.analysis.replay.least_step import kept_ns
-from pinchpoint.analysis.replay.predict import ReplayedWindow, replayed_window
+from pinchpoint.analysis.replay.replayed_window import ReplayedWindow, replayed_window
 from pinchpoint.analysis.replay.side_by_side import shared_by_rows_ns
 from pinchpoint.analysis.replay.simulate import OF_A_BATCH, OF_THE_DEVICE, Times
 from pinchpoint.analysis.replay.streams import device_ids, stream_ids
@@ -52,7 +53,7 @@ from pinchpoint.analysis.time.loader_waits import taking_name
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Ints, Mask, distinct
+from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows, distinct
 from pinchpoint.trace.intervals import flatten
 
 if TYPE_CHECKING:
@@ -292,29 +293,42 @@ class _Replay:
     def _step(self, replayed_ns: float, variant: Times) -> float:
         usual = self.window.step_ns
         after = usual * min(replayed_ns / self.window.mean_ns, 1.0)
-        stays = max(self._stays_ns(variant), self._as_it_is_ns(variant))
+        same = np.array_equal(variant.duration_ns, self.window.graph.op_duration_ns)
+        same = same and not variant.dropped.any()
+        stays = self._as_it_is_ns if same else self._stays_ns(variant.duration_ns, variant.dropped)
         after = max(after, min(stays, usual))
         return max(self.base_ns - (usual - after), 0.0)
 
-    def _as_it_is_ns(self, variant: Times) -> float:
+    @cached_property
+    def _as_it_is_ns(self) -> float:
         """What the device works for in a step, if a variant leaves all of that as it is: streams
         that took turns go on doing so."""
-        same = np.array_equal(variant.duration_ns, self.window.graph.op_duration_ns)
-        return kept_ns(self.trace, ()) if same and not variant.dropped.any() else 0.0
+        took = self.window.graph.op_duration_ns
+        stays = self._stays_ns(took, np.zeros(len(took), np.bool_))
+        return max(stays, kept_ns(self.trace, ()))
 
-    def _stays_ns(self, variant: Times) -> float:
+    def _stays_ns(self, duration_ns: Ints, dropped: Mask) -> float:
         """Device work a step that a variant leaves, in the busiest stream and in all that share a
         device; and what the products that it leaves as they are take at the power limit."""
-        graph, ops, counted = self.window.graph, self.trace.device_ops, self.window.counted
+        at, rows, stream, device, fastest_ns = self._judged
+        took = duration_ns[at]
+        least = np.minimum(took, fastest_ns)
+        work = np.bincount(stream, least, 1)
+        shared = shared_by_rows_ns(self.trace, rows, least)
+        same = ~dropped[at] & (took == self.window.graph.op_duration_ns[at])
+        warm = np.bincount(device[same], sustained_ns(self.trace)[rows[same]], 1)
+        steps_of = max(int(self.window.counted.sum()), 1)
+        return float(max(work.max(), warm.max(), shared)) / steps_of
+
+    @cached_property
+    def _judged(self) -> tuple[Rows, Rows, Rows, Rows, Floats]:
+        """Operations of the counted steps: positions in the graph, rows, streams, devices, and what
+        each takes at its fastest."""
+        graph, ops = self.window.graph, self.trace.device_ops
         assert ops is not None
-        least = np.minimum(variant.duration_ns, best_ns(self.trace)[graph.op_rows])
-        apart = counted[graph.node_step[graph.op_node]]
-        work = np.bincount(stream_ids(ops)[graph.op_rows][apart], least[apart], 1)
-        shared = shared_by_rows_ns(self.trace, graph.op_rows[apart], least[apart])
-        same = apart & ~variant.dropped & (variant.duration_ns == graph.op_duration_ns)
-        rows = graph.op_rows[same]
-        warm = np.bincount(device_ids(ops)[rows], sustained_ns(self.trace)[rows], 1)
-        return float(max(work.max(), warm.max(), shared)) / max(int(counted.sum()), 1)
+        at = np.flatnonzero(self.window.counted[graph.node_step[graph.op_node]])
+        rows = graph.op_rows[at]
+        return at, rows, stream_ids(ops)[rows], device_ids(ops)[rows], best_ns(self.trace)[rows]
 
     def _piece(self, cut: Cut, one: _Chosen, after: list[int]) -> Piece:
         free, limit, host = after

@@ -77,6 +77,20 @@ def of_few_channels(call: OperatorCall) -> bool:
     return x[1] == weight[1] and min(weight[:2]) < FEWEST_CHANNELS
 
 
+def depthwise_window(call: OperatorCall) -> Shape | None:
+    """Sizes of the window of a forward convolution whose groups have one channel each; else None.
+
+    Matrix units have nothing to multiply there: all but a diagonal would be zeros, and libraries
+    compute it without them (pytorch/pytorch#22302, NVIDIA/cutlass#615).
+    """
+    if call.name not in FORWARD_NAMES:
+        return None
+    x, weight = call.shape(0), call.shape(1)
+    if x is None or weight is None or not len(x) == len(weight) > 2:
+        return None
+    return tuple(weight[2:]) if weight[1] == 1 and weight[0] % x[1] == 0 and x[1] > 1 else None
+
+
 def forward_into(call: OperatorCall, out: Shape) -> Cost | None:
     """The same where another call shows the output, and neither stride nor padding is recorded."""
     x, weight, where = call.shape(0), call.shape(1), _FORWARD[call.name]

@@ -132,7 +132,7 @@ _KERNELS: tuple[tuple[Category, str], ...] = (
     (
         Category.GEMM,
         r"gemm|gemv|nvjet|cijk_|matmul|cutlass|xmma|cublas|hipblas|splitkreduce|^bmm_|^_?mm_kernel"
-        r"|wvsplitk|marlin|machete|scaled_mm",
+        r"|wvsplitk|marlin|machete|scaled_mm|\bmul_mat_(q|f|vec)",  # the last: of ggml
     ),
     (Category.SOFTMAX, r"softmax|nll_?loss|nllcriterion|cross_?entropy|ctc_loss"),
     (

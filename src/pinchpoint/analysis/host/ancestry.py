@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Table, Trace, once_per_table, once_per_trace
-from pinchpoint.trace.arrays import Array, Codes, Ints, Mask, Rows, distinct
+from pinchpoint.trace.arrays import Array, Codes, Ints, KeptRows, Mask, Rows, distinct
 
 compiled: Any = None
 with suppress(ImportError):  # installed without a compiler
@@ -51,12 +51,13 @@ def nearest(parent: Rows, wanted: Mask) -> Rows:
 
 
 @once_per_trace
-def operators_around(trace: Trace) -> Rows:
+def operators_around(trace: Trace) -> KeptRows:
     """The innermost operator that is or encloses each row of ``host_ops``, and none for no row."""
     host = trace.host_ops
     if host is None:
-        return np.zeros(1, np.int64)
-    return np.append(nearest(parents(host), host["kind"] == HostKind.OPERATOR), len(host))
+        return np.zeros(1, np.int32)
+    around = nearest(parents(host), host["kind"] == HostKind.OPERATOR)
+    return np.append(around, len(host)).astype(np.int32)
 
 
 def within(parent: Rows, wanted: Mask) -> Mask:

@@ -7,7 +7,7 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import above, nearest, operators_around, parents
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.arrays import Ints, KeptRows, Mask, Rows
 from pinchpoint.trace.names import rows_named
 
 # Autograd names its nodes so; recordings of before 2022 lack the prefix and keep the suffix.
@@ -67,7 +67,7 @@ def backward_nodes(trace: Trace) -> Mask:
 
 
 @once_per_trace
-def forward_rows(trace: Trace) -> Rows:
+def forward_rows(trace: Trace) -> KeptRows:
     """For each host row: itself, or in the backward pass the forward operator it differentiates.
 
     ``len(host_ops)`` where a backward node has no known forward operator. The two share the
@@ -77,12 +77,12 @@ def forward_rows(trace: Trace) -> Rows:
     """
     host = trace.host_ops
     if host is None or not len(host):
-        return np.zeros(0, np.int64)
+        return np.zeros(0, np.int32)
     none = len(host)
     backward = backward_nodes(trace)
     node = nearest(parents(host), backward)
     forward = np.append(_matching_forward(host, backward, node == none), none)
-    return np.where(node == none, np.arange(none), forward[node])
+    return np.where(node == none, np.arange(none), forward[node]).astype(np.int32)
 
 
 def _matching_forward(host: Table, backward: Mask, outside: Mask) -> Rows:

@@ -17,7 +17,7 @@ from pinchpoint.analysis.host.cpu_operators import computed_on_host
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, HostKind, MemoryKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Codes, Floats, Ints, Mask, Rows, distinct
+from pinchpoint.trace.arrays import Codes, Floats, Ints, KeptRows, Mask, Rows, distinct
 from pinchpoint.trace.names import rows_named
 
 
@@ -214,7 +214,7 @@ def frames_for_readers(trace: Trace) -> Mask:
 
 
 @once_per_trace
-def called_by_program(trace: Trace) -> Ints:
+def called_by_program(trace: Trace) -> KeptRows:
     """For each row of ``host_ops`` the outermost row around it that is not the program's own.
 
     A program's own rows are its functions, modules and annotations. ``len(host_ops)`` for those.
@@ -222,14 +222,14 @@ def called_by_program(trace: Trace) -> Ints:
     """
     host = trace.host_ops
     if host is None or not len(host):
-        return np.zeros(1, np.int64)
+        return np.zeros(1, np.int32)
     none = len(host)
     chain = parents(host)
     own = np.isin(host["kind"], (HostKind.MODULE, HostKind.ANNOTATION))
     own |= frames_for_readers(trace)
     under = np.append(own, True)[chain]
     outermost = nearest(chain, under & ~own)
-    return np.append(np.where(own, none, outermost), none)
+    return np.append(np.where(own, none, outermost), none).astype(np.int32)
 
 
 def acts(trace: Trace, host_ops: Rows) -> Rows:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.arrays import Ints, KeptRows, Mask, Rows
 
 # Ranges that end inside of the next: the optimizer's inside of a step, that step inside of its own.
 MOST_CHAINED = 3
@@ -42,7 +42,7 @@ class HostTimeline:
     """
 
     at_ns: Ints
-    row: Rows
+    row: KeptRows
 
     def __len__(self) -> int:
         return len(self.at_ns)
@@ -52,10 +52,10 @@ class HostTimeline:
 class HostPieces:
     """Spans of time, each with the asking span it lies in and the row open then, or NO_ROW."""
 
-    asked: Ints  # position of the asking span
+    asked: KeptRows  # position of the asking span
     start_ns: Ints
     end_ns: Ints
-    row: Rows
+    row: KeptRows
 
 
 @once_per_trace
@@ -128,7 +128,7 @@ def _changes(rows: HostRows, mine: Rows, ending: Rows) -> HostTimeline:
     counts = np.append(at[1:] != at[:-1], True)  # a start after an end
     at, row = at[counts], row[counts]
     changed = np.append(True, row[1:] != row[:-1])
-    return HostTimeline(at[changed], row[changed])
+    return HostTimeline(at[changed], row[changed].astype(np.int32))
 
 
 def _crossing(rows: HostRows, ranges: Rows, found: HostTimeline) -> Rows:
@@ -159,9 +159,9 @@ def _outlived(rows: HostRows, mine: Rows, crossing: Rows) -> Mask:
 
 def look_up(timeline: HostTimeline | None, start_ns: Ints, end_ns: Ints) -> HostPieces:
     """The pieces of a timeline inside each of the given spans, in order; they fill the spans."""
-    asked = np.arange(len(start_ns), dtype=np.int64)
+    asked = np.arange(len(start_ns), dtype=np.int32)
     if timeline is None or not len(timeline):
-        return HostPieces(asked, start_ns, end_ns, np.full(len(asked), NO_ROW, np.int64))
+        return HostPieces(asked, start_ns, end_ns, np.full(len(asked), NO_ROW, np.int32))
     first = np.searchsorted(timeline.at_ns, start_ns, "right") - 1
     last = np.searchsorted(timeline.at_ns, end_ns, "left") - 1
     count = np.maximum(last - first + 1, 0)

@@ -7,13 +7,23 @@ inputs that grow longer by where they began: nothing that was added since the ru
 have been added more often than there were steps.
 """
 
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import above, parents
-from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, owners, recorder_rows
+from pinchpoint.analysis.host.frames import (
+    NAMELESS,
+    Owner,
+    PythonFrame,
+    frame_of,
+    owners,
+    recorder_rows,
+)
+from pinchpoint.analysis.host.launches import issued
 from pinchpoint.analysis.mean.growth import growth
+from pinchpoint.analysis.statistics import median
 from pinchpoint.analysis.steps.in_steps import window_of
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
@@ -30,6 +40,19 @@ MOSTLY_RATIO = 0.5
 _REGISTERS = regex(r"_?register_\w+")  # register_forward_hook, register_hook, atexit's register
 
 
+@dataclass(frozen=True)
+class Made:
+    """What a step is made of, in any unit: with one call of each that is added, and by one more."""
+
+    with_one: float
+    added: float
+
+    def left(self, units: float) -> float:
+        """The part of a step with so many units that one unit leaves; 1 of nothing."""
+        whole = self.with_one + max(units - 1, 0) * self.added
+        return self.with_one / whole if whole else 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class MoreCalls:
     """What is called more often in each step; a unit is what one step adds."""
@@ -42,17 +65,10 @@ class MoreCalls:
     function: PythonFrame | None  # that is called so; None: no function of the program is
     # Of the program, that hands something to a library in each step which calls it from then on.
     registered: PythonFrame | None
-    left_ratio: float  # of a step's time in the window with functions, with a single unit
-    unit_ratio: float  # of the same, by a unit
-
-    def left_of_operators(self, units: float) -> float:
-        """The part of a step's operators, when it has so many units, that one unit leaves."""
-        least = self.operators - (self.units - 1) * self.added
-        return least / (least + max(units - 1, 0) * self.added)
-
-    def left_of_time(self, units: float) -> float:
-        """The same of the host's time."""
-        return self.left_ratio / (self.left_ratio + max(units - 1, 0) * self.unit_ratio)
+    by_operators: Made  # their number, in the first window
+    by_operator_time: Made  # the host's, of the operators that grow, in the first window
+    by_function_time: Made  # the same in the window with functions, all that these do
+    by_device_time: Made
 
 
 @once_per_trace
@@ -71,10 +87,24 @@ def more_calls(trace: Trace) -> MoreCalls | None:
     units = min((count // each for each, count in grows.values()), default=0)
     if not units or added < LEAST_ADDED_RATIO * operators or operators <= units * added:
         return None
-    last_units = units + _units_between(first, second, grows) + second.steps - 1
-    if last_units > _steps_before(trace):
+    later = units + _units_between(first, second, grows)
+    if later + second.steps - 1 > _steps_before(trace):
         return None
-    return _of(named, second, (units, last_units, operators, added))
+    functions = _Counted(named, HostKind.PYTHON)
+    function = _most_called(named, _outermost(named, second, [*second.added(), *functions.added()]))
+    return MoreCalls(
+        units=units,
+        last_units=later + second.steps - 1,
+        operators=operators,
+        added=added,
+        calls=0 if function is None else functions.added()[function][0],
+        function=None if function is None else frame_of(function),
+        registered=_registered(named, second),
+        by_operators=Made(operators - (units - 1) * added, added),
+        by_operator_time=_time(trace, first, first.added(), units),
+        by_function_time=_time(named, second, second.added() | functions.added(), later),
+        by_device_time=_device_time(trace, first, units),
+    )
 
 
 class _Counted:
@@ -136,14 +166,22 @@ class GrowingRun:
 
 
 def growing_run(trace: Trace) -> GrowingRun | None:
-    """None where the program's steps do not grow, or where it is not known that they do."""
+    """None where the program's steps do not grow, or where it is not known that they do; medians of
+    the first and the last quarter of the run, each told with its first step."""
     found = growth(trace)
     if more_calls(trace) is None and (found is None or found.why_not):
         return None
     parts = _parts(trace)
     after, before = _recorded_between(parts)
-    ends = parts[0], parts[-1]
-    return GrowingRun(ends[0].first, ends[0].p50_ns, ends[1].first, ends[1].p50_ns, after, before)
+    quarter = max(len(parts) // 4, 1)
+    ends = [
+        (of[0].first, round(median(p.p50_ns for p in of)))
+        for of in (parts[:quarter], parts[-quarter:])
+    ]
+    (first, first_ns), (last, last_ns) = ends
+    if last_ns <= first_ns:  # others used the machine for longer early than late
+        return None
+    return GrowingRun(first, first_ns, last, last_ns, after, before)
 
 
 def _parts(trace: Trace) -> list[RunPart]:
@@ -165,32 +203,46 @@ def _steps_before(trace: Trace) -> int:
     return _recorded_between(_parts(trace))[1]
 
 
-def _of(named: Trace, second: _Counted, known: tuple[int, int, int, float]) -> MoreCalls:
-    host = named.host_ops
+def _device_time(trace: Trace, first: _Counted, units: int) -> Made:
+    """By a line through the steps."""
+    ops = trace.device_ops
+    if ops is None or not len(ops):
+        return Made(0.0, 0.0)
+    at = window_of(issued(trace).start_ns, first.start_ns, first.end_ns)
+    took = np.bincount(at, ops["duration_ns"], first.steps + 1)[: first.steps]
+    slope, start = np.polyfit(np.arange(first.steps), took, 1)
+    added = max(float(slope), 0.0)
+    return Made(max(float(start) - (units - 1) * added, 0.0), added)
+
+
+def _time(
+    trace: Trace, counted: _Counted, grows: Mapping[str, tuple[int, Ints]], units: int
+) -> Made:
+    """Of the host's time for the steps, as a mean one has it, by calls of these names that grow."""
+    host = trace.host_ops
     assert host is not None
-    functions = _Counted(named, HostKind.PYTHON)
-    names = set(second.added()) | set(functions.added())
-    mine = np.array([name in names for name in named.names], np.bool_)[host["name"]]
-    mine &= second.step < second.steps
-    up = parents(host)
-    outer = np.flatnonzero(mine & (above(up, mine) == len(host)))
-    took = int(host["duration_ns"][outer].sum())
-    whole = int((second.end_ns - second.start_ns).sum())
-    units, last_units, operators, added = known
-    all_units = sum(range(last_units - second.steps + 1, last_units + 1))
-    unit_ratio = second.steps * took / max(whole, 1) / max(all_units, 1)
-    function = _most_called(named, outer)
-    return MoreCalls(
-        units=units,
-        last_units=last_units,
-        operators=operators,
-        added=added,
-        calls=0 if function is None else functions.added()[function][0],
-        function=None if function is None else frame_of(function),
-        registered=_registered(named, second),
-        left_ratio=max(1 - took / max(whole, 1) + unit_ratio, unit_ratio),
-        unit_ratio=unit_ratio,
+    of_steps = sum(range(units, units + counted.steps))
+    outer = _outermost(trace, counted, grows)
+    took = np.bincount(host["name"][outer], host["duration_ns"][outer], len(trace.names))
+    # Some of the calls of a name were there before any was added.
+    added_ns = sum(
+        float(took[row]) * min(grows[name][0] * of_steps / int(grows[name][1].sum()), 1.0)
+        for row, name in enumerate(trace.names)
+        if name in grows
     )
+    whole_ns = float((counted.end_ns - counted.start_ns).sum())
+    unit_ns = added_ns / max(of_steps, 1)
+    return Made(max(whole_ns - added_ns, 0.0) / counted.steps + unit_ns, unit_ns)
+
+
+def _outermost(trace: Trace, counted: _Counted, names: Collection[str]) -> Rows:
+    """Rows of these names in the steps that no other one of them encloses."""
+    host = trace.host_ops
+    assert host is not None
+    known = frozenset(names)
+    mine = np.array([name in known for name in trace.names], np.bool_)[host["name"]]
+    mine &= counted.step < counted.steps
+    return np.flatnonzero(mine & (above(parents(host), mine) == len(host)))
 
 
 def _most_called(named: Trace, outer: Rows) -> str | None:
@@ -214,10 +266,17 @@ def _registered(named: Trace, second: _Counted) -> PythonFrame | None:
     rows = np.flatnonzero(names[host["name"]] & (whose > Owner.USER) & (second.step < second.steps))
     if not len(rows) or len(set(np.bincount(second.step[rows], minlength=second.steps))) > 1:
         return None
-    callers = above(up, whose == Owner.USER)[rows]
+    # A comprehension is of the function around it.
+    nameless = np.array([_is_nameless(name) for name in named.names], np.bool_)
+    callers = above(up, (whose == Owner.USER) & ~nameless[host["name"]])[rows]
     inside = callers[callers < len(host)]
     at = {named.names[name] for name in host["name"][inside]}
     return frame_of(at.pop()) if len(at) == 1 else None
+
+
+def _is_nameless(name: str) -> bool:
+    frame = frame_of(name)
+    return frame is not None and frame.function in NAMELESS
 
 
 def _registers(name: str) -> bool:

@@ -34,7 +34,7 @@ from pinchpoint.analysis.replay.recording_cost import (
 from pinchpoint.analysis.replay.streams import LATE_IN_CALL_NS, LONGEST_LAUNCH_LATENCY_NS
 from pinchpoint.analysis.statistics import percentile
 from pinchpoint.analysis.time.host_activity import GapKind, activity
-from pinchpoint.trace import ApiKind, Trace, once_per_trace
+from pinchpoint.trace import ApiKind, DeviceKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask, distinct
 from pinchpoint.trace.intervals import Intervals, flatten
 
@@ -196,15 +196,27 @@ def _without_ops(trace: Trace, graph: Graph, hit: Mask) -> Graph:
     goes_on = np.isin(operator, operator[~hit]) & (operator != NO_DEPENDENCY)
     kept = np.minimum(graph.gap_ns, work_between_operators(trace, graph))
     kept = np.where(_nodes_of(graph, hit & goes_on), graph.gap_ns, kept)
+    released = hit & ~_after_collectives(trace, graph, hit)
     return replace(
         graph,
         op_duration_ns=np.where(hit, 0, graph.op_duration_ns),
         op_bubble_ns=np.where(hit, 0, graph.op_bubble_ns),
-        op_after=np.where(hit, NO_DEPENDENCY, graph.op_after),
+        op_after=np.where(released, NO_DEPENDENCY, graph.op_after),
         own_ns=np.where(all_gone, 0, graph.own_ns),
         gap_ns=np.where(all_gone, kept, graph.gap_ns),
         waits_for=np.where(all_gone, NO_DEPENDENCY, graph.waits_for),
     )
+
+
+def _after_collectives(trace: Trace, graph: Graph, hit: Mask) -> Mask:
+    """Operations that wait for a collective which stays, on another stream: what their stream does
+    behind them needs what it brings, whether they are there or not."""
+    ops = trace.device_ops
+    assert ops is not None
+    brings = (ops["kind"][graph.op_rows] == DeviceKind.COLLECTIVE) & ~hit
+    waits: Mask = graph.op_after != NO_DEPENDENCY
+    waits[waits] = brings[graph.op_after[waits]]
+    return waits
 
 
 def _merge_device(trace: Trace, graph: Graph, change: MergeDeviceOps) -> Graph:

@@ -33,7 +33,6 @@ from pinchpoint.analysis.replay.running_ahead import (
 from pinchpoint.analysis.replay.window import Clean, Replayable, clean_window, replayable
 from pinchpoint.analysis.statistics import percentile
 from pinchpoint.analysis.steps.steps import Steps, steps
-from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
 from pinchpoint.trace.intervals import covered_before, flatten
 
@@ -380,22 +379,3 @@ def _mean_step_ns(trace: Trace, base: Replayable, clean: Clean) -> float:
     if not base.settled_every_ns:
         return recorded
     return recorded * min(clean.every_ns / base.settled_every_ns, 1.0)
-
-
-@dataclass(frozen=True, eq=False)
-class ReplayedWindow:
-    """The window that predictions replay, without recording cost, and the step it stands for."""
-
-    graph: Graph
-    counted: NDArray[np.bool_]  # the replayed steps that stand for all
-    mean_ns: float  # of the counted steps, as replayed
-    step_ns: int  # the step without the profiler
-
-
-@once_per_trace
-def replayed_window(trace: Trace) -> ReplayedWindow | None:
-    """What any number of changes can be tried on; None where the trace cannot be replayed."""
-    base, clean, usual = replayable(trace), clean_window(trace), corrected_step_ns(trace)
-    if base is None or clean is None or usual is None:
-        return None
-    return ReplayedWindow(clean.graph, base.counted, clean.mean_ns, usual)

@@ -9,10 +9,12 @@ device. Copies have engines of their own, and collectives wait for other ranks: 
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pinchpoint.analysis.tables.kernels import blocks_of_device_ops
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Floats, Rows
+from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows, distinct
 from pinchpoint.trace.intervals import Intervals
 
 
@@ -25,16 +27,16 @@ def shared_ns(trace: Trace, left: Floats, windows: Intervals | None = None) -> f
     ops = trace.device_ops
     if ops is None or not len(ops):
         return 0.0
-    taken = np.where(ops["kind"] == DeviceKind.KERNEL, left * filled(trace), 0.0)
-    counted = (taken > 0) & (ops["duration_ns"] > 0)
+    taken = left * filled(trace)
     most = 0.0
-    for device in np.unique(ops["device"][counted]).tolist():
-        mine = counted & (ops["device"] == device)
-        edges = np.concatenate((ops["start_ns"][mine], ops.end_ns[mine]))
-        change = np.concatenate((taken[mine], -taken[mine]))
-        order = np.argsort(edges, kind="stable")
-        at = edges[order]
-        level = np.clip(np.cumsum(change[order])[:-1], 0.0, 1.0)  # sums of shares are not exact
+    for edges in _edges(trace):
+        share = taken.take(edges.row)
+        counts = share > 0
+        if not counts.any():
+            continue
+        at = edges.at_ns[counts]
+        change = np.where(edges.begins, share, -share)[counts]
+        level = np.clip(np.cumsum(change)[:-1], 0.0, 1.0)  # sums of shares are not exact
         before = np.concatenate(([0.0], np.cumsum(level * np.diff(at))))
         if windows is None:
             most = max(most, float(before[-1]))
@@ -42,6 +44,31 @@ def shared_ns(trace: Trace, left: Floats, windows: Intervals | None = None) -> f
             within = np.interp(windows.end, at, before) - np.interp(windows.start, at, before)
             most = max(most, float(within.sum()))
     return most
+
+
+@dataclass(frozen=True, eq=False)
+class _Edges:
+    """Starts and ends of a device's kernels in order of time; arrays of one length."""
+
+    row: NDArray[np.int32]  # of device_ops
+    at_ns: Ints
+    begins: Mask
+
+
+@once_per_trace
+def _edges(trace: Trace) -> tuple[_Edges, ...]:
+    """Those of each device that has kernels: what a change leaves of them is asked many times."""
+    ops = trace.device_ops
+    assert ops is not None
+    counted = (ops["kind"] == DeviceKind.KERNEL) & (ops["duration_ns"] > 0)
+    found = []
+    for device in distinct(ops["device"][counted]).tolist():
+        mine = np.flatnonzero(counted & (ops["device"] == device)).astype(np.int32)
+        at_ns = np.concatenate((ops["start_ns"][mine], ops.end_ns[mine]))
+        order = np.argsort(at_ns, kind="stable")
+        begins = order < len(mine)
+        found.append(_Edges(mine.take(order % len(mine)), at_ns[order], begins))
+    return tuple(found)
 
 
 def shared_by_rows_ns(trace: Trace, rows: Rows, left_ns: Floats) -> float:

@@ -10,7 +10,6 @@ The rest of the gap, from the launching call on, is the call itself and the star
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.attribution import backward_nodes
 from pinchpoint.analysis.host.launches import (
@@ -24,11 +23,12 @@ from pinchpoint.analysis.host.launches import (
 from pinchpoint.analysis.host.timeline import NO_ROW, HostPieces, host_rows, look_up, timelines
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import CATCHES_UP, GapKind, activity
+from pinchpoint.analysis.time.idle_pieces import IdlePieces, cut, merged, together
 from pinchpoint.analysis.time.queue_depth import latest_prompt_start_ns
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
-from pinchpoint.trace.arrays import Array, Codes, Ints, Mask, Rows, distinct
+from pinchpoint.trace.arrays import Codes, Ints, KeptRows, Mask, Rows, distinct
 
 # ------------------------------------------------------------------------------------------------
 # What the host did, seen through hand-overs between threads.
@@ -54,10 +54,11 @@ def host_did(trace: Trace, thread: Ints, start: Ints, end: Ints) -> HostPieces:
         other = _partner(trace, one)
         if other != NOBODY:
             found = _seen_through(trace, found, other)
-        parts.append(HostPieces(mine[found.asked], found.start_ns, found.end_ns, found.row))
+        asked = mine.astype(np.int32)[found.asked]
+        parts.append(HostPieces(asked, found.start_ns, found.end_ns, found.row))
     if not parts:
-        none = np.zeros(0, np.int64)
-        return HostPieces(none, none, none, none)
+        none, nobody = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        return HostPieces(nobody, none, none, nobody)
     if len(parts) == 1 and np.all(parts[0].start_ns[1:] >= parts[0].start_ns[:-1]):
         return parts[0]
     columns = zip(*((p.asked, p.start_ns, p.end_ns, p.row) for p in parts), strict=True)
@@ -103,73 +104,6 @@ def _seen_through(trace: Trace, found: HostPieces, other: int) -> HostPieces:
         np.concatenate((found.end_ns[keep], inner.end_ns)),
         np.concatenate((found.row[keep], row)),
     )
-
-
-# ------------------------------------------------------------------------------------------------
-# Spans of idle time with a cause each, and how they are put together and cut.
-
-
-@dataclass(frozen=True, eq=False)
-class IdlePieces:
-    """Sorted, disjoint spans; arrays of one length."""
-
-    gap: Ints  # number of the device's gap that the span is part of
-    start: Ints
-    end: Ints
-    kind: Codes  # GapKind
-    row: Rows  # the responsible one of host_rows
-
-    def pick(self, rows: NDArray[np.generic]) -> "IdlePieces":
-        """The spans at the given positions, or where the mask is True."""
-        return IdlePieces(
-            self.gap[rows], self.start[rows], self.end[rows], self.kind[rows], self.row[rows]
-        )
-
-
-def together(*parts: IdlePieces) -> IdlePieces:
-    """All spans that have a length, in order of time."""
-    lasting = [np.flatnonzero(part.end > part.start) for part in parts]
-
-    def column(name: str) -> Array:
-        found = [getattr(p, name)[rows] for p, rows in zip(parts, lasting, strict=True)]
-        return np.concatenate(found)
-
-    order = np.argsort(column("start"), kind="stable")
-    # one column after the other: of a million gaps all of them at once would be 200 MB more
-    return IdlePieces(*(column(name)[order] for name in IdlePieces.__annotations__))
-
-
-def cut(pieces: IdlePieces, edges: Ints) -> IdlePieces:
-    """The same pieces, none of which contains an edge; pieces are sorted and disjoint."""
-    if not len(pieces.start):
-        return pieces
-    edges = distinct(edges)
-    inside = np.searchsorted(pieces.start, edges, "left") - 1
-    cuts = (inside >= 0) & (edges < pieces.end[inside])
-    edges, inside = edges[cuts], inside[cuts]
-    if not len(edges):
-        return pieces
-    copies = np.ones(len(pieces.start), np.int64)
-    np.add.at(copies, inside, 1)
-    halves = pieces.pick(np.repeat(np.arange(len(copies)), copies))
-    later_half = inside + np.arange(1, len(edges) + 1)
-    start, end = halves.start.copy(), halves.end.copy()
-    start[later_half] = edges
-    end[later_half - 1] = edges
-    return replace(halves, start=start, end=end)
-
-
-def merged(pieces: IdlePieces) -> IdlePieces:
-    """Neighbours that touch and have one cause, as one."""
-    if not len(pieces.start):
-        return pieces
-    new = np.ones(len(pieces.start), np.bool_)
-    new[1:] = pieces.start[1:] != pieces.end[:-1]
-    for column in (pieces.gap, pieces.kind, pieces.row):
-        new[1:] |= column[1:] != column[:-1]
-    first = np.flatnonzero(new)
-    last = np.append(first[1:], len(new)) - 1
-    return replace(pieces.pick(first), end=pieces.end[last])
 
 
 # ------------------------------------------------------------------------------------------------
@@ -242,13 +176,13 @@ class Gaps:
     They fill the device's idle time inside the step windows exactly and do not overlap.
     """
 
-    step: Ints  # position of the step window
+    step: KeptRows  # position of the step window
     start_ns: Ints
     end_ns: Ints
     kind: Codes  # GapKind
-    row: Rows  # the responsible one of ``host_rows``, or NO_ROW
-    gap: Ints  # pieces with the same number are one gap of the device
-    ended_by: Rows  # row of device_ops that ended the gap, or NO_ROW
+    row: KeptRows  # the responsible one of ``host_rows``, or NO_ROW
+    gap: KeptRows  # pieces with the same number are one gap of the device
+    ended_by: KeptRows  # row of device_ops that ended the gap, or NO_ROW
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -316,13 +250,31 @@ def _ending(ops: Rows, start: Ints, end: Ints, gap_end: Ints) -> Rows:
     return np.where(hit, ops[order[found]], NO_ROW)
 
 
+# Gaps that are explained at a time: of a million pieces, what is worked out on the way would take
+# more memory than all that is remembered of the recording.
+_AT_A_TIME = 1 << 14
+
+
 def _explained(trace: Trace, idle: iv.Intervals, ended_by: Rows) -> IdlePieces:
     """Every gap in up to three parts: before the launching call, in it, and after it."""
+    parts = []
+    for low in range(0, max(len(idle.start), 1), _AT_A_TIME):
+        some = slice(low, low + _AT_A_TIME)
+        few = iv.Intervals(idle.start[some], idle.end[some])
+        parts.append(_explained_at_once(trace, few, ended_by[some], low))
+    if len(parts) == 1:
+        return parts[0]
+    columns = ([getattr(p, name) for p in parts] for name in IdlePieces.__annotations__)
+    return IdlePieces(*(np.concatenate(c) for c in columns))
+
+
+def _explained_at_once(trace: Trace, idle: iv.Intervals, ended_by: Rows, first: int) -> IdlePieces:
+    """The same of some gaps, of which ``first`` is the number of the first."""
     code = activity(trace)
     call, thread, issue, done = _launching(trace, idle, ended_by)
-    gap = np.arange(len(idle.start), dtype=np.int64)
+    gap = np.arange(first, first + len(idle.start), dtype=np.int32)
     did = host_did(trace, thread, idle.start, issue)
-    before = IdlePieces(did.asked, did.start_ns, did.end_ns, code[did.row], did.row)
+    before = IdlePieces(gap[did.asked], did.start_ns, did.end_ns, code[did.row], did.row)
     during = IdlePieces(gap, issue, done, code[call], call)
     prompt = latest_prompt_start_ns(trace)
     late = np.where(idle.end - done > prompt, GapKind.DEPENDENCY, GapKind.START_LATENCY)
@@ -330,7 +282,9 @@ def _explained(trace: Trace, idle: iv.Intervals, ended_by: Rows) -> IdlePieces:
     return together(before, during, after)
 
 
-def _launching(trace: Trace, idle: iv.Intervals, ended_by: Rows) -> tuple[Rows, Ints, Ints, Ints]:
+def _launching(
+    trace: Trace, idle: iv.Intervals, ended_by: Rows
+) -> tuple[KeptRows, Ints, Ints, Ints]:
     """The call that ended each gap, its thread, and the part of the gap that it took."""
     by = issued(trace)
     linked = ended_by != NO_ROW
@@ -340,7 +294,7 @@ def _launching(trace: Trace, idle: iv.Intervals, ended_by: Rows) -> tuple[Rows, 
     # Without a call there is no telling when the operation was issued: the host explains it all.
     issue = np.clip(np.where(linked, by.start_ns[ended_by], idle.end), idle.start, idle.end)
     done = np.clip(np.where(linked, by.end_ns[ended_by], idle.end), issue, idle.end)
-    return call, thread, issue, done
+    return call.astype(np.int32), thread, issue, done
 
 
 def _overlaid(trace: Trace, pieces: IdlePieces) -> IdlePieces:
@@ -371,7 +325,7 @@ def _kind_of_overhead(name: str) -> GapKind | None:
 
 def _by_step(pieces: IdlePieces, ended_by: Rows, start: Ints, end: Ints) -> Gaps:
     pieces = cut(merged(pieces), end)
-    step = np.searchsorted(end, pieces.start, "right")
+    step = np.searchsorted(end, pieces.start, "right").astype(np.int32)
     return Gaps(
         step=step,
         start_ns=pieces.start,
@@ -379,10 +333,10 @@ def _by_step(pieces: IdlePieces, ended_by: Rows, start: Ints, end: Ints) -> Gaps
         kind=pieces.kind,
         row=pieces.row,
         gap=pieces.gap,
-        ended_by=ended_by[pieces.gap],
+        ended_by=ended_by.astype(np.int32)[pieces.gap],
     )
 
 
 def _gaps_of_nothing() -> Gaps:
-    none = np.zeros(0, np.int64)
-    return Gaps(none, none, none, none.astype(np.uint8), none, none, none)
+    none, nobody = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    return Gaps(nobody, none, none, none.astype(np.uint8), nobody, nobody, nobody)

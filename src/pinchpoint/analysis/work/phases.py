@@ -13,7 +13,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints
+from pinchpoint.trace.arrays import Ints, KeptRows
 from pinchpoint.trace.names import rows_named
 
 FORWARD, RECOMPUTED, BACKWARD, OPTIMIZER, BETWEEN_RANKS = range(5)
@@ -65,7 +65,7 @@ def phase_of_device_ops(trace: Trace) -> Ints:
 
 
 @once_per_trace
-def phase_of_host_ops(trace: Trace) -> Ints:
+def phase_of_host_ops(trace: Trace) -> KeptRows:
     """FORWARD to OPTIMIZER of each row of ``host_ops``; the trace must have some."""
     host = trace.host_ops
     assert host is not None
@@ -74,4 +74,4 @@ def phase_of_host_ops(trace: Trace) -> Ints:
     optimizes = rows_named(trace, host, lambda name: _OPTIMIZER.search(name) is not None)
     out = np.where(backward, BACKWARD, FORWARD)
     out = np.where(backward & recomputed_rows(trace), RECOMPUTED, out)
-    return np.where(nearest(chain, optimizes) < none, OPTIMIZER, out)
+    return np.where(nearest(chain, optimizes) < none, OPTIMIZER, out).astype(np.int32)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from pinchpoint.bench.ab.advice import advice
-from pinchpoint.bench.ab.at_once import both_at_once, may_be_at_once
+from pinchpoint.bench.ab.at_once import Manner, both_at_once, manner, why_apart
 from pinchpoint.bench.ab.decision import Decision, decide_all, looks_up_to
 from pinchpoint.bench.ab.pairs import Pair, good_pairs, log_ratios, pair_seconds
 from pinchpoint.bench.ab.quiet import decide_quietly, unless_worse_by_itself
@@ -20,6 +20,7 @@ from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, with_seed_of
 from pinchpoint.bench.run.enough import like, said, within
 from pinchpoint.bench.run.process import tail
+from pinchpoint.bench.run.swapped import Swap
 from pinchpoint.bench.run.validity import is_busy
 from pinchpoint.bench.run.waits import should_sleep
 from pinchpoint.errors import MeasurementInvalid, UsageError
@@ -47,7 +48,7 @@ class AbPlan:
     most_pairs: int = MOST_PAIRS
     warmup_runs: int = 1  # unmeasured runs of each arm: file caches, compiled kernels
     stop_early: bool = True
-    at_once: bool | None = None  # both runs of a pair, on a busy machine; None: in two folders only
+    at_once: bool | None = None  # both runs of a pair; None: in two folders only
     budget_s: float | None = None  # no pair beyond the fewest that would end later than this
 
     def measures(self) -> dict[str, Measure]:
@@ -86,6 +87,9 @@ def run_ab(
     plan, so_far = _warmed_up(plan, session, notice)
     spent_s = sum(run.duration_s or 0.0 for run in so_far)
     warnings = (*warnings, *said(asked, plan.options))
+    if plan.at_once and (why := why_apart(so_far)):
+        warnings = (*warnings, f"--at-once: {why}, so that A and B ran one after the other")
+        notice(warnings[-1])
     whole_s = spent_s + FEWEST_PAIRS * spent_s / max(plan.warmup_runs, 1)
     if plan.budget_s is not None and whole_s > plan.budget_s:
         notice(
@@ -95,14 +99,19 @@ def run_ab(
     def pair(i: int) -> Pair:
         nonlocal plan
         now, done = _as_disturbed(plan, so_far), None
-        if may_be_at_once(plan.a, plan.b, so_far, asked=plan.at_once):
-            done = _pair_at_once(i, now, session, notice)
+        how = manner(plan.a, plan.b, so_far, asked=plan.at_once)
+        if how is not Manner.APART:
+            done = _pair_at_once(i, now, session, notice, how)
             plan = plan if done else replace(plan, at_once=False)
         done = done or _measure_pair(i, now, session, notice)
         so_far.extend(done)
         return done
 
-    return decided(plan, pair, notice, warnings, spent_s)
+    found = decided(plan, pair, notice, warnings, spent_s)
+    if not any(run.swapped for run in found.runs):
+        return found
+    alone = tuple(run for run in so_far if run.arm == plan.b.name and run.pair_index is None)
+    return msgspec.structs.replace(found, alone=alone)
 
 
 def decided(
@@ -258,12 +267,20 @@ def _measure_pair(pair: int, plan: AbPlan, session: BenchSession, notice: Notice
     return done[plan.a.name], done[plan.b.name]
 
 
-def _pair_at_once(pair: int, plan: AbPlan, session: BenchSession, notice: Notice) -> Pair | None:
+def _pair_at_once(
+    pair: int, plan: AbPlan, session: BenchSession, notice: Notice, how: Manner
+) -> Pair | None:
     """None, and what was measured is set aside, if a command fails that did not fail alone."""
-    notice(f"pair {pair + 1}, A and B at once")
+    notice(f"pair {pair + 1}, A and B {how.value}")
     options = replace(_seeded(plan, pair), at_once=True)
-    both = _runs_of(pair, plan, session)
-    runs = both_at_once(*(partial(measure_run, a, options, Place(f, o, pair)) for a, o, f in both))
+    both, swap = _runs_of(pair, plan, session), None
+    if how is Manner.SWAPPED:
+        swap, options = Swap(), replace(options, threads_sleep=True)
+    places = [Place(f, o, pair, swap.side(f) if swap else None) for _, o, f in both]
+    arms = [arm for arm, _, _ in both]
+    runs = both_at_once(
+        *(partial(measure_run, a, options, place) for a, place in zip(arms, places, strict=True))
+    )
     if all(run.status == "ok" for run in runs):
         done = {run.arm: run for run in runs}
         return done[plan.a.name], done[plan.b.name]

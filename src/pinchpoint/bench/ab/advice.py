@@ -4,11 +4,11 @@ import os
 from collections.abc import Mapping, Sequence
 from math import ceil
 
-from pinchpoint.bench.ab.at_once import could_be_at_once
+from pinchpoint.bench.ab.at_once import why_apart
 from pinchpoint.bench.ab.decision import Decision
 from pinchpoint.bench.ab.pairs import Pair, pair_seconds
 from pinchpoint.bench.measures import DURATION, WORK
-from pinchpoint.bench.run.validity import is_busy
+from pinchpoint.bench.run.validity import BUSY_LOAD_RATIO, is_busy
 
 MOST_PAIRS = 400  # of runs; more take a day of any program worth measuring
 _MARGIN = 1.1  # of what the spread so far asks for: it is an estimate
@@ -31,13 +31,15 @@ def advice(
     said = []
     load = os.getloadavg()[0]
     runs = [run for pair in pairs for run in pair]
-    if not at_once_tried and not any(run.at_once for run in runs) and could_be_at_once(runs):
+    if not at_once_tried and not any(run.at_once for run in runs) and not why_apart(runs):
         said.append(
             "--at-once, if A and B write no file of the same name: both of a pair then meet the"
-            " same neighbours"
+            " same machine"
         )
     if is_busy(load, os.cpu_count()):
-        said.append(f"the load is {load:.0f} on {os.cpu_count()} CPUs: wait until it is below one")
+        cpus = os.cpu_count() or 1
+        quiet = f"{BUSY_LOAD_RATIO * cpus:g}"
+        said.append(f"the load is {load:.0f} on {cpus} CPUs: wait until it is below {quiet}")
     if set(still_open) <= {WORK, DURATION}:
         said.append(
             "time its steps: pinchpoint.step() at the end of each, or --step-function NAME of what"

@@ -156,6 +156,14 @@ def earlier_commit(commit: str | None) -> str | None:
     return None if same else known
 
 
+def checkout_of(folder: Path) -> Path | None:
+    """The top of the checkout that a folder is in; None where it is in none."""
+    try:
+        return Path(_git("-C", str(folder), "rev-parse", "--show-toplevel"))
+    except UsageError:
+        return None
+
+
 def is_shallow_without(commit: str | None) -> bool:
     """Whether this is a clone of a part of the history, and ``commit`` is not in it."""
     if commit is None:

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from pinchpoint.bench.ab.at_once import NOTE as AT_ONCE
+from pinchpoint.bench.ab.at_once import SWAPPED_NOTE
 from pinchpoint.bench.ab.decision import ALPHA, LOOKS, Decision, sequential_p
 from pinchpoint.bench.ab.pairs import Pair, good_pairs, log_ratios
 from pinchpoint.bench.ab.quiet import QuietDecision, decide_quietly
@@ -66,6 +67,7 @@ class AbResult(msgspec.Struct, frozen=True, kw_only=True):
     decided: str = ""  # what these say
     advice: tuple[str, ...] = ()  # what would decide, where the verdict is inconclusive
     runs: tuple[RunMetrics, ...] = ()
+    alone: tuple[RunMetrics, ...] = ()  # of B with all CPUs, where those of pairs had half of them
     env_sha256: str | None = None
     fix: dict[str, Any] | None = None  # whether a fix worked, where steps were timed
 
@@ -269,8 +271,11 @@ def _notes(pairs: Sequence[Pair], gated: Sequence[MeasureResult]) -> tuple[str, 
     notes = list(_switches(pairs))
     if any(run.threads_sleep for pair in pairs for run in pair):
         notes.append(waits.NOTE)
-    if any(run.at_once for pair in pairs for run in pair):
+    together = [run for pair in pairs for run in pair if run.at_once]
+    if any(not run.swapped for run in together):
         notes.append(AT_ONCE)
+    if any(run.swapped for run in together):
+        notes.append(SWAPPED_NOTE)
     clocks = [_clock_log_ratio(a, b) for a, b in pairs]
     known = [c for c in clocks if c is not None]
     if not known:

@@ -79,6 +79,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     env_key_sha256: str
     env: dict[str, Any]
     entries: dict[str, dict[str, Entry]] = {}  # by benchmark and parameters, then by measure
+    programs: dict[str, str] = {}  # the script of a benchmark and parameters, by its path
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,9 @@ def with_session(
     gates: Mapping[str, Gate],
     measures: Mapping[str, Measure] = MEASURES,
     new_level: bool = False,
+    program: str | None = None,
 ) -> Baseline:
-    """The baseline with this session added; a new one if there was none.
+    """The baseline with this session added, of this ``program``; a new one if there was none.
 
     ``new_level`` begins a segment: the change was meant, and the old level no longer counts.
     """
@@ -154,7 +156,9 @@ def with_session(
         )
         entry = before.get(name) or _new_entry(across.measure)
         after[name] = _added(_gated(entry, gates.get(name)), median, new_level)
-    return msgspec.structs.replace(old, updated_utc=now, entries=old.entries | {key: after})
+    programs = old.programs if program is None else old.programs | {key: program}
+    entries = old.entries | {key: after}
+    return msgspec.structs.replace(old, updated_utc=now, entries=entries, programs=programs)
 
 
 def comparable(result: BenchResult, measures: Mapping[str, Measure]) -> dict[str, AcrossRuns]:

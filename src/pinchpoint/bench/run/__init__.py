@@ -13,12 +13,14 @@ from pinchpoint.bench.folders import new_id, utc_now, write_atomic
 from pinchpoint.bench.metrics import Memory, RunMetrics, write_metrics
 from pinchpoint.bench.run.process import Finished, run_command
 from pinchpoint.bench.run.step_files import Inside, StepSeries, read_inside
+from pinchpoint.bench.run.swapped import Side
 from pinchpoint.bench.run.telemetry import DeviceSamples, Window, devices_over, sampling
 from pinchpoint.bench.run.timed import TimingRules, timed_part
 from pinchpoint.bench.run.validity import HostChange, invalid_reasons, is_busy
 from pinchpoint.bench.run.waits import asleep
 from pinchpoint.frozen import dataclass
 from pinchpoint.inside import recording_environment
+from pinchpoint.inside.meeting import MEETING_VARIABLE
 
 _NOT_FROM_A_COMMAND = dict.fromkeys(
     ("latency_ms", "goodput_req_per_s", "slo", "load_mode", "requests_ok", "requests_failed"),
@@ -74,6 +76,7 @@ class Place:
     folder: Path
     order_index: int = 0
     pair_index: int | None = None
+    side: Side | None = None  # of a pair whose runs exchange their CPUs
 
 
 def measure_run(arm: Arm, options: RunOptions, place: Place) -> RunMetrics:
@@ -85,21 +88,26 @@ def measure_run(arm: Arm, options: RunOptions, place: Place) -> RunMetrics:
     place.folder.mkdir(parents=True)
     started = utc_now()
     before = _host_counters()
+    if place.side:
+        place.side.prepare()
     with sampling(place.folder / "telemetry.csv") as telemetry:
         finished = run_command(
             arm.command,
             folder=place.folder,
             cwd=arm.cwd,
-            env=_environment(arm, options, place.folder),
+            env=_environment(arm, options, place),
             timeout_s=options.timeout_s,
+            side=place.side,
         )
     metrics = _metrics(arm, options, place, started, finished, telemetry, _gained(before))
     write_metrics(place.folder / "metrics.json", metrics)
     return metrics
 
 
-def _environment(arm: Arm, options: RunOptions, folder: Path) -> dict[str, str]:
+def _environment(arm: Arm, options: RunOptions, place: Place) -> dict[str, str]:
     env = dict(os.environ) | dict(arm.env)
+    if place.side:
+        env[MEETING_VARIABLE] = str(place.side.file.resolve())
     if options.threads_sleep:
         env = asleep(env)
     if options.seed is not None:
@@ -107,7 +115,7 @@ def _environment(arm: Arm, options: RunOptions, folder: Path) -> dict[str, str]:
     if not options.record_steps:
         return env
     end = None if options.end_after == "never" else options.end_after
-    return recording_environment(env, str(folder.resolve()), options.step_function, end)
+    return recording_environment(env, str(place.folder.resolve()), options.step_function, end)
 
 
 def _metrics(
@@ -122,7 +130,9 @@ def _metrics(
     status = "timeout" if finished.timed_out else "ok" if finished.exit_code == 0 else "failed"
     inside = read_inside(place.folder) if options.record_steps else Inside(None, None)
     series = inside.steps
-    timing = replace(options.timing, busy=is_busy(os.getloadavg()[0], os.cpu_count()))
+    # Side by side what makes steps unsteady is in both of the pair.
+    mild = place.side is not None or is_busy(os.getloadavg()[0], os.cpu_count())
+    timing = replace(options.timing, busy=mild)
     timed = None if series is None else timed_part(series, timing)
     window = Window(finished.started_unix_ns, finished.ended_unix_ns)
     if timed is not None:
@@ -156,6 +166,7 @@ def _metrics(
         duration_s=finished.wall_s,
         threads_sleep=options.threads_sleep,
         at_once=options.at_once,
+        swapped=place.side is not None and place.side.swap.exchanges > 0,
         seed=options.seed,
         status=status,
         exit_code=finished.exit_code,

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pinchpoint.bench.run.swapped import Side
 from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
 from pinchpoint.inside.ending import ends_with_us
@@ -38,8 +39,11 @@ def run_command(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
+    side: Side | None = None,
 ) -> Finished:
     """Run to the end; output goes to ``stdout.log`` and ``stderr.log`` in ``folder``.
+
+    With a ``side`` it shares the CPUs with another program.
 
     The process group is ended when the command ends, at the time-out, or when this call is
     interrupted; on Linux the command gets SIGTERM if this process is killed. UsageError if the
@@ -64,7 +68,13 @@ def run_command(
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise UsageError(f"{command[0]}: {why}", hint="check the command") from None
-        return _await(process, timeout_s, started_ns, begin)
+        if side is not None:
+            side.begin(process.pid)
+        try:
+            return _await(process, timeout_s, started_ns, begin)
+        finally:
+            if side is not None:
+                side.ended = True
 
 
 def _await(

@@ -32,9 +32,12 @@ def asleep(environment: Mapping[str, str]) -> dict[str, str]:
 
 def should_sleep(so_far: Sequence[RunMetrics], *environments: Mapping[str, str]) -> bool:
     """Where others take the CPUs, unless an environment says itself how threads wait."""
-    if any(name in said for said in environments for name in _SAID_BY_USER):
-        return False
-    return disturbed(so_far)
+    return may_sleep(*environments) and disturbed(so_far)
+
+
+def may_sleep(*environments: Mapping[str, str]) -> bool:
+    """Whether no environment says itself how threads wait."""
+    return not any(name in said for said in environments for name in _SAID_BY_USER)
 
 
 def disturbed(so_far: Sequence[RunMetrics]) -> bool:

@@ -14,6 +14,14 @@ from math import prod
 from typing import Any
 
 from pinchpoint.capture.flow.operations import Operation, Tensor
+from pinchpoint.capture.flow.put_off import (
+    Matrix,
+    Pair,
+    Value,
+    dense,
+    shape_of,
+    turned_sizes,
+)
 from pinchpoint.capture.flow.repeats import idle
 from pinchpoint.capture.flow.storages import Storage
 from pinchpoint.frozen import dataclass
@@ -40,50 +48,6 @@ class Chain:
     flops_left: int
     products_left: int
     elements_left: int  # that these read and write, each by itself
-
-
-@dataclass(frozen=True)
-class _Matrix:
-    """Something that is there: a number that says what it is, in one of its two directions."""
-
-    key: int
-    rows: int
-    columns: int
-    turned: bool = False
-
-    @property
-    def turned_round(self) -> "_Matrix":
-        return _Matrix(self.key, self.columns, self.rows, not self.turned)
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """``left @ core @ right``, none of which is multiplied yet; no core: nothing between them."""
-
-    left: _Matrix
-    core: _Matrix | None
-    right: _Matrix
-    batch: int
-    by: int  # the operation that gave it
-    key: int  # of what it is when it is computed
-    turned: bool = False
-
-    @property
-    def rows(self) -> int:
-        return self.left.rows
-
-    @property
-    def columns(self) -> int:
-        return self.right.columns
-
-    @property
-    def turned_round(self) -> "_Pair":
-        left, right = self.right.turned_round, self.left.turned_round
-        core = self.core.turned_round if self.core else None
-        return _Pair(left, core, right, self.batch, self.by, self.key, not self.turned)
-
-
-_Value = _Matrix | _Pair
 
 
 @dataclass
@@ -132,7 +96,7 @@ def asked_by(chain: Chain, step: Sequence[Operation], readers: dict[int, list[in
 class _Walk:
     def __init__(self, storages: Sequence[Storage]) -> None:
         self.storages = storages
-        self.values: dict[int, tuple[_Value, tuple[int, ...]]] = {}  # by storage; shape
+        self.values: dict[int, tuple[Value, tuple[int, ...]]] = {}  # by storage; shape
         self.rests_on: dict[int, dict[int, int]] = {}  # by storage of a pair: others, as they were
         self.read: set[int] = set()  # storages; what nobody reads is another cause
         self.version: dict[int, int] = defaultdict(int)
@@ -166,136 +130,136 @@ class _Walk:
         if a is None or b is None or a.columns != b.rows:  # a batch that is spread over others
             self._all_needed(one)
             return
-        batch = prod(_shape(one.reads[first])[:-2])
+        batch = prod(shape_of(one.reads[first])[:-2])
         self.costs[at] = _Costs(flops=2 * batch * a.rows * a.columns * b.columns)
         self.parent[at] = at
         for value in (a, b):
-            if isinstance(value, _Pair):
+            if isinstance(value, Pair):
                 self._join(at, value.by)
-        answer: _Value = self._times(at, batch, a, b)
+        answer: Value = self._times(at, batch, a, b)
         if first:
             answer = self._plus(at, answer, one.reads[0])
-        if len(_shape(one.reads[-1])) < 2:
+        if len(shape_of(one.reads[-1])) < 2:
             self._compute(answer)
         else:
-            self._gives(one, answer, (*_shape(one.reads[first])[:-1], b.columns))
+            self._gives(one, answer, (*shape_of(one.reads[first])[:-1], b.columns))
 
     def _factor(self, at: int, one: Operation) -> None:
-        matrices = [tensor for tensor in one.reads if _shape(tensor)]
+        matrices = [tensor for tensor in one.reads if shape_of(tensor)]
         value = self._read(matrices[0]) if len(matrices) == 1 else None
-        if isinstance(value, _Pair):
-            self._gives(one, value, _shape(matrices[0]))
+        if isinstance(value, Pair):
+            self._gives(one, value, shape_of(matrices[0]))
             self.carried.append((at, value.by, value.key))
         else:
             self._all_needed(one)
 
     def _sum(self, at: int, one: Operation) -> None:
-        shapes = [_shape(tensor) for tensor in one.reads]
+        shapes = [shape_of(tensor) for tensor in one.reads]
         a = self._read(one.reads[0])
-        if shapes[0] == shapes[1] and isinstance(a, _Pair):
+        if shapes[0] == shapes[1] and isinstance(a, Pair):
             answer = self._plus(a.by, a, one.reads[1])
             self._gives(one, answer, shapes[0])
-            if isinstance(answer, _Pair):
+            if isinstance(answer, Pair):
                 self.carried.append((at, answer.by, answer.key))
         else:
             self._all_needed(one)
 
-    def _gives(self, one: Operation, value: _Value, shape: tuple[int, ...]) -> None:
+    def _gives(self, one: Operation, value: Value, shape: tuple[int, ...]) -> None:
         made = one.makes[0]
         self.values[made] = (value, shape)
         self.rests_on[made] = {number: self.version[number] for number, _ in one.reads}
         for number, _ in one.reads:
             self.rests_on[made] |= self.rests_on.get(number, {})
 
-    def _plus(self, at: int, value: _Value, other: Tensor) -> _Value:
+    def _plus(self, at: int, value: Value, other: Tensor) -> Value:
         """The sum of both: a pair if both have the same outer matrices."""
         more = self._read(other)
-        if isinstance(value, _Pair) and isinstance(more, _Pair):
+        if isinstance(value, Pair) and isinstance(more, Pair):
             outer = (value.left, value.right, value.batch)
             if outer == (more.left, more.right, more.batch):
                 self._join(value.by, more.by)
                 cores, size = (value.core, more.core), value.left.columns
                 between = None
                 if cores != (None, None):
-                    between = _Matrix(self._key("sum", *cores), size, size)
+                    between = Matrix(self._key("sum", *cores), size, size)
                 key = self._key("sum", value.key, value.turned, more.key, more.turned)
-                return _Pair(value.left, between, value.right, value.batch, at, key)
+                return Pair(value.left, between, value.right, value.batch, at, key)
         self._needed(other[0])
         return self._compute(value)
 
     # What is computed
 
-    def _times(self, at: int, batch: int, a: _Value, b: _Value) -> _Pair:
+    def _times(self, at: int, batch: int, a: Value, b: Value) -> Pair:
         """The product of both, put off, after what must be there for it to take fewest."""
-        best: Callable[[], _Pair] = min(self._ways(at, batch, a, b), key=lambda way: way[0])[1]
+        best: Callable[[], Pair] = min(self._ways(at, batch, a, b), key=lambda way: way[0])[1]
         return best()
 
     def _ways(
-        self, at: int, batch: int, a: _Value, b: _Value
-    ) -> Iterator[tuple[int, Callable[[], _Pair]]]:
+        self, at: int, batch: int, a: Value, b: Value
+    ) -> Iterator[tuple[int, Callable[[], Pair]]]:
         """Multiplications until all of it is there, and how that begins."""
         key = self._product_key(a, b)
 
-        def plainly() -> _Pair:
-            return _Pair(self._compute(a), None, self._compute(b), batch, at, key)
+        def plainly() -> Pair:
+            return Pair(self._compute(a), None, self._compute(b), batch, at, key)
 
         yield self._cost(a) + self._cost(b) + batch * a.rows * a.columns * b.columns, plainly
-        if isinstance(a, _Pair) and isinstance(b, _Pair):
+        if isinstance(a, Pair) and isinstance(b, Pair):
             yield self._in_the_middle(at, batch, a, b, key)
-        elif isinstance(a, _Pair) and isinstance(b, _Matrix):
+        elif isinstance(a, Pair) and isinstance(b, Matrix):
             yield self._from_the_right(at, batch, a, b, key)
-        elif isinstance(b, _Pair) and isinstance(a, _Matrix):
+        elif isinstance(b, Pair) and isinstance(a, Matrix):
 
-            def from_the_left() -> _Pair:
+            def from_the_left() -> Pair:
                 return begin().turned_round
 
             cost, begin = self._from_the_right(at, batch, b.turned_round, a.turned_round, key)
             yield cost, from_the_left
 
     def _from_the_right(
-        self, at: int, batch: int, a: _Pair, b: _Matrix, key: int
-    ) -> tuple[int, Callable[[], _Pair]]:
+        self, at: int, batch: int, a: Pair, b: Matrix, key: int
+    ) -> tuple[int, Callable[[], Pair]]:
         cost = self._to_do(batch, a.right, b) + batch * a.rows * a.left.columns * b.columns
         if a.core is not None:
             cost += batch * a.core.rows * a.core.columns * b.columns
 
-        def begin() -> _Pair:
+        def begin() -> Pair:
             right = self._do(at, batch, a.right, b)
             if a.core is not None:
                 right = self._do(at, batch, a.core, right)
-            return _Pair(a.left, None, right, batch, at, key)
+            return Pair(a.left, None, right, batch, at, key)
 
         return cost, begin
 
     def _in_the_middle(
-        self, at: int, batch: int, a: _Pair, b: _Pair, key: int
-    ) -> tuple[int, Callable[[], _Pair]]:
+        self, at: int, batch: int, a: Pair, b: Pair, key: int
+    ) -> tuple[int, Callable[[], Pair]]:
         inner, outer = a.right.rows, b.left.columns
         cost = self._to_do(batch, a.right, b.left)
         cost += batch * inner * outer * sum(core.rows for core in (a.core, b.core) if core)
         ends = (inner * outer * min(a.rows, b.columns), a.rows * b.columns * min(inner, outer))
         cost += batch * sum(ends)
 
-        def begin() -> _Pair:
+        def begin() -> Pair:
             core = self._do(at, batch, a.right, b.left)
             core = self._do(at, batch, a.core, core) if a.core else core
             core = self._do(at, batch, core, b.core) if b.core else core
-            return _Pair(a.left, core, b.right, batch, at, key)
+            return Pair(a.left, core, b.right, batch, at, key)
 
         return cost, begin
 
-    def _cost(self, value: _Value) -> int:
+    def _cost(self, value: Value) -> int:
         """Multiplications until it is there."""
-        if isinstance(value, _Matrix) or value.key in self.computed:
+        if isinstance(value, Matrix) or value.key in self.computed:
             return 0
         cost, ends = 0, (value.left.columns, value.right.rows)
         if value.core is not None:
             cost = min(value.rows, value.columns) * ends[0] * ends[1]
         return value.batch * (cost + value.rows * min(ends) * value.columns)
 
-    def _compute(self, value: _Value) -> _Matrix:
+    def _compute(self, value: Value) -> Matrix:
         """It is there from now on, at the cost of the operation that gave it."""
-        if isinstance(value, _Pair):
+        if isinstance(value, Pair):
             if value.key not in self.computed:
                 left, right = value.left, value.right
                 if value.core is not None and left.rows <= right.columns:
@@ -304,21 +268,21 @@ class _Walk:
                     right = self._do(value.by, value.batch, value.core, right)
                 self._count(value.by, value.batch, left, right)
                 self.computed.add(value.key)
-            return _Matrix(value.key, value.rows, value.columns, value.turned)
+            return Matrix(value.key, value.rows, value.columns, value.turned)
         return value
 
-    def _to_do(self, batch: int, a: _Matrix, b: _Matrix) -> int:
+    def _to_do(self, batch: int, a: Matrix, b: Matrix) -> int:
         there = self._product_key(a, b) in self.computed
         return 0 if there else batch * a.rows * a.columns * b.columns
 
-    def _do(self, at: int, batch: int, a: _Matrix, b: _Matrix) -> _Matrix:
+    def _do(self, at: int, batch: int, a: Matrix, b: Matrix) -> Matrix:
         key = self._product_key(a, b)
         if key not in self.computed:
             self._count(at, batch, a, b)
             self.computed.add(key)
-        return _Matrix(key, a.rows, b.columns)
+        return Matrix(key, a.rows, b.columns)
 
-    def _count(self, at: int, batch: int, a: _Matrix, b: _Matrix) -> None:
+    def _count(self, at: int, batch: int, a: Matrix, b: Matrix) -> None:
         cost = self.costs[at]
         cost.left += 2 * batch * a.rows * a.columns * b.columns
         cost.products += 1
@@ -327,12 +291,12 @@ class _Walk:
     def _key(self, *what: Any) -> int:
         return self.keys.setdefault(what, len(self.keys))
 
-    def _product_key(self, a: _Value, b: _Value) -> int:
+    def _product_key(self, a: Value, b: Value) -> int:
         return self._key("product", a.key, a.turned, b.key, b.turned)
 
     # What is read
 
-    def _read(self, tensor: Tensor) -> _Value | None:
+    def _read(self, tensor: Tensor) -> Value | None:
         """A matrix, or a batch of them; None for what is no such thing."""
         number, lies = tensor
         dtype, shape, stride, offset = lies[:4]
@@ -341,9 +305,13 @@ class _Walk:
             value, made = self.values[number]
             rests_on = self.rests_on[number].items()
             stays = all(self.version[below] == version for below, version in rests_on)
-            if stays and offset == 0 and (shape, stride) == (made, _dense(made)):
+            if stays and offset == 0 and (shape, stride) == (made, dense(made)):
                 return value
-            if stays and offset == 0 and (_turned(shape), _turned(stride)) == (made, _dense(made)):
+            if (
+                stays
+                and offset == 0
+                and (turned_sizes(shape), turned_sizes(stride)) == (made, dense(made))
+            ):
                 return value.turned_round
             self._needed(number)
         if not shape:
@@ -355,7 +323,7 @@ class _Walk:
         ends = ((a, s), (b, t)) if straight else ((b, t), (a, s))
         version = self.version[number]
         key = self._key("there", number, version, dtype, shape[:-2], stride[:-2], offset, ends)
-        return _Matrix(key, a, b, not straight)
+        return Matrix(key, a, b, not straight)
 
     def _all_needed(self, one: Operation) -> None:
         for number, _ in one.reads:
@@ -400,20 +368,3 @@ class _Walk:
                 products, moved = sum(o.products for o in mine), sum(o.elements for o in mine)
                 more = tuple(carried[group])
                 yield Chain(tuple(sorted(members)), more, flops, left, products, moved)
-
-
-def _shape(tensor: Tensor) -> tuple[int, ...]:
-    shape: tuple[int, ...] = tensor[1][1]
-    return shape
-
-
-def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
-    stride, found = 1, list[int]()
-    for size in reversed(shape):
-        found.append(stride)
-        stride *= size
-    return tuple(reversed(found))
-
-
-def _turned(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return (*sizes[:-2], *sizes[:-3:-1])

@@ -353,7 +353,8 @@ class QuietWatch:
         """Keep a recording that holds something, and is not overtaken by steps."""
         overtaken = self._session.stage is not Stage.WAITING or self._steps_come()
         why = None if overtaken else self._why_rejected(recording)
-        if not overtaken and (why is None or (last and recording.file is not None)):
+        empty = recording.file is None or recording.file.operators == 0  # a launcher of ranks, say
+        if not overtaken and (why is None or (last and not empty)):
             self._dropped = None
             self._session.keep(recording, names_follow=self._names_fit())
             self._session.stage, self._session.by_time = Stage.DONE, True

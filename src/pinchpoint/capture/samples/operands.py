@@ -5,6 +5,7 @@ the variables of that frame. Nothing of them is kept but numbers.
 """
 
 import contextlib
+import dis
 import gc
 import sys
 from collections import Counter
@@ -95,6 +96,8 @@ def spelling_of(code: CodeType, at: int) -> Spelling | None:
     for (file, function), known in _OF_LIBRARIES.items():
         if code.co_name == function and code.co_filename.endswith(file):
             return known
+    if not _may_take(code, at):
+        return None
     found = instructions(code)
     number = next((n for n, one in enumerate(found) if one.offset == at), None)
     begins = None if number is None else _begins(found[number])
@@ -120,10 +123,22 @@ def spelling_of(code: CodeType, at: int) -> Spelling | None:
         return None
     if takes:
         return Spelling(array, index) if all(map(_of_whole_rows, found[rest:number])) else None
-    if one.opname.startswith(("CALL", "PRECALL")) and array[-1] in ("take", "index_select"):
+    if one.opname.startswith(("CALL", "PRECALL")) and array[-1] in _TAKE:
         axis = found[rest].argval if found[rest].opname == "LOAD_CONST" else None
         return Spelling(array[:-1], index, axis) if isinstance(axis, int) else None
     return None
+
+
+def _may_take(code: CodeType, at: int) -> bool:
+    """By the byte alone: to take a large function apart holds the program up for milliseconds."""
+    name = dis.opname[code.co_code[at]] if at < len(code.co_code) else ""
+    if name == _SUBSCRIPT:
+        return True
+    return name.startswith(("CALL", "PRECALL")) and any(one in code.co_names for one in _TAKE)
+
+
+_TAKE = ("take", "index_select")
+_SUBSCRIPT = "BINARY_OP" if sys.version_info >= (3, 14) else "BINARY_SUBSCR"
 
 
 def _of_whole_rows(one: Any) -> bool:

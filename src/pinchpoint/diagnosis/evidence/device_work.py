@@ -36,7 +36,7 @@ from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace, once_per_trace
-from pinchpoint.trace.arrays import Mask, Rows, distinct, distinct_rows
+from pinchpoint.trace.arrays import KeptRows, Mask, Rows, distinct, distinct_rows
 
 # ------------------------------------------------------------------------------------------------
 # From rows of a trace to the place in the program that a finding names.
@@ -92,26 +92,40 @@ def busiest_place(
         return None, np.zeros(0, np.intp)
     around = places(trace)
     rows = 0 if trace.host_ops is None else len(trace.host_ops)
-    inside = host_ops < rows
+    row_of = np.minimum(host_ops, rows)
+    asked, come, again = _once_each(row_of, rows)
+    inside = asked[asked < rows]
+    nowhere = np.full(len(asked) - len(inside), -1)  # the last one, if any
     told = (around.frame, around.module, around.operator, around.annotation, around.backward)
-    row_of = np.where(inside, host_ops, 0)
-    alike = (np.where(inside, column[row_of] if rows else -1, -1) for column in told)
-    kinds, which = distinct_rows(*alike)
-    first = np.empty(len(kinds), np.intp)
-    first[which[::-1]] = np.arange(len(host_ops))[::-1]
+    kinds, which = distinct_rows(*(np.append(column[inside], nowhere) for column in told))
+    first = np.full(len(kinds), len(row_of), np.intp)
+    np.minimum.at(first, which, come)
     found: dict[Location | None, int] = {}  # numbered as they first come
-    number = np.zeros(len(first), np.intp)
+    number = np.zeros(len(first), np.int32)
     for one in np.argsort(first).tolist():
-        row = int(host_ops[first[one]])
+        row = int(row_of[first[one]])
         place = location_of(trace, row) if row < rows else None
         number[one] = found.setdefault(place, len(found))
-    numbers = number[which]
+    numbers = number[which][again]
     took, there = np.bincount(numbers, weights=weight), list(found)
     in_a_file = took * [place is not None and place.file is not None for place in there]
     best = int(took.argmax())
     if not in_a_file[best] and in_a_file.max() >= TOLD_RATIO * took.sum():
         best = int(in_a_file.argmax())
     return there[best], np.flatnonzero(numbers == best)
+
+
+def _once_each(rows: Rows, most: int) -> tuple[Rows, Rows, KeptRows]:
+    """The distinct rows up to ``most`` in order, where each first comes, and which each is: a
+    thousand rows are asked about a million times."""
+    if len(rows) < most // 4:  # else marking them costs less than sorting
+        distinct, first, which = np.unique(rows, return_index=True, return_inverse=True)
+        return distinct, first, which.reshape(-1)
+    first = np.full(most + 1, len(rows), np.intp)
+    first[rows[::-1]] = np.arange(len(rows) - 1, -1, -1)
+    come = first < len(rows)
+    number = np.cumsum(come, dtype=np.int32) - 1
+    return np.flatnonzero(come), first[come], number[rows]
 
 
 # Of all: a function that is open when recording ends is not in it, and one of three steps has none.

@@ -61,7 +61,7 @@ class _File(msgspec.Struct, frozen=True):
     elsewhere: tuple[Elsewhere, ...] = ()
 
 
-_compiled = cache(re.compile)  # a file may have more of them than the library keeps
+_compiled = cache(regex)  # a file may have more of them than the library keeps
 
 
 def _any(patterns: tuple[str, ...], name: str) -> bool:

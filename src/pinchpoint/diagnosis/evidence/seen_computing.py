@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
 from pinchpoint.analysis.mean.growth import grown_on_core_ns
 from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns
@@ -84,7 +85,8 @@ def spent_in_ns(trace: Trace, place: Location | None) -> int:
     at the steps that were not recorded; 0 where that is not known.
 
     Recording makes all that it sees longer, but not what one call of C does: the function has a
-    smaller share of recorded steps.
+    smaller share of recorded steps. What it calls of torch is operators and their dispatch, which
+    are no part of what the host computes there.
     """
     samples, base_ns = trace.run.samples if trace.run else None, step_base_ns(trace)
     main = None if samples is None else next((t for t in samples.threads if t.main), None)
@@ -93,10 +95,21 @@ def spent_in_ns(trace: Trace, place: Location | None) -> int:
         return 0
     if sum(one.looks for one in main.spent) < FEWEST_LOOKS:
         return 0
-    mine = ((own_frame(one.frames), one.us) for one in main.spent)
+    mine = ((own_frame(one.frames), one.us) for one in main.spent if not _in_torch(one.frames))
     at = (place.file, place.function)
     there = sum(us for frame, us in mine if frame and (frame.file, frame.function) == at)
     return round(there / max(sum(one.us for one in main.spent), 1) * base_ns)
+
+
+def _in_torch(frames: tuple[str, ...]) -> bool:
+    """Whether the function of the program had called torch's own Python."""
+    own = own_frame(frames)
+    for name in frames:
+        if own is not None and frame_of(name) == own:
+            return False
+        if name.startswith("torch/"):
+            return True
+    return False
 
 
 def leaves_garbage(trace: Trace) -> bool:

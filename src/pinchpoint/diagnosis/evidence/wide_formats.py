@@ -10,6 +10,7 @@ import numpy as np
 
 from pinchpoint.analysis.causal.limits import KERNEL_START_NS, MEMORY_REACHED, needed_limits
 from pinchpoint.analysis.costs import cost_of
+from pinchpoint.analysis.costs.convolution import depthwise_window
 from pinchpoint.analysis.device.kernel_precision import Precision, precision_of_device_ops
 from pinchpoint.analysis.limits.roofs import roofs
 from pinchpoint.analysis.replay import LimitDeviceOps
@@ -89,4 +90,4 @@ def _narrow_ns(trace: Trace, rows: Rows) -> Floats:
 
 def _is_product(of: LaunchedCall) -> bool:
     cost = cost_of(of.call)
-    return cost is not None and cost.matrix
+    return cost is not None and cost.matrix and depthwise_window(of.call) is None

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 from pinchpoint.analysis.host.ancestry import InputWork, input_work_of_name
 from pinchpoint.analysis.host.frames import is_recorder
@@ -23,6 +24,9 @@ _INFLATES = regex(
     r"(zipfile(/__init__)?\.py\(\d+\): (_read1|_read2|_update_crc|_init_decrypter)$)"
     r"|((gzip|bz2|lzma|_compression|compression/.*)\.py\(\d+\): \w*read\w*$)"
 )
+# An iterator that the loader's fetch calls itself: a dataset without indices.
+_FETCH = regex(r"torch/utils/data/_utils/fetch\.py\(\d+\): fetch$")
+_ITERATOR = regex(r".*\(\d+\): (__iter__|__next__)$")
 FEWEST_LOOKS = 10  # at all workers together: half a second of their work names the busiest place
 
 
@@ -36,11 +40,17 @@ class WorkersDo:
     work: Counter[InputWork]  # looks at each kind of work that names itself
     inflating: int = 0  # looks at what decompresses files
     one_by_one: int = 0  # looks at the loader's own code, between calls of the program's
+    streaming: int = 0  # looks inside of the iterator of a dataset, which each worker runs
 
     @property
     def rows(self) -> bool:
         """Whether most of their time goes into taking samples one by one and stacking them."""
         return self.one_by_one >= MOST_OF_IT_RATIO * self.looks
+
+    @property
+    def streams(self) -> bool:
+        """Whether each worker runs the whole dataset, and gives on what it takes as its share."""
+        return self.streaming >= MOST_OF_IT_RATIO * self.looks
 
     def mostly(self, kind: InputWork) -> bool:
         """Whether most of their time is work of this kind."""
@@ -110,24 +120,28 @@ def _done(stacks: list[tuple[tuple[str, ...], int]]) -> WorkersDo | None:
         return None
     functions: Counter[tuple[str, str]] = Counter()
     work: Counter[InputWork] = Counter()
-    one_by_one = inflating = 0
+    one_by_one = inflating = streaming = 0
     stacks = [(tuple(f for f in frames if not is_recorder(f)), count) for frames, count in stacks]
     for frames, count in stacks:
         one_by_one += count * bool(frames and _ONE_BY_ONE.match(frames[0]))
         inflating += count * any(map(_INFLATES.match, frames))
+        pairs = pairwise(frames)
+        streaming += count * any(_ITERATOR.match(a) and _FETCH.match(b) for a, b in pairs)
         if (own := own_frame(frames)) is not None:
             functions[own.file, own.function] += count
         if (kind := next((k for f in frames if (k := input_work_of_name(f))), None)) is not None:
             work[kind] += count
     if not functions:
-        return WorkersDo(looks, RarePlace(None, None), 0, work, inflating, one_by_one)
+        return WorkersDo(looks, RarePlace(None, None), 0, work, inflating, one_by_one, streaming)
     (file, function), most = functions.most_common(1)[0]
     lines: Counter[RarePlace] = Counter()
     for frames, count in stacks:
         own = own_frame(frames)
         if own is not None and (own.file, own.function) == (file, function):
             lines[RarePlace(own, called(frames))] += count
-    return WorkersDo(looks, lines.most_common(1)[0][0], most, work, inflating, one_by_one)
+    return WorkersDo(
+        looks, lines.most_common(1)[0][0], most, work, inflating, one_by_one, streaming
+    )
 
 
 def found_in_workers(

@@ -2,6 +2,8 @@
 
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
+from ctypes import CDLL
 from pathlib import Path
 
 from pinchpoint.errors import OutOfMemory
@@ -19,6 +21,13 @@ def must_fit(path: Path, size_bytes: int, times: int) -> None:
     """OutOfMemory before anything is allocated, where ``times`` the size cannot be had."""
     if not may_have(size_bytes * times):
         raise OutOfMemory(path)
+
+
+def give_back() -> None:
+    """Freed memory goes back to the system (glibc): what threads that scanned have freed waits for
+    threads to come, a sixth of what a diagnosis of 300 MB of text takes."""
+    with suppress(AttributeError, OSError, TypeError):  # other systems have no such call
+        CDLL(None).malloc_trim(0)
 
 
 def may_have(more_bytes: int) -> bool:

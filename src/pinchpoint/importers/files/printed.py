@@ -27,6 +27,16 @@ PRINTED = (
         RECORD,
     ),
     (
+        # perf script: a program, its number, the time, then an address a line
+        regex(
+            rb"^\S.{0,30} +\d+(?:/\d+)?(?: \[\d+\])? +\d+\.\d+: +\d+ +[\w:./-]+: *\r?\n"
+            rb"\s+[0-9a-f]{6,16} \S",
+            re.MULTILINE,
+        ),
+        "samples of perf with their stacks (perf script), which know the host alone",
+        RECORD,
+    ),
+    (
         # with the times of an iteration in it, it is read
         regex(rb"DeepSpeed Flops Profiler(?![\s\S]*latency: )"),
         "sums by module of DeepSpeed's FLOPs profiler, without what the device did",
@@ -120,6 +130,14 @@ MAGICS = (
     (b"%PDF", "a PDF", "give the recording that it shows"),
     (b"PAR1", "Parquet", "give the recording, or the .sqlite export of nsys"),
     (b"ARROW1", "Arrow", "give the recording, or the .sqlite export of nsys"),
+    *(
+        (
+            bytes((0x80, version)),
+            "a pickle of Python's that is no memory snapshot",
+            "write its figures as JSON, where the program makes it: json.dump(figures, file)",
+        )
+        for version in range(2, 6)
+    ),
 )
 # Tables beside recordings, by columns of theirs: sums without times.
 TABLES = (

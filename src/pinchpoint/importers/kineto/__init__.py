@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pinchpoint.errors import HostileFile, NotThisFormat, UnreadableFile
+from pinchpoint.importers.files.memory import give_back
 from pinchpoint.importers.kineto.assemble import FORMAT, assemble
 from pinchpoint.importers.kineto.facts import alike, devices_of_launches
 from pinchpoint.importers.kineto.reading.document import (
@@ -114,9 +115,15 @@ def read(
     if scanned.left_out is not None and scanned.left_out.misjudged:
         return read(path, progress, scanner)
     trace = _with_devices(assemble(text, frame, scanned, scanner), scanner)
+    del scanned
+    if sum(map(len, filter(None, (trace.host_ops, trace.api_calls, trace.device_ops)))) > MANY_ROWS:
+        give_back()
     return _with_content(path, trace, has_phases=not frame.bare_list or b'"ph"' in rest)
 
 
+# From here on reading leaves tens of MB that nobody uses; of fewer, asking for pages anew, which
+# takes some ms, is not worth it.
+MANY_ROWS = 300_000
 _LAUNCHES_READ = 16  # that say how many multiprocessors there are; all have to agree
 
 

@@ -143,15 +143,25 @@ _TEXT_LAUNCH = regex(
     r"(?:, \d{4}-\w+-\d+ [\d:]+)?, Context (?P<context>\d+), Stream (?P<stream>\d+)"
     r"(?:, Device (?P<device>\d+), CC (?P<major>\d+)\.(?P<minor>\d+))?\s*$"
 )
+# --print-summary per-kernel: of so many launches the least, greatest and mean values.
+_TEXT_SUMMARY = regex(
+    r"^  (?P<name>\S.*?) (?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\))"
+    r", Device (?P<device>\d+), CC (?P<major>\d+)\.(?P<minor>\d+)"
+    r", Invocations (?P<times>\d{1,9})\s*$"
+)
+_MOST_TIMES = 10_000  # launches of one summary that are made; ncu replays none as often
 _SECTION = regex(r"^    Section: (.+?)\s*$")
 _RULE = regex(r"^    (OPT|INF|WRN|ERR)\s+(?:Est\. (Local )?Speedup: ([\d.,]+)%\s*)?(.*?)\s*$")
-_DASHES = regex(r"^    (-+) (-+) (-+)\s*$")
+_DASHES = regex(r"^    (-+) (-+) (-+)(?: (-+) (-+))?\s*$")
 _LONGEST_LINE = 65536  # characters; ncu wraps at some hundred
 
 
 def looks_like_text(text: str) -> bool:
     """Whether the text has a launch line or a metric table of ncu's terminal output."""
-    return any(_TEXT_LAUNCH.match(line) or _SECTION.match(line) for line in text.splitlines())
+    return any(
+        _TEXT_LAUNCH.match(line) or _TEXT_SUMMARY.match(line) or _SECTION.match(line)
+        for line in text.splitlines()
+    )
 
 
 def read_text(path: Path) -> Launches:
@@ -173,8 +183,9 @@ class _Reader:
     def __init__(self) -> None:
         self._launches: list[Launch] = []
         self._rows: list[tuple[Launch, str, str, str]] = []
+        self._mine = 1  # launches at the end that what follows is of
         self._section = ""
-        self._columns: tuple[int, int] | None = None
+        self._columns: tuple[int, int, int] | None = None
         self._rule: tuple[str, str | None, str | None, list[str]] | None = None
 
     def take(self, line: str) -> None:
@@ -182,11 +193,19 @@ class _Reader:
         if (launch := _TEXT_LAUNCH.match(line)) is not None:
             self._end_rule()
             self._launches.append(_launch(launch))
+            self._mine = 1
+        elif (alike := _TEXT_SUMMARY.match(line)) is not None:
+            self._end_rule()
+            self._mine = max(1, min(int(alike["times"]), _MOST_TIMES))
+            self._launches += [_launch(alike) for _ in range(self._mine)]
         elif (section := _SECTION.match(line)) is not None:
             self._end_rule()
             self._section, self._columns = section[1], None
         elif (dashes := _DASHES.match(line)) is not None:
-            self._columns = (5 + len(dashes[1]), 6 + len(dashes[1]) + len(dashes[2]))
+            unit_at, unit_ends = 5 + len(dashes[1]), 6 + len(dashes[1]) + len(dashes[2])
+            # the mean is the last of three
+            before = 2 + len(dashes[3]) + len(dashes[4]) if dashes[5] else 0
+            self._columns = (unit_at, unit_ends, unit_ends + before)
         elif (rule := _RULE.match(line)) is not None:
             self._end_rule()
             kind = ("local" if rule[2] else "global") if rule[3] else None
@@ -209,13 +228,13 @@ class _Reader:
                 launch.texts[metric] = text
         return self._launches
 
-    def _take_row(self, line: str, unit_at: int, value_at: int) -> None:
+    def _take_row(self, line: str, unit_at: int, unit_ends: int, value_at: int) -> None:
         name, unit, value = (
-            line[4:unit_at].strip(), line[unit_at:value_at].strip(), line[value_at:].strip()
+            line[4:unit_at].strip(), line[unit_at:unit_ends].strip(), line[value_at:].strip()
         )  # fmt: skip
         if name and value and name != "Metric Name":
             metric = metric_of(self._section, name)
-            self._rows.append((self._launches[-1], metric, unit, value))
+            self._rows += [(one, metric, unit, value) for one in self._launches[-self._mine :]]
 
     def _end_rule(self) -> None:
         if self._rule is None:
@@ -226,7 +245,8 @@ class _Reader:
             percent = number(speedup, ".") if speedup else None
             text = " ".join(lines).strip()
             result = RuleResult("", self._section, kind, text, speedup_kind, percent)
-            self._launches[-1].rules.append(result)
+            for one in self._launches[-self._mine :]:
+                one.rules.append(result)
 
 
 def _launch(match: re.Match[str]) -> Launch:
@@ -235,8 +255,8 @@ def _launch(match: re.Match[str]) -> Launch:
         part["name"],
         triple(part["grid"] or ""),
         triple(part["block"] or ""),
-        int(part["context"]),
-        int(part["stream"]),
+        int(part.get("context") or 0),
+        int(part.get("stream") or 0),
         int(part["device"] or 0),
         (int(part["major"]), int(part["minor"])) if part["major"] else None,
     )

@@ -6,19 +6,17 @@ become ``Trace.run``; problems of the run become health facts.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
-from pinchpoint.errors import UnreadableFile
-from pinchpoint.frozen import dataclass
+from pinchpoint.errors import OutOfMemory, UnreadableFile
 from pinchpoint.importers.open import load
+from pinchpoint.importers.run_folder.documents import Documents, documents_of
 from pinchpoint.importers.run_folder.facts import device_record, run_facts
-from pinchpoint.importers.run_folder.samples import run_samples
+from pinchpoint.importers.run_folder.samples import run_samples, samples_of
 from pinchpoint.importers.run_folder.values import run_values, values_beside
 from pinchpoint.importers.telemetry._samples import health_table
 from pinchpoint.importers.telemetry.log import collect
@@ -27,26 +25,18 @@ from pinchpoint.run_folder.documents import (
     ProcessDocument,
     ReadDocument,
     RecordingNote,
-    RunDocument,
-    WorkerDocument,
-    read_if_there,
 )
-from pinchpoint.run_folder.documents import read as read_document
 from pinchpoint.run_folder.layout import (
-    ENVIRONMENT_FILE,
-    LOADER,
     MEMORY,
-    METRICS_FILE,
     NAMES,
     NCU,
     NSYS,
-    PROCESSES,
     RUN_FILE,
-    SCHEMA,
+    SAMPLES,
     TELEMETRY_FILE,
     TRACES,
+    VALUES,
 )
-from pinchpoint.run_folder.metrics import MetricsDocument
 from pinchpoint.trace import (
     Names,
     RunFacts,
@@ -74,27 +64,6 @@ READS: tuple[str, ...] = (
 )
 NOT_READ = ""
 
-_MOST_PROCESSES = 100_000  # of a job; bounds what a hostile folder costs
-_MOST_WORKERS = 4096  # of loaders in a process; bounds what a hostile document costs
-
-
-@dataclass(frozen=True)
-class _Documents:
-    """Everything that the folder says in words."""
-
-    run: ReadDocument[RunDocument]
-    processes: tuple[ReadDocument[ProcessDocument], ...]
-    environment: ReadDocument[EnvironmentDocument]
-    workers: tuple[ReadDocument[WorkerDocument], ...]
-    metrics: ReadDocument[MetricsDocument]
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """What went wrong in the run, and then what is wrong with its documents."""
-        found: list[ReadDocument[Any]] = [self.run, self.environment, self.metrics]
-        found += [*self.processes, *self.workers]
-        return (*self.run.document.problems, *(p for each in found for p in each.problems))
-
 
 def claims(path: Path, head: bytes) -> bool:
     """A folder with a ``run.json``."""
@@ -106,21 +75,11 @@ def read(path: Path) -> Trace:
 
     Raises UnreadableFile if nothing was recorded; then the message says why.
     """
-    found = _documents(path)
-    process, recording = _first_recording(found)
-    if recording.file:
-        trace = load(_inside(path / TRACES, recording.file))
-    elif reports := sorted((path / NSYS).glob("*.nsys-rep")):
-        trace = load(reports[-1])
-    elif snapshot := _snapshot(path, process.document):
-        trace = load(snapshot)
-    elif run_samples(path, process.document) is not None:
-        trace = Trace(Source(str(path), "samples", recorder="pinchpoint"), ())
-    else:
-        raise UnreadableFile(f"{path}: {_why_nothing(found)}", hint="pinchpoint run --help")
+    found = documents_of(path)
+    process, recording, trace, unread = _recorded(path, found)
+    own = process.document
     for report in sorted((path / NCU).glob("*.ncu-rep*"))[-1:]:
         trace = _with_kernel_counters(trace, load(report))
-    own = process.document
     trace = _with_telemetry(trace, path, own, recording, found.environment.document)
     windows = _windows(path, own)
     damaged = [window for window in windows.values() if isinstance(window, str)]
@@ -130,7 +89,11 @@ def read(path: Path) -> Trace:
         if any(isinstance(window, Trace) for window in windows.values()):
             damaged.append(f"without the times, {NAMES}/ is left out; its files can be read alone")
         windows = {}
-    trace = _with_problems(trace, (*found.problems, *damaged))
+    samples, values = run_samples(path, own), run_values(path, own)
+    unread += _left_out(path, own, {SAMPLES: samples, VALUES: values})
+    facts_of_it = [("run-problem", problem) for problem in (*found.problems, *damaged)]
+    facts_of_it += [("run-document-damaged", sentence) for sentence in (*found.unread, *unread)]
+    trace = _with_health(trace, facts_of_it)
     facts = run_facts(
         found.run.document,
         own,
@@ -139,8 +102,7 @@ def read(path: Path) -> Trace:
         found.metrics.document,
     )
     rare = None if own.rare is None else f"{NAMES}/{own.rare.file}"
-    values = run_values(path, own)
-    facts = replace(facts, samples=run_samples(path, own), rare_recording=rare, values=values)
+    facts = replace(facts, samples=samples, rare_recording=rare, values=values)
     return replace(
         trace,
         source=replace(trace.source, path=str(path), format=f"{FORMAT} ({trace.source.format})"),
@@ -148,13 +110,50 @@ def read(path: Path) -> Trace:
         world_size=trace.world_size or own.world_size,
         run=replace(
             facts,
-            documents=_for_display(found, process),
+            documents=found.for_display(process),
             named=_with_facts(windows.get("named"), facts),
             late=_with_facts(windows.get("late"), facts),
             rare=_with_facts(windows.get("rare"), facts),
             memory=None if trace.snapshot is not None else _memory(_snapshot(path, own)),
         ),
     )
+
+
+def _left_out(path: Path, process: ProcessDocument, parts: Mapping[str, object]) -> Iterator[str]:
+    """Sentences about what the process noted beside and what cannot be read."""
+    for part, found in parts.items():
+        noted = sorted((path / part).glob(f"rank*.{process.pid}.json"))
+        if found is None and noted:
+            yield f"{part}/{noted[0].name}: cannot be read, and is left out"
+
+
+def _recorded(
+    path: Path, found: Documents
+) -> tuple[ReadDocument[ProcessDocument], RecordingNote, Trace, list[str]]:
+    """The first process whose recording can be read, and what cannot; UnreadableFile for none."""
+    unread: list[UnreadableFile] = []
+    for process, recording in found.recordings():
+        try:
+            trace = load(_inside(path / TRACES, recording.file or ""))
+        except OutOfMemory:
+            raise
+        except UnreadableFile as error:
+            unread.append(error)
+        else:
+            said = [f"{TRACES}/{str(one).rpartition('/')[2]}" for one in unread]
+            return process, recording, trace, said
+    if unread:
+        raise unread[0]
+    process = found.first()
+    if reports := sorted((path / NSYS).glob("*.nsys-rep")):
+        trace = load(reports[-1])
+    elif snapshot := _snapshot(path, process.document):
+        trace = load(snapshot)
+    elif run_samples(path, process.document) is not None:
+        trace = Trace(Source(str(path), "samples", recorder="pinchpoint"), ())
+    else:
+        raise UnreadableFile(f"{path}: {found.why_nothing()}", hint="pinchpoint run --help")
+    return process, RecordingNote(), trace, []
 
 
 def _snapshot(path: Path, process: ProcessDocument) -> Path | None:
@@ -218,63 +217,16 @@ def names_beside(recording: str) -> Trace | None:
 
 
 def with_values(trace: Trace, recording: str) -> Trace:
-    """With what the run folder around this file knows of the rank's work in vain, if it knows any:
-    rules find that again in the window for names."""
-    values = values_beside(recording) if trace.run is None else None
-    if values is None or not values.work:
+    """With what the run folder around this file has beside it of the same rank: the window for
+    names, where findings of the bare one get their places, looks at its threads over the whole run,
+    and work that the run saw in vain."""
+    if trace.run is not None or (named := names_beside(recording)) is None:
         return trace
-    facts, named = RunFacts(values=values), names_beside(recording)
-    return replace(
-        trace, run=replace(facts, named=None if named is None else replace(named, run=facts))
-    )
-
-
-def _documents(path: Path) -> _Documents:
-    run = read_document(path / RUN_FILE, RunDocument)
-    if run.plain.get("schema") != SCHEMA:
-        raise UnreadableFile(
-            f"{path / RUN_FILE}: schema {run.plain.get('schema')!r}, not {SCHEMA}",
-            hint="read it with the version of Pinchpoint that wrote it",
-        )
-    processes = sorted((path / PROCESSES).glob("rank*.json"))[:_MOST_PROCESSES]
-    workers = sorted((path / LOADER).glob("worker.*.json"))[:_MOST_WORKERS]
-    return _Documents(
-        run,
-        tuple(read_document(p, ProcessDocument) for p in processes),
-        read_if_there(path / ENVIRONMENT_FILE, EnvironmentDocument),
-        tuple(read_document(p, WorkerDocument) for p in workers),
-        read_if_there(path / METRICS_FILE, MetricsDocument),
-    )
-
-
-def _for_display(
-    found: _Documents, process: ReadDocument[ProcessDocument]
-) -> MappingProxyType[str, object]:
-    """env.json as it stands, with the process, the loader's workers and the metrics beside."""
-    return MappingProxyType(
-        {
-            **found.environment.plain,
-            "process": process.plain,
-            "loader_workers": [worker.plain for worker in found.workers],
-            "metrics": found.metrics.plain,
-        }
-    )
-
-
-def _first_recording(found: _Documents) -> tuple[ReadDocument[ProcessDocument], RecordingNote]:
-    """The lowest rank with a file, and the newest of its files; else the first, and no file."""
-    for process in sorted(found.processes, key=lambda p: p.document.rank or 0):
-        if files := process.document.files:
-            return process, files[-1]
-    return next(iter(found.processes), ReadDocument(ProcessDocument())), RecordingNote()
-
-
-def _why_nothing(found: _Documents) -> str:
-    if found.problems:
-        return found.problems[0]
-    if found.run.document.status == "running":
-        return "the run has not ended, or Pinchpoint was killed before it had"
-    return "nothing was recorded"
+    samples = samples_of(Path(recording))
+    if samples is not None:  # what steps that were not recorded took is no part of the job's step
+        samples = replace(samples, far=0, excess_ns=0, far_steps=(), far_excess_ns=(), events=())
+    facts = RunFacts(values=values_beside(recording), samples=samples)
+    return replace(trace, run=replace(facts, named=replace(named, run=facts)))
 
 
 def _with_kernel_counters(trace: Trace, profiled: Trace) -> Trace:
@@ -355,11 +307,11 @@ def _merged(first: Table, second: Table) -> Table:
     return table("counters", {"time_ns": time[order], **both}, unknown)
 
 
-def _with_problems(trace: Trace, problems: Sequence[str]) -> Trace:
-    if not problems:
+def _with_health(trace: Trace, facts: Sequence[tuple[str, str]]) -> Trace:
+    if not facts:
         return trace
     names = Names(trace.names)
-    rows = health_table([("run-problem", 1, problem) for problem in problems], names)
+    rows = health_table([(fact, 1, sentence) for fact, sentence in facts], names)
     if trace.health is not None and len(trace.health):
         rows = _stacked(trace.health, rows)
     return replace(trace, names=names.freeze(), health=rows)

@@ -12,7 +12,13 @@ from pinchpoint.analysis.ranks.job import Job, reduce
 from pinchpoint.analysis.statistics import median_of_ranks
 from pinchpoint.diagnosis.engine import Ranked
 from pinchpoint.diagnosis.finding import Evidence, Finding, Unanswered, shared
-from pinchpoint.diagnosis.job import JobDiagnosis, JobFinding, RankFinding, diagnose_job
+from pinchpoint.diagnosis.job import (
+    JobDiagnosis,
+    JobFinding,
+    RankFinding,
+    diagnose_job,
+    place_of,
+)
 from pinchpoint.report.assemble.findings import finding_item, unanswered
 from pinchpoint.report.assemble.ladder import ladder_of
 from pinchpoint.report.assemble.ranks_items import (
@@ -93,7 +99,10 @@ def _of_ranks(records: Records) -> tuple[list[RankFinding], tuple[str, ...]]:
     found: list[RankFinding] = []
     declined: Counter[str] = Counter()
     for rank, record in enumerate(records.records()):
-        found += [RankFinding(intern(f.item.id), rank, f.saving_ns) for f in record.found]
+        found += [
+            RankFinding(intern(f.item.id), rank, f.saving_ns, intern(_place(f.item)))
+            for f in record.found
+        ]
         declined.update(record.not_checked)
     silent = tuple(sorted(i for i, n in declined.items() if n == len(records.entries)))
     return found, silent
@@ -212,11 +221,13 @@ def _verdict(job: Job) -> str:
 
 
 def _findings(records: Records, job: Job, said: JobDiagnosis) -> tuple[JobFindingItem, ...]:
-    wanted = {f.shown_by: f.id for f in said.found if f.shown_by is not None}
+    wanted = {f.shown_by for f in said.found if f.shown_by is not None}
     shown = {}
     for rank, record in enumerate(records.records() if wanted else ()):
         if rank in wanted:
-            shown[rank] = (record.path, {f.item.id: f.item for f in record.found})
+            best_last = reversed(record.found)
+            items_of = {(f.item.id, _place(f.item)): f.item for f in best_last}
+            shown[rank] = (record.path, items_of)
     items = []
     for found in said.found:
         if found.finding is not None:
@@ -224,8 +235,12 @@ def _findings(records: Records, job: Job, said: JobDiagnosis) -> tuple[JobFindin
             items.append(_item(job, found, item, None))
         elif found.shown_by is not None:
             path, of_rank = shown[found.shown_by]
-            items.append(_item(job, found, of_rank[found.id], path))
+            items.append(_item(job, found, of_rank[found.id, found.of_ranks[0].place], path))
     return tuple(items)
+
+
+def _place(item: Finding) -> str:
+    return "" if item.location is None else place_of(item.location.function, item.location.file)
 
 
 def _in_order(

@@ -169,13 +169,13 @@ def _adds(
 
 
 def _growing(report: Report) -> str | None:
-    """``Steps grow, from 36.4 ms at step 7 to 104 ms at step 105: recorded were some between …``"""
+    """``The run's steps grow, from 36.4 ms (step 7 on) to 104 ms (step 93 on); those …``"""
     found = report.steps.growing
     if found is None:
         return None
     said = (
-        f"The run's steps grow, from {duration(found.first_ns)} at step {found.first:,} to"
-        f" {duration(found.last_ns)} at step {found.last:,}"
+        f"The run's steps grow, from {duration(found.first_ns)} (step {found.first:,} on) to"
+        f" {duration(found.last_ns)} (step {found.last:,} on)"
     )
     if found.recorded_before <= found.recorded_after + 1:
         return said

@@ -98,14 +98,21 @@ def outside_sentence(report: Report) -> str | None:
     )
 
 
+def _where(place: RunPlaceInfo) -> str | None:
+    """The function; of what no function of the program calls, as its end does, what it is."""
+    if place.location is not None:
+        return f"in {_at(place)}"
+    return f"{place.ways[0].label}, called by no function of it" if place.ways else None
+
+
 def _phase(phase: PhaseInfo, unit: str) -> str:
     when = "before the third step" if phase.phase == "before" else "after the last one"
     parts = []
     if phase.imports_ns and phase.imports_ns >= LEAST_PLACE_RATIO * phase.ns:
         parts.append(f"{in_unit(phase.imports_ns, unit)} importing modules")
     parts += [
-        f"{in_unit(place.ns, unit)} in {_at(place)}"
+        f"{in_unit(place.ns, unit)} {where}"
         for place in phase.places[:2]
-        if place.location is not None and place.ns >= LEAST_PLACE_RATIO * phase.ns
+        if (where := _where(place)) and place.ns >= LEAST_PLACE_RATIO * phase.ns
     ]
     return f"{in_unit(phase.ns, unit)} {unit} {when}" + (f" ({', '.join(parts)})" if parts else "")

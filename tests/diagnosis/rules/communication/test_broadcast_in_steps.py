@@ -1,5 +1,6 @@
 import pytest
 
+from builders import TraceBuilder
 from pinchpoint.trace import HostKind
 from program import Program
 
@@ -58,3 +59,44 @@ def test_what_is_hidden_or_of_another_kind_is_not_meant(ranked, trace):
 
 def test_without_sizes_waiting_looks_like_transfer(outcome):
     assert outcome("broadcast-in-steps", training(sizes=False)).answer == "not checked"
+
+
+MS = 1_000_000
+
+
+def on_cpus(*, wrapped=True, waited=0, sent=(1, 1, 1, 1, 1)):
+    """Steps of 30 ms: gloo sends 2 MB for 8 ms, in all steps but one longer by what it waits
+    for the other rank; then a product of 15 ms."""
+    b = TraceBuilder()
+    b.devices = []
+    gloo = b.thread("gloo")
+    for step, times in enumerate(sent):
+        at = step * 30 * MS
+        b.step(step, at, 30 * MS)
+        if wrapped:
+            b.annotation(DDP, at + 1_000, 29 * MS)
+        for call in range(times):
+            b.op("c10d::broadcast_", at + 5_000 + call, 20_000, shapes="[[[500000]]]")
+            b.annotation("gloo:broadcast", at + 30_000, 8 * MS + waited * (step != 2), thread=gloo)
+        b.op("aten::mm", at + 14 * MS, 15 * MS)
+    return b.trace()
+
+
+@pytest.mark.parametrize("waited", [0, 2 * MS])
+def test_of_a_program_on_cpus_what_the_backend_sends(outcome, waited):
+    (finding,) = outcome("broadcast-in-steps", on_cpus(waited=waited)).findings
+    assert finding.summary == (
+        "DistributedDataParallel sends buffers of 2 MB to all ranks in each step, 8.00 ms in which"
+        " nothing is computed"
+    )
+    assert "broadcast_buffers=False" in finding.hint
+
+
+def test_of_a_program_on_cpus_other_broadcasts_are_not_of_buffers(outcome):
+    (finding,) = outcome("broadcast-in-steps", on_cpus(wrapped=False)).findings
+    assert finding.summary.startswith("Broadcasts send 2 MB to all ranks")
+
+
+def test_of_a_program_on_cpus_that_sends_now_and_then(outcome):
+    assert outcome("broadcast-in-steps", on_cpus(sent=(0, 2, 0, 0, 0))).answer == "not checked"
+    assert outcome("broadcast-in-steps", on_cpus(sent=(0,) * 5)).answer == "clear"

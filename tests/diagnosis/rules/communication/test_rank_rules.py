@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import FirstInput, RankPlace, pack
-from pinchpoint.diagnosis.job import diagnose_job
+from pinchpoint.diagnosis.job import RankFinding, diagnose_job
 from program import Program
 from rank_traces import Job
 
@@ -133,6 +133,59 @@ def test_where_others_took_the_cores_looks_tell_who_does_more(spans_ms, answer):
             "Rank 1 spends 9.00 ms of a step in prepare (train.py:3) at time.sleep(), its peers"
         )
         assert found.location.function == "prepare"
+
+
+def test_a_rank_that_does_more_of_what_its_peers_do_too_is_told_by_what_it_is_given():
+    job = Job(steps=6, stall_ms=lambda rank, step: 5.0 * rank)
+    summaries = [
+        replace(
+            summarise(trace),
+            contended=True,
+            places=_asleep(*spans),
+            own_ratio=own,
+            inputs=(_given(length),),
+        )
+        for trace, spans, length, own in zip(
+            job.traces(),
+            ((0.5, 1.0, 1.5), (6.0, 9.0, 13.0)),
+            (20, 60),
+            (0.3, 0.5),
+            strict=True,
+        )
+    ]
+    said = diagnose_job(reduce(lambda: iter(summaries)), [])
+    (straggler,) = (o for o in said.outcomes if o.id == "straggler-rank")
+    (found,) = straggler.findings
+    assert "with batches 3.00 times as long as its peers'" in found.summary
+    assert found.location.function == "collate"
+
+
+def test_what_one_late_rank_does_is_told_once():
+    job = Job(steps=6, stall_ms=lambda rank, step: 5.0 * rank)
+    summaries = [
+        replace(summarise(trace), contended=True, places=_asleep(*spans))
+        for trace, spans in zip(job.traces(), ((0, 0, 3), (6.0, 9.0, 13.0)), strict=False)
+    ]
+    (late,) = diagnose_job(reduce(lambda: iter(summaries)), []).found
+    of_rank = RankFinding("host-hotspot", 1, 2_000_000, "prepare train.py")
+    (found,) = diagnose_job(reduce(lambda: iter(summaries)), [of_rank]).found
+    assert found.id == late.id == "straggler-rank"
+    assert found.saving_ns == (late.saving_ns + 2_000_000) // 2
+    elsewhere = RankFinding("host-hotspot", 1, 2_000_000, "other train.py")
+    both = diagnose_job(reduce(lambda: iter(summaries)), [elsewhere]).found
+    assert [one.id for one in both] == ["straggler-rank", "host-hotspot"]
+
+
+def _given(length):
+    return FirstInput(
+        operator="aten::embedding",
+        call=0,
+        dims=(8, length),
+        elements=pack([8 * length] * 4),
+        file="data.py",
+        line=7,
+        function="collate",
+    )
 
 
 def _asleep(least, usual, most):

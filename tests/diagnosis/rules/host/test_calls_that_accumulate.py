@@ -18,29 +18,33 @@ BASE = 40  # operators of a step besides
 ADD_FORWARD_HOOK = "torch/nn/modules/module.py(1688): register_forward_hook"
 
 
-def window(numbers, times, *, stacks=False, registers=True):
+def window(numbers, times, *, stacks=False, registers=True, kernel_us=10, hook_us=2):
     """Steps of these numbers, in which ``hook`` is called ``times(number)`` times."""
     p = Program()
     for _, number in zip(p.steps(len(numbers)), numbers, strict=True):
         for _ in range(BASE):
             with p.row("aten::mm"):
-                p.kernel("gemm", 10)
+                p.kernel("gemm", kernel_us)
         if stacks and registers:
             with p.frame("train.py(50): watch"):
                 p.host(ADD_FORWARD_HOOK, 2)
         for _ in range(times(number)):
             if stacks:
                 with p.frame("train.py(53): hook"), p.row("aten::pow"):
-                    p.kernel("pow", 2)
+                    p.kernel("pow", hook_us)
             else:
                 with p.row("aten::pow"):
-                    p.kernel("pow", 2)
+                    p.kernel("pow", hook_us)
         p.sync()
     return p.trace()
 
 
 def run(
-    times=lambda number: number, *, registers=True, took_ms=lambda number: 5 + 9 * (number % 3)
+    times=lambda number: number,
+    *,
+    registers=True,
+    took_ms=lambda number: 5 + 9 * (number % 3),
+    **us,
 ):
     """A run of 97 steps: from 17 on six were recorded bare, and three from 31 on with stacks."""
     found = samples(every=0)
@@ -65,9 +69,9 @@ def run(
         samples=replace(found, parts=tuple(parts)),
         unprofiled_step_ns=(10 * MS,) * 12,
     )
-    named = window(range(31, 34), times, stacks=True, registers=registers)
+    named = window(range(31, 34), times, stacks=True, registers=registers, **us)
     named = replace(named, run=facts)
-    return replace(window(range(17, 23), times), run=replace(facts, named=named))
+    return replace(window(range(17, 23), times, **us), run=replace(facts, named=named))
 
 
 def test_a_hook_that_each_step_registers_again_is_told_with_the_line_that_does(outcome):
@@ -77,23 +81,33 @@ def test_a_hook_that_each_step_registers_again_is_told_with_the_line_that_does(o
     assert str(found.location) == "watch (train.py:50)"
     assert found.summary.startswith(
         "hook (train.py:53) is called 1 × more in each step than in the one before, 33 × in the"
-        " last recorded one: watch (train.py:50) registers it anew, and it stays."
+        " last recorded one: watch (train.py:50) registers it anew, and it stays"
     )
     assert "remove it" in found.fix
     known = more_calls(trace)
     assert (known.units, known.last_units, known.operators, known.added) == (17, 33, 57, 1)
     # In the middle of the run, step 60, there are 40 + 60 operators: 41 are left with one hook.
-    assert known.left_of_operators(60) == 41 / 100
+    assert known.by_operators.left(60) == 41 / 100
 
 
 def test_the_recorded_steps_are_placed_in_a_run_whose_steps_grow():
-    said = diagnose(run())
-    assert growing_run(run()).recorded_after == 16
-    told = [text for text in mean_sentences(said) if text.startswith("The run's steps grow")]
+    """A quarter of its 28 parts is 7, from step 3 and from step 85 on."""
+    trace = run(took_ms=lambda number: 5 + number)
+    assert growing_run(trace).recorded_after == 16
+    told = [text for text in mean_sentences(diagnose(trace)) if text.startswith("The run's steps")]
     assert told == [
-        "The run's steps grow, from 5.00 ms at step 3 to 14.0 ms at step 97; those recorded lie"
+        "The run's steps grow, from 14.0 ms (step 3 on) to 96.0 ms (step 85 on); those recorded lie"
         " between steps 16 and 57"
     ]
+    assert growing_run(run(took_ms=lambda number: 200 - number)) is None  # others slowed it early
+
+
+def test_what_is_left_of_a_step_that_the_device_bounds_is_by_its_time(outcome):
+    """40 products of 10 ms, and 17 to 33 hooks of 2 ms: 402 of 520 ms are left at step 60."""
+    (found,) = outcome("growing-steps", run(kernel_us=10_000, hook_us=2_000)).findings
+    said = {fact.what: fact.value for fact in found.evidence}
+    middle = said["middle of the run"]
+    assert said["at most"] == pytest.approx(402 / (400 + 2 * middle), rel=0.02)
 
 
 def test_a_list_of_the_programs_own_that_fills_has_the_function_that_is_called_for_each(outcome):

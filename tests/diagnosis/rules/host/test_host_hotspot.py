@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from builders import TraceBuilder
-from looked_at_runs import computing, thread
+from looked_at_runs import computing, spent, thread
 from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.diagnosis.engine import diagnose
+from pinchpoint.diagnosis.evidence.seen_computing import spent_in_ns
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rules.host.host_hotspot import _mostly
 from pinchpoint.trace import ApiKind, HostKind, MemoryKind, RunFacts, RunSamples
 from pinchpoint.trace.run_samples import SampledThread, Spent
@@ -75,6 +77,21 @@ def test_work_that_is_spread_is_of_the_function_that_calls_it(outcome):
     assert finding.location.function == "encode"
     assert finding.summary.endswith(": of that words 35 %, times 33 %, paths 32 %")
     assert finding.cost_ns_per_step == pytest.approx(5_700_000, rel=0.1)
+
+
+def test_work_at_the_end_of_a_deep_recursion(outcome):
+    """What each function calls is summed once, not once for each frame above it."""
+
+    def parse(p):
+        with ExitStack() as stack:
+            stack.enter_context(p.frame("train.py(9): get_batch"))
+            for _ in range(1_500):
+                stack.enter_context(p.frame("texts.py(40): nested"))
+            for line, name in ((3, "words"), (9, "times"), (15, "paths")):
+                p.host(f"texts.py({line}): {name}", 2_000)
+
+    (finding,) = outcome("host-hotspot", training(parse)).findings
+    assert finding.location.function == "nested"
 
 
 def test_one_that_has_half_of_it_is_the_place(outcome):
@@ -353,6 +370,23 @@ def test_looks_at_unrecorded_steps_may_find_more_of_a_function_than_was_recorded
     recorded, by_looks = 10_000_000 - 4_000_000, 10_000_000 - 6_000_000
     middle = recorded if looks < 100 else (recorded * by_looks) ** 0.5
     assert first.predicted.step_ns == pytest.approx(middle, rel=0.01)
+
+
+def test_looks_into_torch_are_no_computing_of_the_function_that_calls_it():
+    """Six tenths of the looks are in train, five of them in a layer that it calls."""
+    p = TraceBuilder()
+    p.devices = []
+    for step in range(8):
+        begin = step * 10_000_000
+        p.step(step, begin, 10_000_000)
+        p.python("train.py(9): train", begin + 1_000, 9_998_000)
+        p.op("aten::mm", begin + 2_000, 5_990_000)
+    in_layer = spent(("torch/nn/modules/linear.py(134): forward", "train.py(9): train"), 5.0)
+    seen = (in_layer, computing(9, "train", 1.0), computing(40, "other", 4.0))
+    at_line = replace(seen[1], frames=("train.py(9): train", *seen[1].frames[1:]))
+    samples = RunSamples(1.0, 10.0, 500, 0, 0, (), (), (thread(in_layer, at_line, seen[2]),))
+    trace = replace(p.trace(), run=RunFacts(samples=samples))
+    assert spent_in_ns(trace, Location("train.py", 9, "train")) == 1_000_000  # of 10 ms
 
 
 def test_looks_at_a_long_operator_are_no_place_in_python_and_time_counts(outcome):

@@ -95,3 +95,29 @@ def test_groups_with_equal_hyperparameters_could_be_one(outcome, predicted):
 )
 def test_groups_that_differ_are_not_meant(outcome, trace):
     assert outcome("unfused-optimizer", trace).answer == "clear"
+
+
+def updating(groups, *, tensors=1):
+    """Foreach updates of AdamW: eight operators for each group, a kernel for each tensor."""
+    p = Program()
+    for _ in p.steps(6):
+        with p.row("Optimizer.step#AdamW.step", kind=HostKind.ANNOTATION):
+            for _ in range(groups):
+                for what in ("add_", "lerp_", "mul_", "addcmul_", "sqrt", "div_", "addcdiv_"):
+                    with p.row(f"aten::_foreach_{what}"):
+                        for _ in range(tensors):
+                            p.kernel("multi_tensor_apply_kernel", 3)
+                        p.busy(HOST_US - LAUNCH_US)
+    return p.trace()
+
+
+def test_a_group_for_each_tensor_is_why_foreach_does_not_help(outcome):
+    (finding,) = outcome("unfused-optimizer", updating(100)).findings
+    assert "700 kernels a step, in 100 foreach updates, one for each param group" in finding.summary
+    assert finding.fix.startswith("Put parameters with equal hyperparameters into one param group")
+    assert "two kernels for each group" in finding.fix  # what fused=True alone leaves
+
+
+def test_few_groups_of_many_kernels_are_no_matter_of_groups(outcome):
+    (finding,) = outcome("unfused-optimizer", updating(4, tensors=40)).findings
+    assert "parameter by parameter" in finding.summary

@@ -84,6 +84,25 @@ def test_workers_that_take_rows_one_by_one_are_told_what_to_do(outcome):
     assert finding.fix.startswith("Let the dataset fetch a whole batch")
 
 
+@pytest.mark.parametrize(("called", "streams"), [("__iter__", True), ("__getitem__", False)])
+def test_of_a_stream_each_worker_runs_all_so_more_of_them_are_not_advised(outcome, called, streams):
+    frames = ("stream.py(88): unpack", f"stream.py(40): {called}", *FETCHING)
+    (finding,) = outcome(
+        "dataloader-starved", starved(workers=(SampledWorker(0, 30, ((frames, 30),)),))
+    ).findings
+    assert finding.location.function == "unpack"
+    assert ("divide before it" in finding.fix) == streams
+    assert ("give the loader more of them" not in finding.fix) == streams
+
+
+def test_an_iterator_within_a_dataset_with_indices_is_no_stream(outcome):
+    frames = ("stream.py(88): __iter__", "stream.py(40): __getitem__", *FETCHING)
+    (finding,) = outcome(
+        "dataloader-starved", starved(workers=(SampledWorker(0, 30, ((frames, 30),)),))
+    ).findings
+    assert finding.fix.endswith("give the loader more of them")
+
+
 def test_without_looks_at_workers_the_place_is_the_wait(outcome):
     (finding,) = outcome("dataloader-starved", starved()).findings
     assert finding.location.line == 105

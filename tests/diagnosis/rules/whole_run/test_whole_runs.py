@@ -188,6 +188,35 @@ def test_what_passes_before_and_after_the_steps_is_said_with_its_places():
     assert "run-hotspot" not in {f.id for f in report.findings} | set(report.clear)
 
 
+def test_waiting_at_the_end_that_no_function_of_the_program_calls_is_said_as_what_it_is():
+    """As of loader workers that are waited for when the interpreter ends."""
+    frames = (
+        "selectors.py(415): select",
+        "multiprocessing/connection.py(1136): wait",
+        "multiprocessing/popen_fork.py(40): wait",
+        "multiprocessing/process.py(149): join",
+        "torch/utils/data/dataloader.py(1703): _clean_up_worker",
+    )
+    samples = replace(
+        run_of_steps(every=0),
+        before=thread(spent(IMPORTING, 2), computing(5, "prepare", 13)),
+        threads=(thread(computing(95, "train", 3)),),
+    )
+    at = len(samples.frames)
+    samples = replace(
+        samples,
+        frames=(*samples.frames, *frames),
+        stacks=(*samples.stacks, tuple(range(at, at + len(frames)))),
+        after=((len(samples.stacks), 40_000_000),),
+        after_ns=40 * SECOND_NS,
+    )
+    trace = sampled(samples)
+    course = RunCourse(72 * SECOND_NS, before_ns=15 * SECOND_NS)
+    report = diagnose(replace(trace, run=replace(trace.run, course=course)))
+    said = " ".join(mean_sentences(report))
+    assert "40.0 s after the last one (40.0 waiting for another process, called by no" in said
+
+
 def test_a_function_counts_with_what_it_calls_where_nothing_in_it_is_enough():
     """Three functions of 8 s each, called by one; what calls the steps as well is not told."""
     main = "work.py(90): main"

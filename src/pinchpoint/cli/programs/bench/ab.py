@@ -43,8 +43,9 @@ class Deciding:
     warmup_runs
         Runs of each arm before the first pair that are not measured.
     at_once
-        On a busy machine run A and B of a pair at the same time, which sees more in less time.
-        Default: where they run in two folders, as branches do; files of one folder could collide.
+        Run A and B of a pair at the same time, which sees more in less time. Default: where they
+        run in two folders, as branches do, and others take the CPUs or steps get slower and faster;
+        files of one folder could collide.
     allow_inconclusive
         Exit with 0 instead of 4 if the pairs do not decide.
     profile_on_fail

@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from pinchpoint.bench.run import Arm
 
 
+def program_of(command: tuple[str, ...]) -> str | None:
+    """Which file the command runs: its path in its checkout, which is the same in another one, else
+    from here. None for a command without a script."""
+    from pinchpoint.bench.ab.arms import checkout_of
+
+    script = next((word for word in command if word.endswith(".py")), None)
+    if script is None:
+        return None
+    path = Path(script).absolute()
+    top = checkout_of(path.parent) or Path.cwd()
+    return os.path.relpath(path.resolve(), top.resolve())
+
+
 def pairs_folder(output: Path | None) -> Path | None:
     """Where pairs with the base go: beside the folder of the results."""
     return output.with_name(f"{output.name}-ab") if output else None
@@ -69,7 +82,7 @@ class Base:
         with measurement("ab", asked, folder, keep_diff=diff, program=self.command) as session:
             found = measure_arms(session, arms, deciding, measuring)
             wrote(session.finish(found, verdict=found.verdict))
-            here = tuple(run for run in found.runs if run.arm == "B")
+            here = found.alone or tuple(run for run in found.runs if run.arm == "B")
             record = with_program(session.environment, here)
         return found, BenchResult(
             session_id=found.session_id,

@@ -13,6 +13,7 @@ from pinchpoint.cli.programs.bench.base import (
     base_of,
     busy_here,
     pairs_folder,
+    program_of,
     without_base,
 )
 from pinchpoint.cli.programs.bench.options import Measuring, Showing, Switch, present
@@ -52,8 +53,9 @@ class Gating:
     budget
         Time for pairs with the base, such as 10m or 90s; no run has more than a part of it.
     at_once
-        On a busy machine run both of a pair at the same time, which sees more in less time. By
-        default where the base is a checkout of its own; files of one folder could collide.
+        Run both of a pair at the same time, which sees more in less time. By default where the base
+        is a checkout of its own, and others take the CPUs or steps get slower and faster; files of
+        one folder could collide.
     profile_on_fail
         If it fails, record a short profile (of the base too, if at hand) and say what changed.
     """
@@ -287,6 +289,13 @@ def _say_at_once(
             " benchmark",
             hint="give the arguments of the baseline, or add this one from a good state: --update",
         )
+    then, now = past.programs.get(key) if past else None, program_of(command)
+    if then and now and then != now and not (measuring.name or gating.accept):
+        raise UsageError(
+            f"{path}: its sessions are of {then}, and this is {now}, another program",
+            hint=f'pinchpoint bench ab -- "python {then}" "python {now}" compares the two;'
+            " --accept begins a new level with this one",
+        )
     gated = any(entry.gate != "show" for entry in (entries or {}).values())
     if not (gated or gating.fail or gating.warn):
         note("no measure of this command has a gate: nothing will fail; --fail step_time_ms:5%")
@@ -358,7 +367,12 @@ class _Update:
         if not any(run.valid for run in self.new.runs):
             raise UsageError("no valid run to add", hint="measure again")
         after = with_session(
-            known, self.new, gates=self.gates, measures=self.measures, new_level=accept
+            known,
+            self.new,
+            gates=self.gates,
+            measures=self.measures,
+            new_level=accept,
+            program=program_of(self.new.command),
         )
         write_baseline(self.path, after)
         wrote(self.path)

@@ -6,7 +6,9 @@ Broadcasts inside the steps beside which this rank computes nothing, above all t
 forward pass (`broadcast_buffers=True`): statistics of normalisation, but also tables, memory banks,
 masks and moving averages that were registered as buffers. A rank that comes early waits inside, so
 of each call only as much counts as the shortest with a message of its size took. Where sizes were
-not recorded, waiting and transfer cannot be told apart, and it is not checked.
+not recorded, waiting and transfer cannot be told apart, and it is not checked. Of a program on CPUs
+the broadcasts of the backend (gloo, MPI) for which the thread of the steps waits: where each step
+has as many, those at one place in the step are alike.
 
 ## Why it matters
 The forward pass waits for the whole transfer. It is needed only where ranks would otherwise compute
@@ -29,21 +31,25 @@ import numpy as np
 
 from pinchpoint.analysis.device.collectives import Collectives, collectives
 from pinchpoint.analysis.host.ancestry import parents, within
-from pinchpoint.analysis.replay import DropDeviceOps
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.replay import DropDeviceOps, RemoveHostTime
 from pinchpoint.analysis.replay.least_step import device_ns
-from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.host_collectives import HostCalls, host_calls
+from pinchpoint.diagnosis.evidence.host_spans import host_spans, named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Floats, Mask, Rows
+from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
-    needs=("device_ops", "api_calls"),
+    needs=("host_ops",),
     record=CPU_AND_DEVICE,
     about=About.COMMUNICATION,
+    parent="host-waits",
     advice=NO_HINT,
     confirm='pinchpoint bench ab -- "torchrun train.py" "torchrun train_fixed.py"',
 )
@@ -56,8 +62,13 @@ _OF_BUFFERS = ("_sync_buffers", "_sync_module_buffers")
 
 def check(trace: Trace) -> Iterator[Found]:
     """Broadcasts of the steps that nothing hides."""
+    if computes_on_cpu(trace):
+        yield from _of_the_host(trace)
+        return
     found, ops = collectives(trace), trace.device_ops
-    if found is None or ops is None or not (sent := found.kind == "broadcast").any():
+    if ops is None or trace.api_calls is None:
+        raise NotChecked("no device activity was recorded")
+    if found is None or not (sent := found.kind == "broadcast").any():
         return
     if not (found.bytes[sent] > 0).all():
         raise NotChecked("message sizes are not recorded: waiting looks like transfer")
@@ -123,3 +134,78 @@ def _shortest_ns(found: Collectives, sent: Mask) -> Floats:
         alike = sent & (found.bytes == each)
         least[alike] = least[alike].min()
     return least
+
+
+_WRAPPER = "DistributedDataParallel.forward"
+
+
+def _of_the_host(trace: Trace) -> Iterator[Found]:
+    """The same of a program on CPUs, whose backend sends in a thread of its own."""
+    host, sent = trace.host_ops, host_calls(trace, ("broadcast",))
+    if host is None or sent is None:
+        return
+    in_each = np.bincount(sent.step, minlength=len(judged_steps(trace)))
+    if (in_each != in_each[0]).any():
+        raise NotChecked("steps broadcast more and less often: waiting looks like transfer")
+    moving = np.minimum(sent.alone_ns, _shortest_at_place(sent, int(in_each[0]), trace))
+    exposed_ns = round(per_step(trace, int(moving.sum())))
+    wrapper = named(trace, lambda name: name == _WRAPPER)
+    of_buffers = bool(_inside(trace, sent.rows[moving == moving.max()], wrapper).all())
+    issues = named(trace, lambda name: name.startswith("c10d::broadcast"))
+    around = issues if not of_buffers else wrapper
+    place = host_spans(trace, around, "what issues broadcasts")
+    known = bool((sent.bytes >= 0).all())
+    a_step = round(per_step(trace, int(sent.bytes.sum())))
+    what = f" {a_step / 1e6:.3g} MB" if known else ""
+    at = int(sent.rows[np.argmax(moving)])
+    yield Found(
+        summary=(
+            f"{_who(of_buffers) if known else _who(of_buffers).removesuffix(' of')}{what} to all"
+            f" ranks in each step, {duration(exposed_ns)} in which nothing is computed"
+        ),
+        evidence=(
+            Evidence(
+                "exposed transfer",
+                exposed_ns,
+                "ns per step",
+                int(host["start_ns"][at]),
+                trace.text(host, "name", at),
+            ),
+            Evidence("broadcasts", int(in_each[0]), "per step"),
+            *((Evidence("sent", a_step, "bytes per step"),) if known else ()),
+        ),
+        cost_ns_per_step=exposed_ns,
+        changes=(_less(trace, sent, (moving * LEAST_WON_RATIO).astype(np.int64)),),
+        at_best=(_less(trace, sent, sent.alone_ns),),
+        location=None if place is None else place.place,
+        fix=_FIX_OF_BUFFERS if of_buffers else _FIX,
+        hint=_HINT_OF_BUFFERS if of_buffers else "",
+    )
+
+
+def _less(trace: Trace, sent: HostCalls, ns: Ints) -> RemoveHostTime:
+    host = trace.host_ops
+    assert host is not None
+    end = host.end_ns[sent.rows]
+    return RemoveHostTime(end - ns, end)
+
+
+def _shortest_at_place(sent: HostCalls, in_each: int, trace: Trace) -> Ints:
+    """What the shortest broadcast at the same place in any step took."""
+    host = trace.host_ops
+    assert host is not None
+    took = host["duration_ns"][sent.rows].reshape(-1, in_each)
+    least: Ints = np.tile(took.min(axis=0), len(took))
+    return least
+
+
+def _inside(trace: Trace, rows: Rows, around: Mask) -> Mask:
+    """Whether each row begins while one of the others lasts, whatever its thread."""
+    host = trace.host_ops
+    assert host is not None
+    begins, ends = host["start_ns"][around], host.end_ns[around]
+    last = np.searchsorted(begins, host["start_ns"][rows], "right") - 1
+    if not len(begins):
+        return np.zeros(len(rows), np.bool_)
+    found: Mask = (last >= 0) & (host["start_ns"][rows] < ends[np.maximum(last, 0)])
+    return found

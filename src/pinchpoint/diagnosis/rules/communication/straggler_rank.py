@@ -70,14 +70,14 @@ def check_job(job: "Job") -> Iterator[Found]:
     """The ranks that hold up the others again and again, or the steps that somebody held up."""
     if int((job.over.peer_of >= 0).sum()) < _FEWEST_RANKS:
         raise NotChecked("no collectives that could be matched between ranks")
-    if job.late.stragglers:
-        yield _always(job)
-    elif job.late.cost_ns:
-        yield _now_and_then(job)
-    elif more := _by_looks(job):
-        yield _doing_more(job, more)
-    elif given := _by_inputs(job):
+    if job.late.cost_ns or job.late.stragglers:
+        yield _always(job) if job.late.stragglers else _now_and_then(job)
+        return
+    more, given = _by_looks(job), _by_inputs(job)
+    if given is not None and (more is None or _at_what_is_given(job, more, given)):
         yield _given_more(job, *given)
+    elif more is not None:
+        yield _doing_more(job, more)
     elif _undecided(job):
         alone = any(rank.contended for rank in job.facts.ranks)
         raise NotChecked(
@@ -88,6 +88,12 @@ def check_job(job: "Job") -> Iterator[Found]:
                 else "the same with no more threads in all ranks than cores"
             ),
         )
+
+
+def _at_what_is_given(job: "Job", more: "OwnPlace", given: "tuple[int, LargerInput]") -> bool:
+    """Whether a rank does more at a place where its peers are as well, and is given more to do: it
+    works there on more of the same."""
+    return more.rank == given[0] and more.peers_ns > 0
 
 
 def _undecided(job: "Job") -> bool:
@@ -155,8 +161,10 @@ def _given_more(job: "Job", rank: int, given: "LargerInput") -> Found:
     where = Location(at.file, at.line, at.function, operator=at.operator)
     does = "comes last" if _is_last(job, rank) else "does more over the whole run"
     # Shared out evenly, each step takes the mean of the ranks: what they wait for in the mean.
+    # Where others took the cores, recording's cost cannot be told from waiting: none is taken off.
     lost = scaling(job)
-    gain = lost.waiting_ns_per_step if lost is not None else 0
+    waits = round(mean(job.between.waiting_ns[job.facts.usable]))
+    gain = max(lost.waiting_ns_per_step if lost is not None else 0, waits)
     return Found(
         summary=f"Rank {number} {does}, with {share_in_words(given)}; they come in at {where}",
         evidence=(

@@ -43,10 +43,10 @@ RULE = Rule(
     removes_host_work=True,
 )
 
-LINE_BYTES = 64
+LINE_BYTES = 64  # what memory is moved by, on x86-64 and most ARM servers
 FEWEST_ACROSS = 32  # elements of a row: with 16 and fewer, columns took twice as long at most
 LARGE_BYTES = 4 << 20  # cores of servers have a cache of 1 to 2 MiB of their own
-FEWEST_LOOKS = 10
+FEWEST_LOOKS = 10  # of fewer, the share of a line is not known within a third
 LEAST_RATIO = 0.05  # of the step, or of the run
 # Of what rows would take by the lines that they need, on one core with seven tables of 32 to 1,000
 # columns: 0.25 to 1.4 of it, and less than a fifth of what columns took.

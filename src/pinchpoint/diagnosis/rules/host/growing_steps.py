@@ -37,9 +37,11 @@ import numpy as np
 
 from pinchpoint.analysis.host.attribution import launching_operators
 from pinchpoint.analysis.host.frames import PythonFrame
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.growth import EXPLAINED_RATIO, FEWEST_PARTS, Growth, growth, same_pace
-from pinchpoint.analysis.mean.more_calls import MoreCalls, more_calls
+from pinchpoint.analysis.mean.more_calls import MoreCalls, growing_run, more_calls
 from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, per_step
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
@@ -108,10 +110,12 @@ def _of_calls(trace: Trace, counted: MoreCalls) -> Found:
     parts = [part for part in trace.run.samples.parts if part.steps]
     middle = sum(p.steps * (p.first + p.steps / 2) for p in parts) / sum(p.steps for p in parts)
     base_ns = step_base_ns(trace) or 0
-    both = counted.left_of_operators(middle), counted.left_of_time(middle)
+    both = _left(trace, counted, middle)
     left_ns = base_ns * sqrt(both[0] * both[1])
     most_ns = base_ns - round(base_ns * min(both) * (1 - LEFT_DOUBT_RATIO))
-    least_ns = max(base_ns - round(base_ns * max(both) * (1 + LEFT_DOUBT_RATIO)), 0)
+    # As doubtful is what is added, where that is the lesser part.
+    least_ratio = 1 - max(both) * (1 + LEFT_DOUBT_RATIO), (1 - max(both)) * (1 - LEFT_DOUBT_RATIO)
+    least_ns = round(base_ns * max(least_ratio))
     place = counted.registered or counted.function
     called = counted.function
     what = "The same operators" if called is None else _spelt(called)
@@ -122,18 +126,16 @@ def _of_calls(trace: Trace, counted: MoreCalls) -> Found:
     return Found(
         summary=(
             f"{what} {'are' if called is None else 'is'} called {more} in each step than in the one"
-            f" before, {last}in the last recorded one{said}. A step took"
-            f" {duration(parts[0].p50_ns)} at step {parts[0].first:,} and"
-            f" {duration(parts[-1].p50_ns)} at step {parts[-1].first:,}"
+            f" before, {last}in the last recorded one{said}{_course(trace)}"
         ),
         evidence=(
             Evidence("operators of the first recorded step", counted.operators, "count"),
             Evidence("operators that each step adds", counted.added, "count"),
             Evidence("times that it was added by the first recorded step", counted.units, "count"),
             Evidence("by the last recorded step", counted.last_units, "count"),
-            Evidence("left of a step, by operators", round(both[0], 3), "ratio"),
-            Evidence("left of a step, by the host's time", round(both[1], 3), "ratio"),
-            Evidence("in the middle of the run, which is step", round(middle), "count"),
+            Evidence("middle of the run", round(middle), "step"),
+            Evidence("left of such a step, at least", round(min(both), 3), "ratio"),
+            Evidence("at most", round(max(both), 3), "ratio"),
         ),
         cost_ns_per_step=round(base_ns - left_ns),
         saving_ns_per_step=(least_ns, most_ns),
@@ -141,6 +143,31 @@ def _of_calls(trace: Trace, counted: MoreCalls) -> Found:
         location=None if place is None else Location(place.file, place.line, place.function),
         fix=_REMOVED if counted.registered else _GROWS,
         hint=_REMOVE if counted.registered else None,
+    )
+
+
+def _left(trace: Trace, counted: MoreCalls, units: float) -> tuple[float, float]:
+    """The part of a step that is left with a single call, by two measures of what the step is made
+    of: the device's time where it works most of it, else the host's. Where that dispatches,
+    operators are told by number; on a CPU one may take a thousand times as long as another."""
+    functions = counted.by_function_time.left(units)
+    if computes_on_cpu(trace):
+        return counted.by_operator_time.left(units), functions
+    if bound(trace).device_ratio >= MOSTLY_DEVICE_RATIO:
+        return (counted.by_device_time.left(units),) * 2
+    return counted.by_operators.left(units), functions
+
+
+MOSTLY_DEVICE_RATIO = 0.5  # of the step, in which the device works
+
+
+def _course(trace: Trace) -> str:
+    run = growing_run(trace)
+    if run is None:
+        return ""
+    return (
+        f". Steps took {duration(run.first_ns)} from step {run.first:,} on, and"
+        f" {duration(run.last_ns)} from step {run.last:,} on"
     )
 
 

@@ -20,7 +20,7 @@ from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints, Mask, Rows
+from pinchpoint.trace.arrays import Ints, KeptRows, Mask, Rows
 
 # Of the time for which the device waits for the host: a cause of less than half is not the cause.
 MOSTLY_RATIO = 0.5
@@ -49,7 +49,9 @@ def late_launches(trace: Trace) -> LateLaunches | None:
     steps = judged_steps(trace)
     waits = steps.step_of(found.start_ns) >= 0
     waits &= ~np.isin(found.kind, _NOT_THE_HOST)
-    row = np.where((found.row >= 0) & (found.row < len(host)), found.row, _caller(trace, found.row))
+    row = found.row.copy()
+    others = (row < 0) | (row >= len(host))
+    row[others] = _caller(trace, row[others])
     launching = waits & np.isin(found.kind, _LAUNCHING)
     elsewhere = np.append(_launches_nothing(trace) | in_one_call(trace), False)
     launching &= ~elsewhere[row]
@@ -60,7 +62,7 @@ def late_launches(trace: Trace) -> LateLaunches | None:
     return LateLaunches(place, _surely(trace))
 
 
-def _caller(trace: Trace, row: Ints) -> Ints:
+def _caller(trace: Trace, row: KeptRows) -> Ints:
     """The row of ``host_ops`` around a runtime call, by its position in ``host_rows``."""
     host, calls = trace.host_ops, trace.api_calls
     assert host is not None

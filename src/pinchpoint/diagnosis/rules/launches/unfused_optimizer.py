@@ -4,6 +4,7 @@
 Many launches inside `Optimizer.step`, a few for each parameter tensor: the single-tensor
 implementation (`foreach=False, fused=False`). Or many calls of the fused one, of which several have
 the same hyperparameters: one call updates all parameters of a group, and equal groups can be one.
+Or a foreach update that runs dozens of times a step: once for each of many param groups.
 Kernels that are launched elsewhere, and optimizers that launch a handful for all parameters, are
 not meant, nor optimizers that mostly multiply matrices (Muon, Shampoo, SOAP): products are not
 fused away, and neither are collectives of optimizers whose states are spread over ranks. The range
@@ -81,9 +82,13 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     launches = per_step(trace, len(work.rows))
     fewer = FUSED_LAUNCHES * spans.count / launches
+    groups = _foreach_groups(trace, work.rows)
+    how = "parameter by parameter"
+    if groups is not None:
+        how = f"in {groups:.0f} foreach updates, one for each param group"
     yield Found(
         summary=(
-            f"The optimizer launches {launches:.0f} kernels a step, parameter by parameter,"
+            f"The optimizer launches {launches:.0f} kernels a step, {how},"
             f" {duration(spans.ns_per_step)} on the host"
         ),
         evidence=(
@@ -98,10 +103,38 @@ def check(trace: Trace) -> Iterator[Found]:
             ScaleDeviceOps(work.rows, SINGLE_PASS_RATIO, bytes_left=SINGLE_PASS_RATIO),
         ),
         location=spans.place,
-        fix="Use the fused optimizer, or foreach",
-        hint="torch.optim.AdamW(params, lr, fused=True)",
-        confirm="pinchpoint try --knob fused_optimizer -- python train.py",
+        fix="Use the fused optimizer, or foreach" if groups is None else _FEWER_GROUPS,
+        hint=_FUSED_HINT if groups is None else _EQUAL_GROUPS_HINT,
+        confirm=_TRY if groups is None else ANY_PROGRAM,
     )
+
+
+_FUSED_HINT = "torch.optim.AdamW(params, lr, fused=True)"
+_TRY = "pinchpoint try --knob fused_optimizer -- python train.py"
+_EQUAL_GROUPS_HINT = '{"params": [p for p in ...], "lr": lr}  # one for each lr and weight decay'
+_FEWER_GROUPS = (
+    "Put parameters with equal hyperparameters into one param group: foreach and fused updates take"
+    " a group at once. fused=True alone still launches two kernels for each group"
+)
+FOREACH_CALLS = 3  # of a group, at least: what Adam and SGD with momentum do to each takes as many
+
+
+def _foreach_groups(trace: Trace, rows: Rows) -> float | None:
+    """How often a step the foreach update runs, where most launches are of one that runs often."""
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    assert ops is not None
+    foreach = named(trace, lambda name: name.startswith("aten::_foreach_"))
+    by = np.append(nearest(parents(host), foreach), len(host))[
+        ops.filled("host_op", len(host))[rows]
+    ]
+    mine = np.unique(by[by < len(host)])
+    if 2 * (by < len(host)).sum() < len(rows) or not len(mine):
+        return None
+    _, counts = np.unique(host["name"][mine], return_counts=True)
+    usual = float(np.sort(counts)[(len(counts) - 1) // 2])  # each operator, once for a group
+    groups = per_step(trace, usual)
+    return groups if len(counts) >= FOREACH_CALLS and groups >= FEWEST_LAUNCHES else None
 
 
 # ------------------------------------------------------------------------------------------------
@@ -162,6 +195,6 @@ def _equal_groups(
         ),
         location=spans.place,
         fix="Put parameters with equal hyperparameters into one param group",
-        hint='{"params": [p for p in ...], "lr": lr}  # one for each lr and weight decay',
+        hint=_EQUAL_GROUPS_HINT,
         confirm=ANY_PROGRAM,
     )

@@ -19,7 +19,10 @@ Whatever the model does, it cannot run faster than its batches arrive.
 Give the loader worker processes (`num_workers`), pinned memory and prefetching. If workers are
 there and still too slow, look at what they do: decoding, transforms, many small files, collating.
 Where they make batches in a small part of their time, send fewer, larger tensors: the collate
-function makes them. In programs on a CPU the gain is then by the waits that the run timed.
+function makes them. Workers of a dataset with an iterator each run all of it: what stands before
+the place where they divide its samples is done by each, for all samples, and more workers win
+nothing until it stands behind. In programs on a CPU the gain is then by the waits that the run
+timed.
 
 ## When to ignore it
 Where the wait falls into time in which the device is busy anyway.
@@ -187,9 +190,16 @@ def _rarely(trace: Trace) -> Iterator[Found]:
             summary=f"{found.summary}. Workers make it, mostly {seen.said}",
             evidence=(*found.evidence, *seen.evidence),
             location=seen.location or found.location,
-            fix=_ROWS if seen.rows else _SEEN,
-            hint=_ROWS_HINT if seen.rows else _HINT,
+            **_as_seen(seen),
         )
+
+
+def _as_seen(seen: "WorkersDo") -> dict[str, Any]:
+    if seen.rows:
+        return {"fix": _ROWS, "hint": _ROWS_HINT}
+    if seen.streams:
+        return {"fix": _STREAMS, "hint": None, "confirm": ANY_PROGRAM}
+    return {"fix": _SEEN, "hint": _HINT}
 
 
 def _of_the_run(trace: Trace) -> Iterator[Found]:
@@ -215,8 +225,7 @@ def _of_the_run(trace: Trace) -> Iterator[Found]:
             *(done.evidence if done else ()),
         ),
         location=(done.location if done else None) or waits.location,
-        fix=(_ROWS if done.rows else _SEEN) if done else _WITH_WORKERS,
-        hint=_ROWS_HINT if done and done.rows else _HINT,
+        **(_as_seen(done) if done else {"fix": _WITH_WORKERS, "hint": _HINT}),
         consequence=f"{percent} of the run's time between its first steps and its end",
         run_ratio=waits.ratio,
     )
@@ -236,6 +245,8 @@ def _advice(trace: Trace, found: Loads, seen: "WorkersDo | None" = None) -> dict
     full = workers_without_room(trace, found)
     if full is not None:
         return {"fix": _no_room(trace, full), "hint": None, "confirm": ANY_PROGRAM}
+    if seen and seen.streams:
+        return {"fix": _STREAMS, "hint": None, "confirm": ANY_PROGRAM}
     return {"fix": _SEEN if seen else _WITH_WORKERS, "hint": more}
 
 
@@ -286,6 +297,11 @@ def _rare(trace: Trace, found: Loads, rare: RareWaits, *, sure: bool = True) -> 
 _HINT = "DataLoader(..., num_workers=8, persistent_workers=True)"
 LEAST_RATIO = 0.75  # of the waits: a fix leaves some of them
 _SEEN = "Make what the workers do there quicker, or give the loader more of them"
+_STREAMS = (
+    "Make what the workers do there quicker. Each of them runs the whole iterator of the dataset:"
+    " if they divide its samples (get_worker_info) behind this work, each does all of it, and more"
+    " workers win nothing; divide before it"
+)
 _ROWS = "Let the dataset fetch a whole batch by its list of indices, and stack nothing"
 _ROWS_HINT = "def __getitems__(self, i): return self.x[i], self.y[i]  # with collate_fn=lambda b: b"
 _FEW_TENSORS = (

@@ -49,6 +49,7 @@ from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.intervals import flatten, subtract
+from pinchpoint.trace.names import rows_named
 
 RULE = Rule(needs=("host_ops",), record=STACKS, knobs=("compile",))
 
@@ -60,6 +61,7 @@ LEAST_LEFT_RATIO = 0.1
 MOSTLY_RATIO, LEAST_SHARE_RATIO = 0.8, 0.25
 _PASSES = (Category.ELEMENTWISE, Category.DATA_MOVEMENT, Category.MEMSET)
 _PASS = 1  # of by_distinct: any number but 0
+_ISSUES = ("c10d::", "record_param_comms")  # collectives: see small-collectives
 _MACHINERY = regex(r"(_wrapped_call_impl|_call_impl)$|^<built-in ")
 
 
@@ -246,9 +248,12 @@ def _turns(trace: Trace, mine: Mask) -> Ints:
 
 def _small(trace: Trace, looped: Mask) -> Mask:
     """Rows that call operators, all of them on small tensors: a thread that waits in a loop calls
-    none, nor does one that saves or loads: a file each is no tensor that could be one."""
+    none, nor does one that saves or loads: a file each is no tensor that could be one. What issues
+    collectives waits for other ranks."""
     size, calls = first_elements(trace), cpu_operators(trace)
-    called = calls.called & ~_in_files(trace)
+    assert trace.host_ops is not None
+    issues = rows_named(trace, trace.host_ops, lambda name: name.startswith(_ISSUES))
+    called = calls.called & ~_in_files(trace) & ~issues
     around = np.append(nearest(calls.parent, looped), len(size))
     computes, spoilt = np.zeros((2, len(size) + 1), np.bool_)
     computes[around[np.flatnonzero(called)]] = True

@@ -1,8 +1,7 @@
 """Which scanner reads a file, and which code finds the nesting of its rows."""
 
 from collections import deque
-from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 
 from pinchpoint.errors import UsageError
 from pinchpoint.importers.kineto.reading import nesting
+from pinchpoint.importers.kineto.reading.beside import Beside
 from pinchpoint.importers.kineto.reading.document import (
     Block,
     Blocks,
@@ -82,26 +82,23 @@ def scan_in_parallel(
     )  # for blocks that were scanned too early
     joiner = Joiner(repair, THREADS, sieve=Sieve(text, part))
     blocks = Blocks(text, rest, block_bytes)
-    ahead: deque[tuple[Block, Future[Early]]] = deque()
-    with ThreadPoolExecutor(THREADS) as pool:
-        try:
-            for block in blocks:
-                ahead.append((block, pool.submit(team.scan, block, joiner.limit)))
-                if len(ahead) > BLOCKS_AHEAD:
-                    _join(joiner, ahead, blocks)
-                    refuse_emptiness(text, joiner.scanned)
-                if joiner.scanned.ended:
-                    break
-            while ahead and not joiner.scanned.ended:
+    ahead: deque[tuple[Block, Callable[[], Early]]] = deque()
+    with Beside(THREADS) as beside:
+        for block in blocks:
+            ahead.append((block, beside.begin(team.scan, block, joiner.limit)))
+            if len(ahead) > BLOCKS_AHEAD:
                 _join(joiner, ahead, blocks)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+                refuse_emptiness(text, joiner.scanned)
+            if joiner.scanned.ended:
+                break
+        while ahead and not joiner.scanned.ended:
+            _join(joiner, ahead, blocks)
     return joiner.finish([block for block, _ in ahead], (*team.scanners, repair))
 
 
-def _join(joiner: Joiner, ahead: deque[tuple[Block, Future[Early]]], blocks: Blocks) -> None:
+def _join(joiner: Joiner, ahead: deque[tuple[Block, Callable[[], Early]]], blocks: Blocks) -> None:
     block, early = ahead.popleft()
-    if joiner.add(block, early.result()):
+    if joiner.add(block, early()):
         blocks.give_back(block)
 
 
