@@ -272,6 +272,8 @@ def within_cost(
     most_ns = max(there_ns, recorded_saving_ns(trace, _changes_of(findings)))
     step_ns = max(after.step_ns, after.base_ns - round(most_ns))
     low_ns = max(after.range_ns[0], after.base_ns - round((1 + UNCERTAIN_RATIO) * most_ns))
+    if any(one.saving_ns_per_step is not None for one in findings):
+        low_ns = after.range_ns[0]  # a rule that knows the gain otherwise has its own reason for it
     return replace(after, step_ns=step_ns, range_ns=(low_ns, max(after.range_ns[1], step_ns)))
 
 
