@@ -389,6 +389,25 @@ def test_looks_into_torch_are_no_computing_of_the_function_that_calls_it():
     assert spent_in_ns(trace, Location("train.py", 9, "train")) == 1_000_000  # of 10 ms
 
 
+def test_calls_that_recording_made_long_win_what_looks_found():
+    """Of steps of 10 ms 8 were recorded in a loop; of the thread's time it has three tenths."""
+    p = TraceBuilder()
+    p.devices = []
+    for step in range(8):
+        begin = step * 10_000_000
+        p.step(step, begin, 10_000_000)
+        p.op("aten::mm", begin + 2_000, 1_900_000)
+        p.python("data.py(5): code", begin + 1_950_000, 8_000_000)
+    in_code = replace(computing(7, "code", 3.0), looks=60)
+    in_code = replace(in_code, frames=("data.py(7): code", *in_code.frames[1:]))
+    seen = (in_code, replace(computing(9, "train", 7.0), looks=140))
+    samples = RunSamples(1.0, 10.0, 200, 0, 0, (), (), (thread(*seen),))
+    first = diagnose(replace(p.trace(), run=RunFacts(samples=samples))).found[0]
+    assert (first.id, str(first.finding.location)) == ("host-hotspot", "code (data.py:7)")
+    assert "8.00 ms a step (3.00 ms of those not recorded, by looks)" in first.finding.summary
+    assert first.predicted.step_ns == pytest.approx(7_000_000, rel=0.01)
+
+
 def test_looks_at_a_long_operator_are_no_place_in_python_and_time_counts(outcome):
     """Of steps of 10 ms 3 are a softmax, at which half of the looks came: they had waited for the
     lock. Of the time elsewhere two thirds passed in remember, though it was seen less often."""

@@ -45,14 +45,14 @@ from pinchpoint.analysis.causal.computing import (
     host_computing,
     shared_callers,
 )
-from pinchpoint.analysis.causal.python_of_places import mostly_python, python_ratio
+from pinchpoint.analysis.causal.python_of_places import mostly_python
 from pinchpoint.analysis.host.frames import NAMELESS, frame_of
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.host.source_lines import functions_of
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.mean.on_cpu import fair_step_ratio
-from pinchpoint.analysis.mean.what_if import step_base_ns, what_if_mean
-from pinchpoint.analysis.replay import Change, RemoveHostTime
+from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
@@ -62,9 +62,9 @@ from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.evidence.seen_computing import (
     LEAST_GAIN_RATIO,
     LEAST_NS,
+    by_looks,
     garbage_left_ns,
     seen_computing,
-    spent_in_ns,
 )
 from pinchpoint.diagnosis.evidence.sent_to_device import made_on_the_device, sent, sent_after
 from pinchpoint.diagnosis.evidence.whole_run import call_at, line_of_call
@@ -272,11 +272,11 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what], garbage_ns),
         *made_on_the_device(trace, uploads, waits),
     )
-    more, seen_ns = _by_looks(trace, found, spot, at, changes)
+    looked = by_looks(trace, found, spot.what, at, changes)
     return Found(
         summary=(
             f"The host {_work(spot).verb} for {duration(spot.ns_per_step)} a step"
-            + (f" ({duration(seen_ns)} of those not recorded, by looks)" if more else "")
+            + (f" ({duration(looked.ns)} of those not recorded, by looks)" if looked.ns else "")
             + where
             + _said(trace, spot, at, alone=alone)
             + (", and the result is copied to the device" if len(uploads) else "")
@@ -284,7 +284,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         ),
         evidence=(
             Evidence("host computing there", spot.ns_per_step, "ns per step"),
-            *((Evidence("by looks at the run", seen_ns, "ns per step"),) if more else ()),
+            *((Evidence("by looks at the run", looked.ns, "ns per step"),) * bool(looked.ns)),
             Evidence("calls", round(spot.calls, 2), "per step"),
             Evidence(
                 "longest stretch", int(mine.max()), "ns", int(found.start_ns[longest]), spot.name
@@ -292,35 +292,15 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
             *sent(trace, uploads),
             *((Evidence(_LEAVES, garbage_ns, "ns per step"),) if garbage_ns else ()),
         ),
-        cost_ns_per_step=(max(spot.ns_per_step, seen_ns) if more else spot.ns_per_step)
-        + garbage_ns,
-        changes=changes,
-        at_best=more,
+        cost_ns_per_step=max(spot.ns_per_step, looked.ns) + garbage_ns,
+        changes=looked.changes,
+        at_best=looked.at_best,
         location=at,
         fix=_without_tracer(trace)
         + _fix(spot, alone=alone)
         + (f". {entry.instead}" if entry else ""),
         confidence="medium",
     )
-
-
-def _by_looks(
-    trace: Trace,
-    found: HostComputing,
-    spot: _Spot,
-    at: Location | None,
-    changes: tuple[Change, ...],
-) -> tuple[tuple[Change, ...], int]:
-    """The same where looks found it longer in the steps that were not recorded, and how long; looks
-    at operators that the function calls are none at what it computes itself."""
-    after, seen_ns = what_if_mean(trace, changes), spent_in_ns(trace, at)
-    if after is None or not seen_ns:
-        return (), 0
-    seen_ns = round(python_ratio(trace, found, spot.what) * seen_ns)
-    if seen_ns <= after.saving_ns:
-        return (), 0
-    none = np.zeros(0, np.int64)
-    return (*changes, RemoveHostTime(none, none, seen_ns - after.saving_ns)), seen_ns
 
 
 def _said(trace: Trace, spot: _Spot, at: Location | None, *, alone: bool) -> str:
