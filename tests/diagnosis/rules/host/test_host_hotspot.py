@@ -404,7 +404,7 @@ def test_calls_that_recording_made_long_win_what_looks_found():
     samples = RunSamples(1.0, 10.0, 200, 0, 0, (), (), (thread(*seen),))
     first = diagnose(replace(p.trace(), run=RunFacts(samples=samples))).found[0]
     assert (first.id, str(first.finding.location)) == ("host-hotspot", "code (data.py:7)")
-    assert "8.00 ms a step (3.00 ms of those not recorded, by looks)" in first.finding.summary
+    assert "7.99 ms a step (3.00 ms of those not recorded, by looks)" in first.finding.summary
     assert first.predicted.step_ns == pytest.approx(7_000_000, rel=0.01)
 
 
