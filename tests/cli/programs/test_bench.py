@@ -166,7 +166,7 @@ def test_run_and_check_and_history(capsys, tmp_path):
     gate = ["bench", "check", "--baseline", "b.json", *PRINTED]
     assert cli([*gate, "--result", "first", "--fail", "x:5%", "--update"]) == 0
     assert cli([*gate, "--result", "first"]) == 0
-    assert "pass: 1 gated measures are as before" in capsys.readouterr().out
+    assert "pass: 1 gated measure is not worse" in capsys.readouterr().out
     assert cli(["bench", "history", "b.json"]) == 0
     assert "t x" in capsys.readouterr().out
 
@@ -464,3 +464,22 @@ def test_a_base_that_cannot_be_measured_leaves_the_history(tmp_path, capsys):
 def test_a_budget_is_a_time(text, said, capsys):
     assert _ab("--budget", text) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_command_that_the_baseline_does_not_know_is_no_pass_with_update(tmp_path, capsys):
+    for name in ("job.py", "other.py"):
+        (tmp_path / name).write_text("print('x: 10')")
+    gate = ["bench", "check", "--baseline", "b.json", *PRINTED, "-p", "1", "--fail", "x:20%"]
+    job, other = [sys.executable, "job.py"], [sys.executable, "other.py"]
+    assert cli([*gate, "--update", "--", *job]) == 0
+    for command in (other, [*job, "--steps", "2"]):
+        assert cli([*gate, "--update", "-o", "out", "--", *command]) == 2
+        said = capsys.readouterr().err
+        assert "no session of this command" in said
+        assert "--update --name NAME" in said
+        assert not (tmp_path / "out").exists()
+    assert cli([*gate, "--update", "--name", "second", "--", *other]) == 0
+    assert "no session of this benchmark so far; nothing is compared" in capsys.readouterr().err
+    assert cli([*gate, "--update", "--name", "second", "--", *other, "1"]) == 2
+    assert cli([*gate, "--accept", "--", *job, "--steps", "2"]) == 0
+    assert len(json.loads(Path("b.json").read_text())["entries"]) == 3

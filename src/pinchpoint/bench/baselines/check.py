@@ -255,6 +255,8 @@ def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
         for item in result.items
     )
     verdict, why = overall(items)
+    if verdict == "pass" and (by_pairs := [i for i in items if i.gate == "fail" and i.why]):
+        why = f"{why}: {_reasons(by_pairs)}"
     return msgspec.structs.replace(result, items=items, verdict=verdict, why=why, confirmation=ab)
 
 
@@ -318,7 +320,9 @@ def overall(items: tuple[CheckItem, ...]) -> tuple[str, str]:
     warned = [i for i in items if i.gate == "warn" and i.verdict in ("regressed", "suspect")]
     if warned:
         return "warned", _reasons(warned)
-    return "pass", f"{len(failing)} gated measures are as before" if failing else "nothing is gated"
+    if not failing:
+        return "pass", "nothing is gated"
+    return "pass", f"{len(failing)} gated measure{'s are' if failing[1:] else ' is'} not worse"
 
 
 def _reasons(items: Sequence[CheckItem]) -> str:

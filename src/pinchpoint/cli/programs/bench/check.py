@@ -130,7 +130,10 @@ def check(
                 else measure(command, processes, measuring, budget_s=limit_s)
             )
         update = _Update(baseline, new, gates, measures)
-        if past is None or (gating.update and entry_key(new) not in past.entries):
+        adds = gating.update or gating.accept
+        if past is None or (adds and entry_key(new) not in past.entries):
+            if past is not None and past.entries:
+                note(f"{baseline}: no session of this benchmark so far; nothing is compared")
             update.write(past, accept=False)
             present(new, _first_page(new, command), showing)
             return 0
@@ -283,11 +286,12 @@ def _say_at_once(
         must_be_free(folder)
     key = key_of(measuring.run_options(command).bench_id, parameters(command))
     entries = {} if past is None else past.entries.get(key)
-    if entries is None and not gating.update:
+    if past is not None and entries is None and not _meant_as_new(past, key, gating, measuring):
         raise UsageError(
             f"{path}: no session of this command; a command with other arguments is another"
             " benchmark",
-            hint="give the arguments of the baseline, or add this one from a good state: --update",
+            hint="give the program and the arguments of the baseline; from a good state, --accept"
+            " takes these in as well, and --update --name NAME as a benchmark of that name",
         )
     then, now = past.programs.get(key) if past else None, program_of(command)
     if then and now and then != now and not (measuring.name or gating.accept):
@@ -299,6 +303,15 @@ def _say_at_once(
     gated = any(entry.gate != "show" for entry in (entries or {}).values())
     if not (gated or gating.fail or gating.warn):
         note("no measure of this command has a gate: nothing will fail; --fail step_time_ms:5%")
+
+
+def _meant_as_new(past: "Baseline", key: str, gating: Gating, measuring: Measuring) -> bool:
+    """Whether sessions of a command that the baseline does not know may begin: else a slip of the
+    pen, or a change that changes the arguments, would pass any gate that keeps its sessions."""
+    name = key.partition("|")[0]
+    known = {one.partition("|")[0] for one in past.entries}
+    named = bool(measuring.name) and name not in known
+    return gating.accept or (gating.update and (named or not known))
 
 
 def _gated(past: "Baseline") -> bool:
