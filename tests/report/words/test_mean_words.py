@@ -6,6 +6,7 @@ from msgspec.structs import replace as replace_fields
 
 from exceptional_programs import now_and_then, two_kinds
 from loader_steps import loading
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.report import markdown, terminal
 from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.report.documents.run import RunInfo
@@ -51,6 +52,13 @@ def test_on_a_cpu_alone_nothing_waits_for_the_host(part, said):
     document = replace_fields(document, steps=replace_fields(document.steps, kinds=kinds))
     sentences = list(mean_sentences(document))[1:]
     assert all(one.endswith(f"No cause is found there{said}") for one in sentences)
+
+
+def test_a_cause_of_all_steps_is_not_denied_of_a_kind():
+    document = diagnose(two_kinds())
+    found = Finding(id="host-hotspot", summary="", evidence=())
+    (_, first, _) = mean_sentences(replace_fields(document, findings=[found]))
+    assert "No cause is found there by these steps alone" in first
 
 
 def test_regular_exceptions_say_how_often():

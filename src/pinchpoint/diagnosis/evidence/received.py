@@ -14,6 +14,10 @@ from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 
 LEAST_RATIO = 0.1  # of the thread's time: by looks nothing smaller is told from chance
+# How many tensors a batch has is not known: two of them took 5 ms of a step on cores that others
+# had as well, and a batch that takes four times as long has more than a few.
+LEAST_NS = 20_000_000
+MOSTLY_RATIO = 0.5  # of the waits: else what else is waited for comes first
 FEWEST_LOOKS = 10  # there: the shortest part of the run that is told closer than by a third
 _LOADER = "torch/utils/data/dataloader.py"
 _BUILDS = regex(r"torch/multiprocessing/reductions\.py\(\d+\): rebuild_")
@@ -37,9 +41,11 @@ def received(trace: Trace) -> Received | None:
     there = [one for one in thread.spent if _is_there(one.frames)]
     of_us = sum(one.us for one in thread.spent) + thread.unplaced_us
     looks, ratio = sum(one.looks for one in there), sum(one.us for one in there) / max(of_us, 1)
+    ns = round(ratio * step_ns)
     if looks < FEWEST_LOOKS or ratio < LEAST_RATIO:
         return None
-    ns = round(ratio * step_ns)
+    if ns < max(LEAST_NS, MOSTLY_RATIO * (waits_ns or 0)):
+        return None
     return Received(ns, max(waits_ns or 0, ns), looks, sum(one.looks for one in thread.spent))
 
 

@@ -16,7 +16,7 @@ def mean_sentences(report: Report) -> Iterator[str]:
     """What a step costs on average, where the typical step does not tell it."""
     if kinds := _kinds(report):
         yield kinds
-        yield from map(_parts_of_kind, report.steps.kinds)
+        yield from (_parts_of_kind(report, kind) for kind in report.steps.kinds)
     said = (of(report) for of in (_mean, _growing, _run, _counted, outside_sentence))
     yield from filter(None, said)
     if report.run is not None:
@@ -52,7 +52,7 @@ def _kinds(report: Report) -> str | None:
     return f"{_NUMBERS.get(len(kinds), str(len(kinds)))} kinds of steps: {', '.join(said)}"
 
 
-def _parts_of_kind(kind: StepKindInfo) -> str:
+def _parts_of_kind(report: Report, kind: StepKindInfo) -> str:
     """``54.0 ms (with a backward pass), as recorded: matrix products 41.2, the rest 12.8``."""
     whole_ns = sum(part.ns_per_step for part in kind.breakdown)
     unit = time_unit(whole_ns)
@@ -61,10 +61,10 @@ def _parts_of_kind(kind: StepKindInfo) -> str:
     rest_ns = whole_ns - sum(p.ns_per_step for p in large[:_MOST_PARTS])
     said += [f"the rest {in_unit(rest_ns, unit)}"] if rest_ns >= REST_RATIO * whole_ns else []
     which = f" ({kind.label})" if kind.label else ""
-    return f"{duration(whole_ns)}{which}, as recorded: {', '.join(said)}{_causes_in(kind)}"
+    return f"{duration(whole_ns)}{which}, as recorded: {', '.join(said)}{_causes_in(report, kind)}"
 
 
-def _causes_in(kind: StepKindInfo) -> str:
+def _causes_in(report: Report, kind: StepKindInfo) -> str:
     """``. Causes there: unfused-optimizer (42 % less), pageable-h2d (5 %)``."""
     if kind.bound_by is None:
         return ""
@@ -77,7 +77,10 @@ def _causes_in(kind: StepKindInfo) -> str:
     if not said:
         # on a CPU alone nothing waits for the host
         idles = kind.bound_by != "host" or any(p.part.startswith("idle-") for p in kind.breakdown)
-        return f". No cause is found there{_BOUND.get(kind.bound_by, '') if idles else ''}"
+        of_kinds = {one.id for each in report.steps.kinds for one in each.findings}
+        of_all = any(finding.id not in of_kinds for finding in report.findings)
+        alone = " by these steps alone" if of_all else ""
+        return f". No cause is found there{alone}{_BOUND.get(kind.bound_by, '') if idles else ''}"
     more = len(kind.findings) - len(said)
     return f". Causes there: {', '.join(said)}{f' and {more} more' if more else ''}"
 

@@ -183,7 +183,7 @@ def test_tensors_that_the_thread_of_the_steps_takes_in_one_by_one(monkeypatch, o
 
 
 @pytest.mark.parametrize(
-    "trace", [receiving(9), receiving(40, BUILDING[:2]), receiving(40, WAITING)]
+    "trace", [receiving(9), receiving(19), receiving(40, BUILDING[:2]), receiving(40, WAITING)]
 )
 def test_few_looks_or_tensors_of_no_loader_are_no_batch(monkeypatch, outcome, trace):
     monkeypatch.setattr(dataloader_starved, "loads", not_starving)

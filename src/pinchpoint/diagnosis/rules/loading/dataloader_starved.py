@@ -81,7 +81,7 @@ def check(trace: Trace) -> Iterator[Found]:
     found = loads(trace)
     if found is None or not found.starving:
         if found is not None and (one_by_one := received(trace)) is not None:
-            yield _received(trace, one_by_one)
+            yield _received(trace, found, one_by_one)
             return
         whole = tuple(_of_the_run(trace))
         if whole:
@@ -121,7 +121,7 @@ def _changes(trace: Trace, found: Loads) -> dict[str, Any]:
     return {"changes": as_it_is, "at_best": workers}
 
 
-def _received(trace: Trace, found: Received) -> Found:
+def _received(trace: Trace, load: Loads, found: Received) -> Found:
     """Batches of many tensors, which the training thread itself takes in: no wait shows."""
     place = collated_in(trace)
     return Found(
@@ -140,7 +140,7 @@ def _received(trace: Trace, found: Received) -> Found:
         cost_ns_per_step=found.waits_ns_per_step,
         saving_ns_per_step=(round(LEAST_RATIO * found.ns_per_step), found.waits_ns_per_step),
         likely_saving_ns=(found.ns_per_step + found.waits_ns_per_step) // 2,
-        location=place,
+        location=place or load.spans.place,
         fix=_FEW_TENSORS,
         hint=_FEW_TENSORS_HINT,
         confirm=ANY_PROGRAM,
