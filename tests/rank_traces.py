@@ -34,6 +34,7 @@ class Job:
     arguments: bool = True
     sequence: bool = False
     markers: bool = True
+    records: Callable[[int, int], bool] = lambda rank, step: True  # steps in each one's recording
     left_out: set[tuple[int, int, int]] = field(default_factory=set)  # rank, step, call
     device: str = "NVIDIA H100 80GB HBM3"
     collective: str = "allreduce"
@@ -43,7 +44,8 @@ class Job:
         builders = [TraceBuilder() for _ in range(self.ranks)]
         begin = 0
         for step in range(self.steps):
-            begin = self._step(builders, step, begin)
+            kept = [b if self.records(r, step) else TraceBuilder() for r, b in enumerate(builders)]
+            begin = self._step(kept, step, begin)
         return [
             b.trace(rank=r, world_size=self.ranks, origin_ns=BEGIN) for r, b in enumerate(builders)
         ]

@@ -13,7 +13,9 @@ from kineto_slowly import agrees_with_a_slow_reading
 from pinchpoint.analysis.device.activity import device_activity
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.launches import own_work
-from pinchpoint.analysis.mean.what_if import what_if_mean
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.mean.on_cpu import slower_outside
+from pinchpoint.analysis.mean.what_if import recorded_saving_ns, what_if_mean
 from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.replay.changes import (
     AddHostTime,
@@ -75,7 +77,9 @@ HOLDING_MEMORY = {"graph-retained", "eval-with-grad", "eval-outputs-kept"}
 
 @pytest.mark.parametrize("path", ALONG, ids=lambda path: path.name)
 def test_of_those_that_come_along(path):
-    promises_stay_above_what_remains(pp.load(path))
+    trace = pp.load(path)
+    promises_stay_above_what_remains(trace)
+    nothing_wins_more_than_is_there(trace)
 
 
 @pytest.mark.corpus
@@ -93,6 +97,7 @@ def test_of_all_others(path):
     if path in LABELS:
         memory_is_held_where_it_was_planted(trace, LABELS[path])
     promises_stay_above_what_remains(trace)
+    nothing_wins_more_than_is_there(trace)
 
 
 def every_nanosecond_is_accounted_for(trace):
@@ -172,6 +177,20 @@ def promises_stay_above_what_remains(trace):
     predictions = [r.predicted for d in said for r in d.found if r.predicted is not None]
     for found in predictions + ([diagnosis.together] if diagnosis.together else []):
         assert found.bound_ns <= found.range_ns[0] <= found.step_ns
+
+
+def nothing_wins_more_than_is_there(trace):
+    """On a CPU, where one thread's time is the step: no finding wins more than it says that its
+    cause takes, or more of the recorded time than its changes cover, in steps as long as said."""
+    if not computes_on_cpu(trace):
+        return
+    for ranked in diagnose(trace).found:
+        finding = ranked.finding
+        if ranked.predicted is None or finding.cost_ns_per_step is None:
+            continue
+        changes = finding.at_best or finding.changes
+        there = max(finding.cost_ns_per_step, recorded_saving_ns(trace, changes))
+        assert ranked.saving_ns <= slower_outside(trace) * there + 1, ranked.id
 
 
 def shared_by_streams_ns(trace):

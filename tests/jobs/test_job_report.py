@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from pinchpoint.analysis.ranks.summary import Calls, Kernel, StepColumns
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile
@@ -390,6 +391,37 @@ def test_two_late_ranks_of_forty(many):
     assert "Late ranks" in text
     assert re.search(r"6 to 8\s+\|█+\|", text)
     assert all(len(line) <= 100 for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        (Location("train.py", 41, "shared_step"), "   at       train.py:41, in shared_step"),
+        (Location("train.py", 41, "shared_step", "Net_0"), "   at       train.py:41, in Net_0"),
+        (Location("src/common.py", 95, "__call__"), None),  # the sentence above names that line
+        (None, None),
+    ],
+)
+def test_the_terminal_says_where_a_cause_is(uneven, place, line):
+    report = _placed(uneven, place)
+    text = render(ranks_page(report), Look(width=80)).splitlines()
+    assert [row for row in text if row.startswith("   at ")] == ([line] if line else [])
+    said = render(ranks_page(report, verbose=True)).splitlines()
+    assert any(row.startswith("   at ") for row in said) == (place is not None)
+
+
+def test_a_long_place_stays_within_the_terminal(uneven):
+    place = Location("projects/recommender/" + "training/" * 8 + "train.py", 1041, "shared_step")
+    text = render(ranks_page(_placed(uneven, place)), Look(width=80))
+    assert all(len(row) <= 80 for row in text.splitlines() if "Next: " not in row)  # a command
+    assert "train.py:1041,inshared_step" in re.sub(r"\s+", "", text)
+
+
+def _placed(report, place):
+    (finding,) = report.findings
+    return msgspec.structs.replace(
+        report, findings=(msgspec.structs.replace(finding, location=place),)
+    )
 
 
 def test_plain_ascii_where_the_terminal_has_no_more(many):

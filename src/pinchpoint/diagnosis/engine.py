@@ -6,7 +6,15 @@ from dataclasses import replace
 import numpy as np
 from msgspec import structs
 
-from pinchpoint.analysis.mean.what_if import between, covered_ratio, saved_mean, what_if_mean
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.mean.on_cpu import UNCERTAIN_RATIO, slower_outside
+from pinchpoint.analysis.mean.what_if import (
+    between,
+    covered_ratio,
+    recorded_saving_ns,
+    saved_mean,
+    what_if_mean,
+)
 from pinchpoint.analysis.replay import Change
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.in_steps import judged_steps
@@ -124,6 +132,10 @@ def _changes(ranked: Iterable[Ranked]) -> list[Change]:
     return [change for r in ranked for change in r.finding.changes or r.finding.at_best]
 
 
+def _changes_of(findings: Iterable[Found]) -> list[Change]:
+    return [change for one in findings for change in one.at_best or one.changes]
+
+
 def _specific_first(trace: Trace, ranked: list[Ranked]) -> list[Ranked]:
     """Generic causes behind the specific ones that pay: their fix is local and sure.
 
@@ -209,6 +221,7 @@ def predicted(trace: Trace, id_: str, finding: Found) -> Ranked:
     if finding.saving_ns_per_step is not None:
         saving, likely = finding.saving_ns_per_step, finding.likely_saving_ns
         after = saved_mean(trace, saving, finding.leaves_ns_per_step, likely_ns=likely)
+        after = within_cost(trace, after, [finding])
         middle = sum(saving) // 2 if likely is None else likely
         sure = _as_sure(finding, after)
         return Ranked(id_, sure, after, middle if after is None else after.saving_ns)
@@ -236,9 +249,32 @@ def after_fixes(
     changes = [change for one in findings for change in one.changes]
     sure = what_if_mean(trace, changes, every_step=every_step, runs_ahead=True)
     if not any(one.at_best for one in findings):
-        return sure
-    most = [change for one in findings for change in one.at_best or one.changes]
-    return between(sure, what_if_mean(trace, most, every_step=every_step, runs_ahead=True))
+        return within_cost(trace, sure, findings)
+    most = _changes_of(findings)
+    best = what_if_mean(trace, most, every_step=every_step, runs_ahead=True)
+    return within_cost(trace, between(sure, best), findings)
+
+
+def within_cost(
+    trace: Trace, after: Prediction | None, findings: Sequence[Found]
+) -> Prediction | None:
+    """The same, winning no more than is there: what the findings say that their causes take now,
+    or the recorded time that their fixes take away.
+
+    On a CPU one thread's time is the step: what is not there cannot be won. Steps that others'
+    programs made longer than the recorded ones make all of it longer by one ratio. With a device a
+    fix may win what waited for the cause, too.
+    """
+    costs = [one.cost_ns_per_step for one in findings]
+    if after is None or not computes_on_cpu(trace) or None in costs:
+        return after
+    there_ns = slower_outside(trace) * sum(cost for cost in costs if cost is not None)
+    most_ns = max(there_ns, recorded_saving_ns(trace, _changes_of(findings)))
+    step_ns = max(after.step_ns, after.base_ns - round(most_ns))
+    low_ns = max(after.range_ns[0], after.base_ns - round((1 + UNCERTAIN_RATIO) * most_ns))
+    if any(one.saving_ns_per_step is not None for one in findings):
+        low_ns = after.range_ns[0]  # a rule that knows the gain otherwise has its own reason for it
+    return replace(after, step_ns=step_ns, range_ns=(low_ns, max(after.range_ns[1], step_ns)))
 
 
 def _most_winning_children(ranked: list[Ranked]) -> dict[str, Ranked]:

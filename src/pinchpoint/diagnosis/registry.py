@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import pinchpoint.diagnosis.rules as home
-from pinchpoint.analysis.host.on_cpu import computes_on_cpu
+from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.mean.whole_run import only_samples, uses_framework
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, ON_NVIDIA, Record
@@ -147,7 +147,8 @@ def ask(known: Known, trace: Trace) -> Outcome:
     if only_samples(trace) and known.rule.needs:
         return _of_samples(known, trace, framework)
     lacking = _missing(trace, known)
-    if lacking is not None and _ON_A_DEVICE & set(known.rule.needs) and computes_on_cpu(trace):
+    on_cpu = computes_on_cpu(trace) or compiled_for_cpu(trace)
+    if lacking is not None and _ON_A_DEVICE & set(known.rule.needs) and on_cpu:
         return Outcome(known.id, "not applicable", why="the program runs on the CPU alone")
     if lacking is not None:
         return _not_checked(known, lacking, framework)

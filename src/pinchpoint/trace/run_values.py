@@ -75,6 +75,7 @@ class VainOperations:
     which: tuple[tuple[int, int], ...]  # first and last of stretches of these, from 0
     of_name: int = 0  # in a step, of all of this name; 0 where that was not written
     which_of_name: tuple[tuple[int, int], ...] = ()
+    bytes_each: int = 0  # of what one of them gives; 0 where that was not written
 
 
 @dataclass(frozen=True)

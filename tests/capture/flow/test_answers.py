@@ -72,6 +72,7 @@ def test_what_two_ranks_compute_alike(noted, tmp_path):
     (note,) = shared(tmp_path, mine, theirs)
     assert [one.name for one in note.operations] == ["aten::_softmax"]
     assert (note.kind, note.of, note.times, note.shared_ratio) == ("ranks", 2, 1, 0.5)
+    assert note.operations[0].bytes_each == 4 * SIDE * SIDE
     assert note.places[0][2] == "step"
 
 

@@ -118,7 +118,7 @@ def _long_calls(trace: Trace) -> Mask:
 
 
 # The framework's own Python, and what its compiler wrote: it dispatches.
-_FRAMEWORK = regex(r"(^|/)(torch|triton|functorch)/|torchinductor|^<(?!built-in)")
+FRAMEWORK = regex(r"(^|/)(torch|triton|functorch)/|torchinductor|^<(?!built-in)")
 
 
 def _dispatching(trace: Trace) -> Mask:
@@ -128,7 +128,7 @@ def _dispatching(trace: Trace) -> Mask:
     chain, none = parents(host), len(host)
     in_operator = operators_around(trace)[:-1] != none
     frames = (host["kind"] == HostKind.PYTHON) & ~rows_named(trace, host, _is_builtin)
-    framework = rows_named(trace, host, lambda name: _FRAMEWORK.search(name) is not None)
+    framework = rows_named(trace, host, lambda name: FRAMEWORK.search(name) is not None)
     around = nearest(chain, frames)
     result: Mask = in_operator | np.append(framework, False)[around]
     return result
@@ -176,7 +176,7 @@ def shared_callers(trace: Trace, found: HostComputing) -> Ints:
     if not user.any():
         return nobody
     nearest_user = np.append(nearest(chain, user), none)
-    around = nearest_user[_rows_of_host(trace, found.row)]
+    around = nearest_user[rows_of_host(trace, found.row)]
     recorded = np.zeros(none + 1, np.int64)
     np.add.at(recorded, around, found.end_ns - found.start_ns)  # as calls last, with its cost
     pure = _does_little_else(trace, user, subtree_sums(chain, recorded[:-1]))
@@ -202,7 +202,7 @@ def called_back(trace: Trace, found: HostComputing) -> Ints:
     chain, none, owner = parents(host), len(host), owners(trace)
     user = owner == Owner.USER
     library = (owner == Owner.LIBRARY) | (owner == Owner.FRAMEWORK)
-    inner = _rows_of_host(trace, found.row)
+    inner = rows_of_host(trace, found.row)
     recorded = np.zeros(none + 1, np.int64)
     np.add.at(recorded, inner, found.end_ns - found.start_ns)
     whole = subtree_sums(chain, recorded[:-1])
@@ -225,7 +225,7 @@ def called_back(trace: Trace, found: HostComputing) -> Ints:
     return for_whom
 
 
-def _rows_of_host(trace: Trace, rows: Ints) -> Ints:
+def rows_of_host(trace: Trace, rows: Ints) -> Ints:
     """Of ``host_ops`` the row that each of these of ``host_rows`` is, or is a call of; their count
     where there is none."""
     every, none = host_rows(trace), host_rows(trace).operators

@@ -122,6 +122,17 @@ def what_if_mean(
     return Prediction(step_ns, (least, most), base, raw_ns, replayed.bound_ns, replayed.made)
 
 
+def recorded_saving_ns(trace: Trace, changes: Sequence[Change]) -> int:
+    """Of the step that gains are counted from, the recorded time that changes take away; 0 where
+    they take none or nothing is known of the step."""
+    recorded = [
+        replace(change, beyond_ns=0) if isinstance(change, RemoveHostTime) else change
+        for change in changes
+    ]
+    after = what_if_mean(trace, recorded) if recorded else None
+    return 0 if after is None else after.saving_ns
+
+
 def _beyond_ns(changes: Sequence[Change]) -> int:
     return sum(change.beyond_ns for change in changes if isinstance(change, RemoveHostTime))
 

@@ -62,9 +62,10 @@ def communication(
     shape = (len(facts.ranks), len(facts.step_numbers))
     waiting, transfer, untold, late = np.zeros((4, *shape))
     was_last, took_part = np.zeros((2, shape[0]), np.int64)
-    sums = np.zeros((4, len(found.kinds.known)))
+    sums, took = np.zeros((4, len(found.kinds.known))), np.zeros(shape[0], np.int64)
     for rank, summary in enumerate(source()):
         step_of = _job_step(facts.step_numbers, unpack(summary.steps.number))
+        took[rank] = (step_of >= 0).sum()
         parts = list(split(rank, summary, matching, found))
         late[rank] = _late(summary, parts, step_of, shape[1])
         for part in parts:
@@ -100,7 +101,7 @@ def communication(
         took_part,
         _peers(shape[0], found),
         tuple(found.groups),
-        _kinds(facts, found, sums),
+        _kinds(took, found, sums),
     )
 
 
@@ -147,7 +148,7 @@ class _Alike:
     groups: set[GroupName]
 
 
-def _kinds(facts: JobFacts, found: Rendezvous, sums: Floats) -> tuple[KindOfCall, ...]:
+def _kinds(took: Ints, found: Rendezvous, sums: Floats) -> tuple[KindOfCall, ...]:
     rows: dict[tuple[str, str, int | None, str | None, int], _Alike] = {}
     for (group, kind, size, dtype), number in found.kinds.known.items():
         ranks = group.size or len(found.members[group])
@@ -155,7 +156,7 @@ def _kinds(facts: JobFacts, found: Rendezvous, sums: Floats) -> tuple[KindOfCall
         alike = rows.setdefault(key, _Alike([], set()))
         alike.numbers.append(number)
         alike.groups.add(group)
-    table = [_row(facts, found, sums, key, alike) for key, alike in rows.items()]
+    table = [_row(took, found, sums, key, alike) for key, alike in rows.items()]
     table.sort(
         key=lambda k: -((k.exposed_waiting_ns_per_step or 0) + k.exposed_transfer_ns_per_step)
     )
@@ -163,7 +164,7 @@ def _kinds(facts: JobFacts, found: Rendezvous, sums: Floats) -> tuple[KindOfCall
 
 
 def _row(
-    facts: JobFacts,
+    took: Ints,
     found: Rendezvous,
     sums: Floats,
     key: tuple[str, str, int | None, str | None, int],
@@ -173,8 +174,8 @@ def _row(
     calls = [_of_kinds(found.groups[g], alike.numbers) for g in alike.groups]
     columns = [np.concatenate(c) for c in zip(*calls, strict=True)]
     took_part, shortest = columns
-    members = sum(len(found.members[g]) for g in alike.groups)
-    rank_steps = max(members * max(len(facts.step_numbers), 1), 1)
+    # Of each rank only the steps that it recorded: it may have ended before the others.
+    rank_steps = max(sum(int(took[[*found.members[g]]].sum()) for g in alike.groups), 1)
     met = (took_part > 1) & meets(kind)
     transfer = round(float(np.median(shortest[met]))) if met.any() else None
     best = int(shortest[met].min()) if met.any() else None

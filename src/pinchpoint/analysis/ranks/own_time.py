@@ -192,6 +192,7 @@ class JobFacts:
 
     ranks: Sequence[RankFacts]
     step_numbers: Ints
+    own_steps: Ints  # of each rank: as many as it completed, those that others lack included
     window_ns: Floats  # as long as the step was on that rank
     device_ns: Floats  # window without exposed communication
     host_ns: Floats  # what its host needed to issue the step
@@ -247,6 +248,7 @@ class FactsOf:
     completed: Counter[int] = field(default_factory=Counter)  # ranks by number of a step
     seen: int = 0
     with_steps: int = 0
+    own_steps: list[int] = field(default_factory=list)
     numbers: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     matrices: Floats = field(default_factory=lambda: np.zeros((_MATRICES, 0, 0)))
     parts: dict[str, RankPart] = field(default_factory=dict)
@@ -261,6 +263,7 @@ class FactsOf:
         own = set(unpack(summary.steps.number)[complete_steps(summary)].tolist())
         self.completed.update(own)
         self.with_steps += len(own) > 0
+        self.own_steps.append(len(own))
         self.seen += 1
 
     def add(self, summary: RankSummary) -> None:
@@ -308,6 +311,7 @@ class FactsOf:
         return JobFacts(
             ranks=self.ranks,
             step_numbers=self.numbers,
+            own_steps=np.array(self.own_steps, np.int64),
             window_ns=window,
             device_ns=device,
             host_ns=host,

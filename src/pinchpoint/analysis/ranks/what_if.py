@@ -299,7 +299,8 @@ def _length(facts: JobFacts, chosen: slice, own_ns: Floats | None) -> Floats:
 def replay(facts: JobFacts, over: Excess, marks: Marks, chosen: slice) -> JobReplay | None:
     """Replay the marks once unchanged and once without recording cost."""
     window = facts.window_ns[:, chosen]
-    if np.isnan(window).all(axis=0).any():
+    ranks = (~np.isnan(window)).sum(axis=0)  # that completed each step
+    if not ranks.all() or ranks.max() < 2:  # of one rank at a time nobody waits for another
         return None
     unchanged = step_ns(marks)
     return JobReplay(

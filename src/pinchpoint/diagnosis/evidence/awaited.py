@@ -5,6 +5,9 @@ use no more than one core, although cores are free and nobody wants the interpre
 that read files share a core like that, too, but stand at a call. A thread that stands where nothing
 is called, and is on no core, can only be about to enter a ``with``.
 
+Where the one that gets on waits for an answer itself, nobody uses a core: then several threads ask
+for a lock or a semaphore by name, and one at a time is past that line, in a call.
+
 One thread alone that keeps the lock shows while the thread of the steps sleeps at such a line, and
 the interpreter's lock is free: a look that is due then comes in time.
 """
@@ -20,16 +23,23 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.rivals import FEWEST_LOOKS, LATE_NS, late_by_the_lock_ns
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
-from pinchpoint.trace.run_samples import SampledThread
+from pinchpoint.trace.run_samples import SampledThread, Spent
 
 # Threads in one function at once, of which so much of one core is used: one at a time, with a
 # margin for what they do outside the lock. Less than the least, and they wait for something else.
 SEVERAL_AT_ONCE, ONE_CORE, LEAST_CORE = 2.0, 1.2, 0.3
 ONE_AT_ONCE = 1.15  # threads at the line that one at a time works at; looks are spread by chance
 MOSTLY_RATIO = 0.5  # of the looks at a thread
+_ACQUIRES = regex(r"threading\.py\(\d+\): acquire$")  # not one that waits to be told, as queues do
 _SENDS_TASKS = ("multiprocessing/pool.py", ": _handle_tasks")
 _SENDING = (": send", ": _send", ": _send_bytes", ": dumps")
+
+
+HOLD_SHORTER = (
+    "Hold the lock only where the threads touch what they share, and compute outside of it"
+)
 
 
 @dataclass(frozen=True)
@@ -41,10 +51,21 @@ class Turns:
     waits: Location  # where most of them stand
     works: Location  # where the one is
     cores: float  # that they use together
+    answers: str = ""  # the call in which the one waits for somebody else; empty: it computes
 
     def ratio_left(self, cores: float) -> float:
         """Of a wait for them, if they all got on at once on so many cores."""
-        return 1 / max(min(self.threads, cores), 1.0)
+        return 1 / max(self.threads if self.answers else min(self.threads, cores), 1.0)
+
+    @property
+    def fix(self) -> str:
+        """What lets more of them get on."""
+        if self.answers:
+            return (
+                "Let as many of them get on at once as there are: a larger limit for what they take"
+                " turns at, or a lock that is held only where they touch what they share"
+            )
+        return HOLD_SHORTER
 
 
 @dataclass(frozen=True)
@@ -131,7 +152,8 @@ def awaited(trace: Trace) -> Turns | Sends | None:
     if samples is None or samples.looks < FEWEST_LOOKS:
         return None
     others = [thread for thread in samples.threads if not thread.main]
-    return _turns(trace, samples, others) or _sends(samples, others)
+    turns = _turns(trace, samples, others) or _one_is_answered(samples, others)
+    return turns or _sends(samples, others)
 
 
 def _turns(trace: Trace, samples: RunSamples, others: list[SampledThread]) -> Turns | None:
@@ -156,6 +178,47 @@ def _turns(trace: Trace, samples: RunSamples, others: list[SampledThread]) -> Tu
     return Turns(
         at_once, function, Location(file, stand, function), Location(file, works, function), used
     )
+
+
+def _one_is_answered(samples: RunSamples, others: list[SampledThread]) -> Turns | None:
+    """Threads of which one at a time is past a lock or a semaphore, and waits there for an answer:
+    of a network, a file or another process. Threads of a pool that have no work stand in no
+    function of the program."""
+    asks: Counter[PythonFrame] = Counter()
+    inside: dict[PythonFrame, Counter[tuple[PythonFrame, str]]] = {}
+    for thread in others:
+        spent = [(own_frame(one.frames), one) for one in thread.spent]
+        mine = [(f, one) for f, one in spent if f is not None and f.owner is Owner.USER]
+        stand = Counter[PythonFrame]()
+        for frame, one in mine:
+            stand[frame] += one.looks * _asks(one)
+        if not stand.total():
+            continue
+        at, looks = stand.most_common(1)[0]
+        asks[at] += looks
+        past = inside.setdefault(at, Counter())
+        for frame, one in mine:
+            past[frame, one.doing] += one.looks * (not _asks(one))
+    if not asks:
+        return None
+    at, looks = asks.most_common(1)[0]
+    past, at_once = inside[at], looks / samples.looks
+    if at_once < SEVERAL_AT_ONCE or not LEAST_CORE <= past.total() / samples.looks <= ONE_AT_ONCE:
+        return None
+    (works, doing), most = past.most_common(1)[0]
+    on_core_us = sum(o.on_core_us for t in others for o in t.spent if own_frame(o.frames) == works)
+    used = on_core_us * NS_PER_US / 1e9 / samples.seconds
+    if not doing or most < MOSTLY_RATIO * past.total() or used >= LEAST_CORE:
+        return None
+    stands = Location(at.file, at.line, at.function)
+    place = Location(works.file, works.line, works.function)
+    threads = at_once + past.total() / samples.looks
+    return Turns(threads, at.function, stands, place, used, doing)
+
+
+def _asks(one: Spent) -> bool:
+    """Whether it asks for a lock, or for a place of those that a semaphore has."""
+    return one.doing.endswith("acquire()") and any(map(_ACQUIRES.match, one.frames))
 
 
 _Function = tuple[str, str]  # file and name

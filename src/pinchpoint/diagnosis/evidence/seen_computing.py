@@ -1,13 +1,20 @@
 """Of a recording without stacks: what the place costs at which the program computes most."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from pinchpoint.analysis.causal.computing import HostComputing
+from pinchpoint.analysis.causal.python_of_places import python_ratio
 from pinchpoint.analysis.host.frames import frame_of
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
+from pinchpoint.analysis.host.source_lines import functions_of
+from pinchpoint.analysis.host.timeline import NO_ROW
 from pinchpoint.analysis.mean.growth import grown_on_core_ns
 from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns
 from pinchpoint.analysis.mean.rare_steps import COLLECT, own_frame, rare_causes
-from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.mean.what_if import step_base_ns, what_if_mean
+from pinchpoint.analysis.replay import Change, RemoveHostTime
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.steps.in_steps import per_step, rows_in_steps
 from pinchpoint.analysis.time.accounting import breakdown
@@ -24,6 +31,7 @@ from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rule import shows_torch
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace.arrays import Ints, distinct
 
 # Host time varies by a tenth between runs of one program.
 LEAST_GAIN_RATIO = 0.10
@@ -99,6 +107,52 @@ def spent_in_ns(trace: Trace, place: Location | None) -> int:
     at = (place.file, place.function)
     there = sum(us for frame, us in mine if frame and (frame.file, frame.function) == at)
     return round(there / max(sum(one.us for one in main.spent), 1) * base_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """What a fix of a place takes away, and how long looks found it there; 0 where they add
+    nothing to what was recorded."""
+
+    changes: tuple[Change, ...]
+    at_best: tuple[Change, ...] = ()
+    ns: int = 0
+
+
+def by_looks(
+    trace: Trace,
+    found: HostComputing,
+    what: Ints,
+    place: Location | None,
+    changes: tuple[Change, ...],
+) -> Looked:
+    """Stretches of a function held against looks at the steps that were not recorded.
+
+    Where these found it longer, as much may be won at best, without the part of operators that it
+    calls. Where they found it shorter, recording made it so long, as it does calls by the thousand:
+    then as much of each stretch goes.
+    """
+    after, seen_ns = what_if_mean(trace, changes), spent_in_ns(trace, place)
+    if after is None or not seen_ns:
+        return Looked(changes)
+    own_ns = round(python_ratio(trace, found, what) * seen_ns)
+    if own_ns > after.saving_ns:
+        none = np.zeros(0, np.int64)
+        more = RemoveHostTime(none, none, own_ns - after.saving_ns)
+        return Looked(changes, (*changes, more), own_ns)
+    functions = distinct(functions_of(trace, found.row[what])).tolist()
+    frames = [frame_of(trace.names[name]) for name in functions if name != NO_ROW]
+    at = (place.file, place.function) if place else None
+    if seen_ns >= after.saving_ns or any(f is None or (f.file, f.function) != at for f in frames):
+        return Looked(changes)
+    left = seen_ns / after.saving_ns
+    shorter = [
+        replace(one, end_ns=one.start_ns + ((one.end_ns - one.start_ns) * left).astype(np.int64))
+        if isinstance(one, RemoveHostTime)
+        else one
+        for one in changes
+    ]
+    return Looked(tuple(shorter), (), seen_ns)
 
 
 def _in_torch(frames: tuple[str, ...]) -> bool:

@@ -72,4 +72,5 @@ def _operations(group: list[AnswerNote]) -> Iterator[VainOperations]:
         by_key[one.name, one.shapes].append(one)
     for (name, shapes), some in by_key.items():
         which = tuple((one.which, one.which) for one in some)
-        yield VainOperations(name, shapes, some[0].count, which)
+        size = max(one.bytes for one in some)
+        yield VainOperations(name, shapes, some[0].count, which, bytes_each=size)

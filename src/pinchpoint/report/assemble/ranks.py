@@ -167,11 +167,17 @@ def _apart_ns(job: Job) -> int | None:
 def _steps(job: Job, said: JobDiagnosis) -> JobSteps:
     window = job.facts.window_ns[job.facts.usable]
     typical = sum(s.ns_per_step for s in breakdown(job))
+    own = job.facts.own_steps
+    # A window may begin or end inside a step on one rank and just beside it on another.
+    fewer = np.flatnonzero((own > 0) & (own < own.max(initial=0) - 1))
     return JobSteps(
         numbers=tuple(job.facts.step_numbers.tolist()),
         duration_ns=tuple(median_of_ranks(window).round().astype(int).tolist()),
         typical_ns=typical or None,
         unprofiled_ns_predicted=said.base_ns,
+        most_of_a_rank=int(own.max(initial=0)) or None,
+        fewest_of_a_rank=int(own[own > 0].min(initial=1 << 62)) if own.any() else None,
+        ranks_with_fewer=tuple(job.facts.ranks[int(r)].rank for r in fewer),
     )
 
 

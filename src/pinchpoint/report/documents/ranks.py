@@ -59,6 +59,9 @@ class JobSteps(msgspec.Struct, frozen=True, kw_only=True):
     duration_ns: tuple[int, ...] = ()  # of each: median over the ranks
     typical_ns: int | None = None  # mean over ranks and steps: what the breakdown adds up to
     unprofiled_ns_predicted: int | None = None
+    most_of_a_rank: int | None = None  # that one rank completed, in common with others or not
+    fewest_of_a_rank: int | None = None
+    ranks_with_fewer: tuple[int, ...] = ()  # by more than one step than the rank with most
 
 
 class DoingItem(msgspec.Struct, frozen=True, kw_only=True):

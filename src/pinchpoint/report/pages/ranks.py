@@ -33,6 +33,7 @@ from pinchpoint.report.quantity import in_unit, quantity, time_unit
 from pinchpoint.report.svg.ranks import heat_svg, timeline_svg
 from pinchpoint.report.words import ranks as words
 from pinchpoint.report.words.ladder import clock_words
+from pinchpoint.report.words.report import place, place_unless_said
 
 # ------------------------------------------------------------------------------------------------
 # The map of late ranks as lines of text, readable at 10,000 ranks.
@@ -200,8 +201,10 @@ def _finding(
 ) -> FindingCard:
     gain = words.gain(report, finding)
     other = "" if recorded is None else words.gain(recorded, recorded.findings[number - 1])
+    where = place(finding.location) if verbose else place_unless_said(finding)
     said = (
         Fact("on", words.shown_on(finding) or ""),
+        Fact("at", where or "", "place"),
         *(evidence(finding.evidence) if verbose else ()),
         *fix_facts(finding),
     )

@@ -11,6 +11,7 @@ from pinchpoint.report.documents.ranks import (
     IncidentItem,
     JobFindingItem,
     JobInfo,
+    JobSteps,
     MismatchItem,
     RanksReport,
     StragglerItem,
@@ -113,6 +114,8 @@ def doubts(report: RanksReport) -> tuple[str, ...]:
         said.append(f"and {len(job.unreadable) - MOST_NOTES:,} more that cannot be used")
     if cut := tuple(rank for rank in job.truncated if rank not in job.missing):
         said.append(f"cut off: {_ranks(cut)}")
+    if steps.ranks_with_fewer:
+        said.append(_fewer(steps))
     if job.point_to_point:
         said.append(
             f"{job.point_to_point:,} sends and receives are not matched between ranks: "
@@ -122,6 +125,16 @@ def doubts(report: RanksReport) -> tuple[str, ...]:
         said.append(_left_out(job))
     said += _apart(report.clocks)
     return tuple(said)
+
+
+def _fewer(steps: JobSteps) -> str:
+    """Ranks that ended, or whose recordings do, before those of others."""
+    several = len(steps.ranks_with_fewer) > 1
+    return (
+        f"{_ranks(steps.ranks_with_fewer)} recorded fewer steps than the others:"
+        f" {'as few as ' * several}{steps.fewest_of_a_rank} of up to {steps.most_of_a_rank};"
+        " each rank counts in those that it has"
+    )
 
 
 def _apart(clocks: ClockInfo) -> Iterator[str]:

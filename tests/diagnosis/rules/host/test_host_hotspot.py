@@ -334,6 +334,20 @@ def test_operators_of_a_program_on_cpus_are_no_part_of_a_place_in_python(outcome
     assert finding.cost_ns_per_step == pytest.approx(3_000_000, rel=0.35)
 
 
+def test_a_function_that_calls_the_work_is_no_place_in_python(outcome):
+    """Between two products of 6 ms it waits 2 ms for a core, which is recorded as its Python."""
+    p = TraceBuilder()
+    p.devices = []
+    for step in range(8):
+        begin = step * 14_000_000
+        p.step(step, begin, 14_000_000)
+        p.python("model.py(9): forward", begin + 1_000, 13_998_000)
+        p.python("torch/nn/modules/linear.py(130): forward", begin + 2_000, 6_000_000)
+        p.op("aten::linear", begin + 3_000, 5_990_000)
+        p.op("aten::linear", begin + 8_000_000, 5_990_000)
+    assert outcome("host-hotspot", p.trace()).answer == "clear"
+
+
 @pytest.mark.parametrize("looks", [200, 20])
 def test_looks_at_unrecorded_steps_may_find_more_of_a_function_than_was_recorded(looks):
     """Of steps of 10 ms 4 were recorded in sample; of the thread's time it has six tenths."""
@@ -373,6 +387,25 @@ def test_looks_into_torch_are_no_computing_of_the_function_that_calls_it():
     samples = RunSamples(1.0, 10.0, 500, 0, 0, (), (), (thread(in_layer, at_line, seen[2]),))
     trace = replace(p.trace(), run=RunFacts(samples=samples))
     assert spent_in_ns(trace, Location("train.py", 9, "train")) == 1_000_000  # of 10 ms
+
+
+def test_calls_that_recording_made_long_win_what_looks_found():
+    """Of steps of 10 ms 8 were recorded in a loop; of the thread's time it has three tenths."""
+    p = TraceBuilder()
+    p.devices = []
+    for step in range(8):
+        begin = step * 10_000_000
+        p.step(step, begin, 10_000_000)
+        p.op("aten::mm", begin + 2_000, 1_900_000)
+        p.python("data.py(5): code", begin + 1_950_000, 8_000_000)
+    in_code = replace(computing(7, "code", 3.0), looks=60)
+    in_code = replace(in_code, frames=("data.py(7): code", *in_code.frames[1:]))
+    seen = (in_code, replace(computing(9, "train", 7.0), looks=140))
+    samples = RunSamples(1.0, 10.0, 200, 0, 0, (), (), (thread(*seen),))
+    first = diagnose(replace(p.trace(), run=RunFacts(samples=samples))).found[0]
+    assert (first.id, str(first.finding.location)) == ("host-hotspot", "code (data.py:7)")
+    assert "7.99 ms a step (3.00 ms of those not recorded, by looks)" in first.finding.summary
+    assert first.predicted.step_ns == pytest.approx(7_000_000, rel=0.01)
 
 
 def test_looks_at_a_long_operator_are_no_place_in_python_and_time_counts(outcome):

@@ -239,6 +239,48 @@ def test_other_threads_take_no_turns(outcome, seen):
     assert "another thread, or a timeout" in finding.summary
 
 
+SEMAPHORE = (WAIT, "threading.py(479): acquire", "pool.py(70): lease", "pool.py(91): fetch", RUN)
+ANSWERED = (("pool.py(93): fetch", RUN), "sock.recv()")
+
+
+def fetching(*others):
+    """Looks at threads that were nearly never on a core: stack, what it was at, looks."""
+    run = looked_at(COLLECT, *([(stack, looks) for stack, _, looks in one] for one in others))
+    assert run.samples is not None
+    threads = [run.samples.threads[0]]
+    for thread, seen in zip(run.samples.threads[1:], others, strict=True):
+        spent = tuple(Spent(stack, doing, n, n * 100_000, 0, 0) for stack, doing, n in seen)
+        threads.append(replace(thread, spent=spent, cpu_ns=1_000_000))
+    samples = replace(run.samples, threads=tuple(threads))
+    return replace(batching(wait_us=(20_000, 40_000)), run=replace(run, samples=samples))
+
+
+def test_threads_of_which_one_at_a_time_is_answered(outcome):
+    each = [(SEMAPHORE, "waiter.acquire()", 80), (*ANSWERED, 20)]
+    (finding,) = outcome("host-waits", fetching(*[each] * 5)).findings
+    assert (
+        "5 threads that take turns at a lock: most stand in lease (pool.py:70), one at a time is in"
+        " sock.recv() in fetch (pool.py:93)"
+    ) in finding.summary
+    assert finding.location.line == 70
+    assert finding.fix.startswith("Let as many of them get on at once as there are")
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        pytest.param([(SEMAPHORE, "waiter.acquire()", 20), (*ANSWERED, 80)], id="four at a time"),
+        pytest.param([(SEMAPHORE, "waiter.acquire()", 20), (*ANSWERED, 5)], id="a moment"),
+        pytest.param([((WAIT, GET, "pool.py(8): take"), "waiter.acquire()", 80), (*ANSWERED, 20)],
+                     id="a queue that is empty"),
+        pytest.param([(SEMAPHORE, "waiter.acquire()", 100)], id="none gets on"),
+    ],
+)  # fmt: skip
+def test_threads_of_which_several_or_none_is_answered(outcome, each):
+    (finding,) = outcome("host-waits", fetching(*[each] * 5)).findings
+    assert "another thread, or a timeout" in finding.summary
+
+
 @pytest.mark.parametrize(
     ("count", "over_s", "said"),
     [

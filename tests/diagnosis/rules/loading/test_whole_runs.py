@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pinchpoint.trace import RunCourse, RunFacts, RunSamples
-from pinchpoint.trace.run_samples import SampledThread, SampledWorker
+from builders import TraceBuilder
+from pinchpoint.diagnosis.evidence.loading import loads
+from pinchpoint.diagnosis.rules.loading import dataloader_starved
+from pinchpoint.trace import LoaderWorker, RunCourse, RunFacts, RunSamples
+from pinchpoint.trace.run_samples import SampledThread, SampledWorker, Spent
 from program import Program
 
 S = 1_000_000_000
@@ -142,3 +145,51 @@ def test_many_starts_are_saved_by_keeping_the_workers(outcome):
 @pytest.mark.parametrize("known", [None, course(5), course(24, total_s=600)])
 def test_other_starts_are_clear(outcome, known):
     assert outcome("worker-respawn", run((TRAINING, 30), course=known)).answer == "clear"
+
+
+BUILDING = ("torch/multiprocessing/reductions.py(555): rebuild_storage_filename",
+            "multiprocessing/queues.py(122): get", f"{LOADER}(1291): _try_get_data",
+            f"{LOADER}(725): __next__", "train.py(132): main")  # fmt: skip
+
+
+def receiving(looks, stack=BUILDING):
+    """Steps of 100 ms on a CPU, of whose thread so many of 100 looks found it in this stack."""
+    p = TraceBuilder(devices=())
+    for step in range(6):
+        p.step(step, step * 100_000_000, 100_000_000)
+        next_ = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        p.annotation(next_, step * 100_000_000, 60_000_000)
+        p.op("aten::mm", step * 100_000_000 + 60_000_000, 39_000_000)
+    spent = (
+        Spent(stack, "", looks, looks * 1000, looks * 100, 0),
+        Spent(TRAINING, "", 100 - looks, (100 - looks) * 1000, 0, 0),
+    )
+    seen = SampledThread("MainThread", True, 100, 0, (), spent)
+    samples = RunSamples(0.2, 15.0, 100, 0, 0, (), (), (seen,))
+    collate = LoaderWorker(2, 9, 10, 1, collate=("train.py", 68, "collate_scenes"))
+    loader = (collate,)
+    facts = RunFacts(samples=samples, data_wait_ns=(60_000_000,) * 4, loader_workers=loader)
+    return replace(p.trace(), run=facts)
+
+
+def test_tensors_that_the_thread_of_the_steps_takes_in_one_by_one(monkeypatch, outcome):
+    monkeypatch.setattr(dataloader_starved, "loads", not_starving)
+    (finding,) = outcome("dataloader-starved", receiving(40)).findings
+    assert "one by one, 40.0 ms of each step (40 of 100 looks" in finding.summary
+    assert "a few large tensors" in finding.fix
+    assert str(finding.location) == "collate_scenes (train.py:68)"
+    assert finding.likely_saving_ns == 50_000_000  # between what looks found and the whole wait
+    assert finding.saving_ns_per_step[1] == 60_000_000
+
+
+@pytest.mark.parametrize(
+    "trace", [receiving(9), receiving(40, BUILDING[:2]), receiving(40, WAITING)]
+)
+def test_few_looks_or_tensors_of_no_loader_are_no_batch(monkeypatch, outcome, trace):
+    monkeypatch.setattr(dataloader_starved, "loads", not_starving)
+    assert "one by one" not in str(outcome("dataloader-starved", trace).findings)
+
+
+def not_starving(trace):
+    """Of a recording with frames: only what blocks counts as waiting there."""
+    return replace(loads(trace), starving=False)

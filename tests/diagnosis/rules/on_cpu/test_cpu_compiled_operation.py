@@ -3,16 +3,18 @@ from dataclasses import replace
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.diagnosis.rules.on_cpu.cpu_compiled_operation import check
+from pinchpoint.trace import RunFacts
 
 MS, MB = 1_000_000, 1_000_000
 MASK, PRODUCT = ("transpose_copy_fusion", 80, 40 * MB, None), ("dot.2", 12, 40 * MB, 16 * MB)
 
 
-def _steps(*ops, devices=()):
-    """Four steps of 100 ms with these operations: name, ms, bytes, FLOPs."""
+def _steps(*ops, devices=(), count=4):
+    """Steps of 100 ms, four or as many, with these operations: name, ms, bytes, FLOPs."""
     built = TraceBuilder(devices=devices)
-    for number in range(4):
+    for number in range(count):
         at = number * 100 * MS
         built.step(number, at, 100 * MS)
         for name, took, moved, flops in ops:
@@ -33,6 +35,19 @@ def test_what_takes_many_times_what_its_bytes_need():
         " where one core of a slow server would take 10.0 ms for its 40 MB"
     )
     assert (found.location.file, found.location.line) == ("/code/model.py", 41)
+
+
+@pytest.mark.parametrize(
+    ("count", "others", "told"), [(2, 1.9, False), (2, 0.1, True), (4, 1.9, True)]
+)
+def test_of_few_runs_none_may_have_had_a_core(count, others, told):
+    facts = RunFacts(cores_allowed=2.0, cores_there=2, cores_of_others=others)
+    trace = replace(_steps(MASK, PRODUCT, count=count), run=facts)
+    if told:
+        assert len(list(check(trace))) == 1
+    else:
+        with pytest.raises(NotChecked, match="other programs had the cores"):
+            list(check(trace))
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,12 @@ def test_no_step_is_shorter_than_its_own_work_on_all_cores():
     assert found.saving_ns_per_step == (17.5 * MS, 17.5 * MS)  # 165 ms on two cores remain
 
 
+def test_they_slow_nothing_while_a_step_waits_for_its_batch():
+    """Of 100 ms 60 are a wait, as the run timed it: 10 of the other 40 are their share."""
+    (found,) = check(_trace(data_wait_ns=(60 * MS, 60 * MS)))
+    assert found.cost_ns_per_step == 10 * MS
+
+
 @pytest.mark.parametrize(
     "trace",
     [

@@ -12,9 +12,11 @@ at the whole run found its main thread, with that share of what passes outside o
 operators so short that calling them takes the time. What collecting its garbage takes, and what its
 thread takes longer later in the run, is of that place, too. Looks at an operator that had to wait
 for the interpreter's lock say nothing about places: they were due in the Python before it.
-In a program without a device, looks at the steps that were not recorded say how much of them the
-function has, for recording makes all else longer and not what one call of C does; said is the
-middle of both, and what the line calls.
+In a program without a device operators are the work itself: a function counts only if it computes
+longer than the operators that it calls. Looks at the steps that were not recorded
+say how much of them the function has, for recording makes all else longer and not what one call of
+C does; of that, as much as was not in operators; said is the middle of both, and what the line
+calls.
 Where an operator on the CPU fills a tensor that the same function then sends to the device, the
 copy and the wait for its buffer go with it, if what the operator reads fits into half of the
 device's memory: the device makes the same at the rate of rows at random places.
@@ -43,13 +45,14 @@ from pinchpoint.analysis.causal.computing import (
     host_computing,
     shared_callers,
 )
+from pinchpoint.analysis.causal.python_of_places import mostly_python
 from pinchpoint.analysis.host.frames import NAMELESS, frame_of
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.host.source_lines import functions_of
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.mean.on_cpu import fair_step_ratio
-from pinchpoint.analysis.mean.what_if import step_base_ns, what_if_mean
-from pinchpoint.analysis.replay import Change, RemoveHostTime
+from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
@@ -59,9 +62,9 @@ from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.evidence.seen_computing import (
     LEAST_GAIN_RATIO,
     LEAST_NS,
+    by_looks,
     garbage_left_ns,
     seen_computing,
-    spent_in_ns,
 )
 from pinchpoint.diagnosis.evidence.sent_to_device import made_on_the_device, sent, sent_after
 from pinchpoint.diagnosis.evidence.whole_run import call_at, line_of_call
@@ -114,7 +117,7 @@ def check(trace: Trace) -> Iterator[Found]:
     found = host_computing(trace)
     # Without a device operators are the work itself; rules about programs on CPUs judge them.
     if computes_on_cpu(trace) or compiled_for_cpu(trace):
-        found = _without_operators(trace, found)
+        found = mostly_python(trace, found)
     shared, back = _shared(trace, found), called_back(trace, found)
     other = np.where(back != NO_ROW, back, shared)
     spots = [_spot(trace, found, at, other, back) for at in _by_place(trace, found, other)]
@@ -128,18 +131,6 @@ def check(trace: Trace) -> Iterator[Found]:
     worth = [s for s in worth if s.steps >= AGAIN or _work(s) is _COMPUTES]
     worth.sort(key=lambda spot: -spot.ns_per_step)
     yield from (_finding(trace, found, spot) for spot in worth[:MOST_TOLD])
-
-
-def _without_operators(trace: Trace, found: HostComputing) -> HostComputing:
-    """The stretches that are Python or work that names itself."""
-    host, kinds = trace.host_ops, activity(trace)[found.row]
-    assert host is not None
-    of_host = np.minimum(found.row, len(host) - 1)
-    operator = (found.row < len(host)) & (host["kind"][of_host] == HostKind.OPERATOR)
-    at = np.flatnonzero(~operator | np.isin(kinds, tuple(_NAMED)))
-    return HostComputing(
-        found.start_ns[at], found.end_ns[at], found.row[at], found.took_ns[at], found.steps
-    )
 
 
 def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
@@ -281,15 +272,19 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what], garbage_ns),
         *made_on_the_device(trace, uploads, waits),
     )
+    looked = by_looks(trace, found, spot.what, at, changes)
     return Found(
         summary=(
-            f"The host {_work(spot).verb} for {duration(spot.ns_per_step)} a step{where}"
-            f"{_said(trace, spot, at, alone=alone)}"
+            f"The host {_work(spot).verb} for {duration(spot.ns_per_step)} a step"
+            + (f" ({duration(looked.ns)} of those not recorded, by looks)" if looked.ns else "")
+            + where
+            + _said(trace, spot, at, alone=alone)
             + (", and the result is copied to the device" if len(uploads) else "")
             + (f"; {duration(garbage_ns)} {_LEAVES}" if garbage_ns else "")
         ),
         evidence=(
             Evidence("host computing there", spot.ns_per_step, "ns per step"),
+            *((Evidence("by looks at the run", looked.ns, "ns per step"),) * bool(looked.ns)),
             Evidence("calls", round(spot.calls, 2), "per step"),
             Evidence(
                 "longest stretch", int(mine.max()), "ns", int(found.start_ns[longest]), spot.name
@@ -297,24 +292,15 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
             *sent(trace, uploads),
             *((Evidence(_LEAVES, garbage_ns, "ns per step"),) if garbage_ns else ()),
         ),
-        cost_ns_per_step=spot.ns_per_step,
-        changes=changes,
-        at_best=_by_looks(trace, at, changes),
+        cost_ns_per_step=max(spot.ns_per_step, looked.ns) + garbage_ns,
+        changes=looked.changes,
+        at_best=looked.at_best,
         location=at,
         fix=_without_tracer(trace)
         + _fix(spot, alone=alone)
         + (f". {entry.instead}" if entry else ""),
         confidence="medium",
     )
-
-
-def _by_looks(trace: Trace, at: Location | None, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """The same where looks found it longer in the steps that were not recorded."""
-    after, seen_ns = what_if_mean(trace, changes), spent_in_ns(trace, at)
-    if after is None or seen_ns <= after.saving_ns:
-        return ()
-    none = np.zeros(0, np.int64)
-    return (*changes, RemoveHostTime(none, none, seen_ns - after.saving_ns))
 
 
 def _said(trace: Trace, spot: _Spot, at: Location | None, *, alone: bool) -> str:

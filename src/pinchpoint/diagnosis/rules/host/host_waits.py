@@ -43,6 +43,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.awaited import (
+    HOLD_SHORTER,
     Sends,
     awaited,
     cores_free,
@@ -257,7 +258,7 @@ def _kept(trace: Trace, base_ns: int) -> Found | None:
         cost_ns_per_step=round(of_step),
         saving_ns_per_step=(round(LEAST_WON_RATIO * most), most),
         location=kept.works,
-        fix=_HOLD_SHORTER,
+        fix=HOLD_SHORTER,
         confidence="medium",
     )
 
@@ -311,9 +312,6 @@ def _is_of_lock(trace: Trace, waits: _Waits) -> bool:
     return kept is not None and waits.kind is GapKind.WAIT and kept.is_awaited_in(waits.location)
 
 
-_HOLD_SHORTER = (
-    "Hold the lock only where the threads touch what they share, and compute outside of it"
-)
 _SLEEP = _What("a sleep to end", "Wait for the event itself instead of sleeping")
 _OUTSIDE = _What(
     "another process or a request",
@@ -357,9 +355,9 @@ def _awaited(trace: Trace) -> _What | None:
         return _computing(trace)
     return _What(
         f"{found.threads:.0f} threads that take turns at a lock: most stand in {found.waits},"
-        f" one at a time works in {found.works}",
-        _HOLD_SHORTER,
-        found.works,
+        f" one at a time {f'is in {found.answers}' if found.answers else 'works'} in {found.works}",
+        found.fix,
+        found.waits if found.answers else found.works,
         found.ratio_left(cores_free(trace) or 1.0),
     )
 

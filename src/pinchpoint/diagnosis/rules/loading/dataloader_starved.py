@@ -53,6 +53,7 @@ from pinchpoint.diagnosis.evidence.loading import (
     workers_without_room,
 )
 from pinchpoint.diagnosis.evidence.rare import rare_found
+from pinchpoint.diagnosis.evidence.received import Received, received
 from pinchpoint.diagnosis.evidence.shared_cores import won_at_most_ns
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
 from pinchpoint.diagnosis.finding import Evidence, Found
@@ -79,6 +80,9 @@ def check(trace: Trace) -> Iterator[Found]:
     """Waits for the loader inside the steps: in many of them, or long ones in a few."""
     found = loads(trace)
     if found is None or not found.starving:
+        if found is not None and (one_by_one := received(trace)) is not None:
+            yield _received(trace, one_by_one)
+            return
         whole = tuple(_of_the_run(trace))
         if whole:
             yield from whole
@@ -117,22 +121,52 @@ def _changes(trace: Trace, found: Loads) -> dict[str, Any]:
     return {"changes": as_it_is, "at_best": workers}
 
 
+def _received(trace: Trace, found: Received) -> Found:
+    """Batches of many tensors, which the training thread itself takes in: no wait shows."""
+    place = collated_in(trace)
+    return Found(
+        summary=(
+            "The training thread takes the tensors of its batches from worker processes one by"
+            f" one, {duration(found.ns_per_step)} of each step ({found.looks} of {found.of} looks"
+            " found it building one from shared memory)"
+            + (f"; {place} makes what is sent" if place else "")
+        ),
+        evidence=(
+            Evidence("taking tensors from workers, by looks", found.ns_per_step, "ns per step"),
+            Evidence("looks that found it there", found.looks, f"of {found.of}"),
+            Evidence("in the loader's next(), as timed", found.waits_ns_per_step, "ns per step"),
+        ),
+        # Workers send each tensor, too, and the thread waits for that in the rest of next().
+        cost_ns_per_step=found.waits_ns_per_step,
+        saving_ns_per_step=(round(LEAST_RATIO * found.ns_per_step), found.waits_ns_per_step),
+        likely_saving_ns=(found.ns_per_step + found.waits_ns_per_step) // 2,
+        location=place,
+        fix=_FEW_TENSORS,
+        hint=_FEW_TENSORS_HINT,
+        confirm=ANY_PROGRAM,
+        confidence="medium",
+    )
+
+
 def _sent(trace: Trace, found: Loads, made_ratio: float) -> Found:
     """Batches that workers make in no time: what they compute is not where to look."""
     place, won_ns = collated_in(trace), won_if_sent_at_once_ns(trace, made_ratio)
     most_ns = max(won_at_most_ns(trace) or 0, won_ns or 0)
+    timed_ns = won_ns if won_ns is not None and won_ns > found.waits_ns_per_step else 0
     return Found(
         summary=(
             "The training thread waits for worker processes, which make batches in"
             f" {100 * made_ratio:.1g} % of their time: it waits for their way,"
             f" {duration(found.waits_ns_per_step)} of each recorded step"
+            + (f", {duration(timed_ns)} by the run's own times" if timed_ns else "")
             + (f"; {place} makes what is sent" if place else "")
         ),
         evidence=(
             *found.spans.evidence,
             Evidence("of their time, workers make batches", made_ratio, "ratio"),
+            *((Evidence("waits as the run timed them", timed_ns, "ns per step"),) * bool(timed_ns)),
         ),
-        cost_ns_per_step=found.waits_ns_per_step,
+        cost_ns_per_step=max(found.waits_ns_per_step, timed_ns),
         changes=with_workers(trace, found),
         saving_ns_per_step=(round(LEAST_RATIO * won_ns), most_ns) if won_ns is not None else None,
         likely_saving_ns=won_ns,

@@ -19,6 +19,11 @@ itself between two sharded layers: on each rank's part of the sequence (sequence
 only one rank needs: on that one. The same batch: a sampler that shares out the data
 (`DistributedSampler`), or another seed for each rank.
 
+The least that is said leaves room for an all-gather of the results that other work may read (of
+operations after each other, those of the last), at the best rate that the job's own collectives of
+1 MiB and more reached; the most is for a fix that exchanges next to nothing. Where no such
+collective was recorded, it is said that the exchange is not in it. Another batch exchanges nothing.
+
 ## When to ignore it
 Where handing out the results takes longer than computing them: the ranks then compute it all, by
 intent.
@@ -27,6 +32,7 @@ intent.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.replay import Change, ScaleDeviceOps, ScaleHostSpans
+from pinchpoint.diagnosis.evidence.handed_out import gather_ns, results_bytes
 from pinchpoint.diagnosis.evidence.vain_work import Vain, counted, vain, watched
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import WATCHED_RUN
@@ -47,15 +53,17 @@ def check(trace: Trace) -> Iterator[Found]:
     for work in () if values is None else values.work or ():
         rows = vain(trace, work, beside_modules=False) if work.kind == "ranks" else None
         if rows is not None and (work.of or 0) > 1:
-            yield _found(rows, work.of or 0)
+            yield _found(trace, rows, work.of or 0)
 
 
-def _found(rows: Vain, ranks: int) -> Found:
+def _found(trace: Trace, rows: Vain, ranks: int) -> Found:
     work = rows.work
     same_batch = work.shared_ratio >= SAME_BATCH_RATIO
     who = "Both ranks" if ranks == 2 else f"{ranks} ranks"
     where = f" in {rows.place}" if rows.place else ""
     device = f"{duration(rows.device_ns)} of the device's time, " if rows.device_ns else ""
+    size_bytes = None if same_batch else results_bytes(trace, work)
+    gather = gather_ns(trace, size_bytes, ranks) if size_bytes else None
     beside = " and so is nearly all that was compared: they are given the same batch"
     return Found(
         summary=(
@@ -68,11 +76,13 @@ def _found(rows: Vain, ranks: int) -> Found:
             Evidence("ranks that compute them", ranks, "count"),
             Evidence("of all results that were compared", round(work.shared_ratio, 4), "ratio"),
             *rows.evidence,
+            *_handed_out(size_bytes, gather),
         ),
         cost_ns_per_step=max(rows.device_ns, rows.host_ns),
-        changes=_shared_out(rows, 1 / ranks),
+        changes=_shared_out(rows, 1 / ranks, gather or 0),
+        at_best=_shared_out(rows, 1 / ranks) if gather else (),
         location=rows.place,
-        fix=_SAME_BATCH if same_batch else _SHARE,
+        fix=_SAME_BATCH if same_batch else f"{_SHARE}. {_exchange(size_bytes, gather)}",
         hint=_SAMPLER if same_batch else None,
         confidence="medium",
     )
@@ -86,7 +96,27 @@ _SAME_BATCH = "Give each rank another part of the data"
 _SAMPLER = "DataLoader(data, sampler=torch.utils.data.DistributedSampler(data))"
 
 
-def _shared_out(rows: Vain, left: float) -> tuple[Change, ...]:
-    if len(rows.device_rows):
-        return (ScaleDeviceOps(rows.device_rows, left, left, left),)
-    return (ScaleHostSpans(rows.spans, left),)
+def _handed_out(size_bytes: int | None, gather: int | None) -> Iterator[Evidence]:
+    if size_bytes:
+        yield Evidence("results that other work may read", size_bytes, "bytes per step")
+    if gather:
+        yield Evidence("an all-gather of them, at the job's rate", gather, "ns per step")
+
+
+def _exchange(size_bytes: int | None, gather: int | None) -> str:
+    if size_bytes is None or gather is None:
+        return "What the exchange takes is not in the gain: no collective here tells how long"
+    return (
+        f"Gathering all results ({size_bytes / 1e6:.3g} MB) would take {duration(gather)} at the"
+        " rate of this job's collectives; the gain that is said lies between with it and without it"
+    )
+
+
+def _shared_out(rows: Vain, left: float, gather_ns: int = 0) -> tuple[Change, ...]:
+    """A part of the work, and the exchange after it; never longer than all of the work."""
+    on_device = len(rows.device_rows) > 0
+    took = rows.device_ns if on_device else rows.host_ns
+    factor = min(left + gather_ns / max(took, 1), 1.0)
+    if on_device:
+        return (ScaleDeviceOps(rows.device_rows, factor, left, left),)
+    return (ScaleHostSpans(rows.spans, factor),)

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.host.ancestry import InputWork
 from pinchpoint.analysis.replay.predict import corrected_step_ns
-from pinchpoint.analysis.run import host_looks, run_facts, workers_at_once
+from pinchpoint.analysis.run import data_wait_ns, host_looks, run_facts, workers_at_once
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.read_by_workers import reads_too_much
@@ -62,6 +62,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if taken < FULL_RATIO or ratio < LEAST_RATIO or (load is not None and load.starving):
         return
     cores = facts.cores_allowed or facts.cores_there or 1
+    # Workers only slow what computes: a step that waits for its batch wins none of that wait.
+    step_ns = max(step_ns - (data_wait_ns(trace) or 0), 0)
     most_ns = max(step_ns - own / cores, 0)  # with all of the cores to itself
     from pinchpoint.diagnosis.evidence.workers import workers_do
 

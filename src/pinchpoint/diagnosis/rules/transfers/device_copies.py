@@ -30,7 +30,7 @@ Where both copies are needed: a snapshot, or a tensor that is changed while its 
 read.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -40,11 +40,11 @@ from pinchpoint.analysis.steps.compiled_calls import called_function
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.device_work import compiled_place, device_work
+from pinchpoint.diagnosis.evidence.donating import donate
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_TORCH_CUDA, Rule
 from pinchpoint.frozen import dataclass
-from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, MemoryKind, Table, Trace
 from pinchpoint.trace.arrays import Ints, Mask, Rows
 from pinchpoint.trace.durations import duration
@@ -96,26 +96,10 @@ def check(trace: Trace) -> Iterator[Found]:
         cost_ns_per_step=work.ns_per_step,
         changes=(DropDeviceOps(work.rows),),
         location=place,
-        fix=kept.fix or (_donate(function, arguments) if function else _IN_PLACE),
+        fix=kept.fix or (donate(function, arguments) if function else _IN_PLACE),
         hint=_HINT if not function else None,
         confidence="medium",
     )
-
-
-def _donate(function: str, arguments: Sequence[str]) -> str:
-    if arguments:
-        names = ", ".join(dict.fromkeys(_NAME.split(one)[0] for one in arguments))
-        return (
-            f"Donate {names} to {function} (donate_argnums of jax.jit), which gives back what it"
-            " changed: XLA then changes it in place"
-        )
-    return (
-        f"Donate the arrays that {function} takes and gives back changed (donate_argnums of"
-        " jax.jit): XLA then changes them in place"
-    )
-
-
-_NAME = regex(r"[\[.]")  # of an argument, before the path to the leaf: buffer['next_obs']
 
 
 _IN_PLACE = "Write the values where they are read, instead of copying them there"

@@ -1,0 +1,101 @@
+"""On a CPU, a compiled function of JAX copies its arguments before it changes them.
+
+## What it looks for
+Copies that a program of XLA makes of its own arguments, which nothing else lets it change in place:
+the HLO in the recording says which argument a copy was made of, and whether it was donated. They
+come in every second step or more often and take a twentieth of it. Copies into another order, and
+those of results, are others. Programs on a device are judged by `device-copies`.
+
+## Why it matters
+An update of a few rows of a large array reads and writes all of it, into memory that is new each
+time.
+
+## How to fix it
+Donate what the function takes and gives back changed (`jax.jit(put, donate_argnums=0)`): XLA then
+changes it in place. The caller must not use the old array again.
+
+## When to ignore it
+Where the old values are still read afterwards.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.diagnosis.evidence.donating import donate
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.record import Record
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, Rule
+from pinchpoint.diagnosis.rules.on_cpu._shared import LEAST_RATIO
+from pinchpoint.regex import regex
+from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Rows
+from pinchpoint.trace.durations import duration
+
+RULE = Rule(
+    needs=("host_ops",),
+    record=Record("the .xplane.pb that jax.profiler writes, which holds the compiled programs"),
+    advice=NO_HINT,
+    confirm=ANY_PROGRAM,
+)
+
+EACH_STEP_RATIO = 0.5  # of one a step: what comes more rarely is a snapshot, and wanted
+MOST_NAMED = 3  # arguments: leaves of one tree
+SURE_SHARE = 0.5  # programs of several threads may have made some of them at the same time
+_PLACE = regex(r"(?P<file>[^,\n]+):(?P<line>\d{1,7})(,|$)")
+_MODULE = regex(r"^jit_{1,2}(\w+?)(\(\d+\))?$")  # jit_put(123): of the function put
+
+
+def check(trace: Trace) -> Iterator[Found]:
+    """Copies of arguments that were not donated."""
+    ops, step_ns = trace.compiled_ops, steps(trace).typical_ns
+    if ops is None or not compiled_for_cpu(trace) or not len(judged_steps(trace)) or not step_ns:
+        return
+    mine = ops.known("argument") & ~ops.filled("donated", False)
+    rows = np.flatnonzero(mine & (judged_steps(trace).step_of(ops["start_ns"]) >= 0))
+    if not len(rows):
+        return
+    names = _most(trace, rows)
+    calls = int((ops["argument"][rows] == names[0]).sum())
+    ns = round(per_step(trace, int(ops["duration_ns"][rows].sum())))
+    if per_step(trace, calls) < EACH_STEP_RATIO or ns < LEAST_RATIO * step_ns:
+        return
+    longest = int(rows[np.argmax(ops["duration_ns"][rows])])
+    where = _PLACE.match(trace.text(ops, "source", longest) or "")
+    at = Location(where["file"], int(where["line"])) if where else None
+    module = _MODULE.match(trace.text(ops, "module", longest) or "")
+    function = module[1] if module else "the function"
+    # XLA counts a copy read and written.
+    moved = round(per_step(trace, int(ops.filled("bytes", 0)[rows].sum()))) // 2
+    arguments = tuple(trace.names[name] for name in names[:MOST_NAMED])
+    yield Found(
+        summary=(
+            f"{per_step(trace, len(rows)):.3g} copies a step of arguments, {moved / 1e6:,.0f} MB of"
+            f" {', '.join(arguments)}, keep them as they were"
+            + (f" at {at.short}" if at else "")
+            + f", for the compiled function {function}: {duration(ns)} of each recorded step"
+        ),
+        evidence=(
+            Evidence("copies of arguments", ns, "ns per step"),
+            Evidence("copied", moved, "bytes per step"),
+            Evidence("copies", round(per_step(trace, len(rows)), 2), "per step"),
+            *(Evidence("copied argument", name, "words") for name in arguments),
+        ),
+        cost_ns_per_step=min(ns, step_ns),
+        saving_ns_per_step=(round(SURE_SHARE * min(ns, step_ns)), min(ns, step_ns)),
+        location=at,
+        fix=donate(function, arguments),
+        confidence="medium",
+    )
+
+
+def _most(trace: Trace, rows: Rows) -> list[int]:
+    """Names of the arguments, most time first."""
+    ops = trace.compiled_ops
+    assert ops is not None
+    name = ops["argument"][rows].astype(np.int64)
+    sums = np.bincount(name, ops["duration_ns"][rows])
+    return [n for n in np.argsort(-sums, kind="stable").tolist() if sums[n]]

@@ -1,0 +1,52 @@
+import pytest
+
+from builders import TraceBuilder
+from pinchpoint.diagnosis.registry import ask, rules
+from pinchpoint.diagnosis.rules.on_cpu.cpu_argument_copies import check
+
+MS, MB = 1_000_000, 1_000_000
+
+
+def _steps(*, argument="store.obs", donated=False, took=30, every=1, devices=()):
+    """Four steps of 100 ms, in each or every so many of which 40 MB are copied."""
+    built = TraceBuilder(devices=devices)
+    for number in range(4):
+        at = number * 100 * MS
+        built.step(number, at, 100 * MS)
+        rest = {"source": "/code/model.py:9", "module": "jit_put(17)", "bytes": 10 * MB}
+        built.add("compiled_ops", op="dot.1", start_ns=at, duration_ns=20 * MS, **rest)
+        if number % every == 0:
+            copy = {"source": "/code/replay.py:93", "module": "jit_put(17)", "bytes": 80 * MB}
+            told = {} if argument is None else {"argument": argument, "donated": donated}
+            begin = {"start_ns": at + 30 * MS, "duration_ns": took * MS}
+            built.add("compiled_ops", op="copy.5", **begin, **copy, **told)
+    return built.trace()
+
+
+def test_an_argument_that_is_copied_before_it_is_changed():
+    (found,) = check(_steps())
+    assert found.summary == (
+        "1 copies a step of arguments, 40 MB of store.obs, keep them as they were at replay.py:93,"
+        " for the compiled function put: 30.0 ms of each recorded step"
+    )
+    assert found.fix.startswith("Donate store to put (donate_argnums of jax.jit)")
+    assert found.saving_ns_per_step == (15 * MS, 30 * MS)
+    assert (found.location.file, found.location.line) == ("/code/replay.py", 93)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(_steps(donated=True), id="donated, and read afterwards"),
+        pytest.param(_steps(argument=None), id="of a result"),
+        pytest.param(_steps(took=3), id="little"),
+        pytest.param(_steps(every=4), id="a snapshot now and then"),
+        pytest.param(_steps(devices=TraceBuilder().trace().devices), id="on a device"),
+    ],
+)
+def test_it_stays_quiet(trace):
+    assert list(check(trace)) == []
+
+
+def test_causes_on_devices_are_none_of_a_program_compiled_for_the_cpu():
+    assert ask(rules()["device-copies"], _steps()).answer == "not applicable"
