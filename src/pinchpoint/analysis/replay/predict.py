@@ -235,7 +235,7 @@ def what_if(
     return Prediction(int(after), (max(least, bound), most), int(before), int(raw_ns), bound, made)
 
 
-# As of what else the host may be held up by: a tenth is within what two windows differ by.
+# By which steps without the profiler are longer than recorded ones: two windows differ by less.
 SLOWER_RATIO = 0.1
 
 
