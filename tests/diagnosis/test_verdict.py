@@ -174,7 +174,7 @@ def test_a_host_outside_its_operators_is_asked_for_stacks():
 def test_recorded_steps_that_are_quicker_than_the_runs_are_called_so(trace):
     assert "quick" not in verdict(trace)
     slower = replace(trace, run=RunFacts(unprofiled_step_ns=(300_000,) * 9))
-    assert "without the profiler they take 300 µs" in verdict(slower)
+    assert "timed without the profiler take 300 µs" in verdict(slower)
 
 
 def test_without_a_device_the_window_for_names_says_which_function_takes_most():

@@ -98,8 +98,9 @@ def _quicker_than_most(trace: Trace, parts: Breakdown) -> str:
     if usual is None or not recorded or usual < (1 + HELD_UP_RATIO) * recorded:
         return ""
     return (
-        f" But the recorded steps are quick: without the profiler they take {duration(usual)}."
-        " More of them would show what holds those up (pinchpoint run --steps 60)."
+        f" The recorded steps are quicker than others of the run: {duration(recorded)}, where those"
+        f" that were timed without the profiler take {duration(usual)}. With more of them recorded"
+        " (pinchpoint run --steps 60), what holds the others up shows."
     )
 
 

@@ -18,7 +18,12 @@ from pinchpoint.analysis.host.frames import (
     is_recorder,
     was_collecting,
 )
-from pinchpoint.analysis.replay.predict import corrected_step_ns, device_busy_ns
+from pinchpoint.analysis.replay.predict import (
+    comes_in_bursts,
+    corrected_step_ns,
+    device_busy_ns,
+    timed_ns,
+)
 from pinchpoint.analysis.statistics import median, rounded_mean
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, meaning_of
@@ -139,14 +144,17 @@ def _device_step_ns(trace: Trace) -> int:
 
     A host that runs ahead of its device has short steps, and a long one where the queue is full or
     it asks for a result. Nothing is lost by that: the steps of the device are as long as the mean.
-    A mean of the run that holds far steps is no typical one: those recorded are no shorter. Nor is
-    a step shorter than the device's work for it.
+    A mean of the run that holds far steps is no typical one: the median of steps that were timed
+    is, and those recorded are no shorter. Nor is a step shorter than the device's work for it.
     """
     ops = trace.device_ops
     if ops is None or not len(ops):
         return 0
     typical_ns = steps(trace).typical_ns or 0
-    return max(min(corrected_step_ns(trace) or 0, typical_ns), device_busy_ns(trace))
+    usual_ns = corrected_step_ns(trace) or 0
+    if comes_in_bursts(trace):
+        usual_ns = min(usual_ns, round(median(timed_ns(trace))))
+    return max(min(usual_ns, typical_ns), device_busy_ns(trace))
 
 
 def recurring_ns(trace: Trace) -> int:

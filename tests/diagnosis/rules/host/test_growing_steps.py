@@ -10,7 +10,7 @@ from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.trace import RunFacts
 from pinchpoint.trace.run_samples import RunPart
 from program import Program
-from sampled_runs import samples
+from sampled_runs import WAITING, samples
 
 MS = 1_000_000
 PARTS, EACH = 16, 50
@@ -122,6 +122,18 @@ def test_what_comes_to_an_end_and_a_neighbour_would_explain_is_undecided(outcome
     said = outcome("growing-steps", trace)
     assert (said.answer, said.fits) == ("not checked", True)
     assert "on a core, most of it in add (train.py:33), yet their growth levels off" in said.why
+
+
+@pytest.mark.parametrize(
+    ("seen", "answer"), [(WAITING, "clear"), (("train.py(95): <module>",), "not checked")]
+)
+def test_a_loader_that_falls_behind_is_no_growth(outcome, seen, answer):
+    """Once what was made before is used up, steps wait for their batch where the growth is."""
+    trace = run(lambda part: 4 + 8 * (part > 7) + 0.001 * part)
+    # Rows 0 and 1 are what grows and what stays in both runs.
+    found = replace(samples(seen), parts=trace.run.samples.parts)
+    trace = replace(trace, run=replace(trace.run, samples=found))
+    assert outcome("growing-steps", trace).answer == answer
 
 
 @pytest.mark.parametrize(

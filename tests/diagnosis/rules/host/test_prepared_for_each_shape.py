@@ -1,8 +1,10 @@
 """Operators that prepare something for each new shape of their inputs."""
 
+from dataclasses import replace
+
 import pytest
 
-from pinchpoint.trace import ApiKind
+from pinchpoint.trace import ApiKind, RunFacts
 from program import Program
 
 LAYERS, STEPS = 8, 6
@@ -102,6 +104,38 @@ def test_other_operators_are_advised_of_shapes_alone(outcome):
     ],
 )
 def test_other_long_calls_are_not_meant(outcome, trace):
+    assert outcome("prepared-for-each-shape", trace).answer == "clear"
+
+
+def in_two_windows(**bare):
+    """Times in one window, without shapes; shapes in another one."""
+    return replace(decoding(shapes=False, **bare), run=RunFacts(named=decoding()))
+
+
+def test_the_window_without_shapes_is_asked_by_length_and_gives_the_gain(outcome):
+    trace = in_two_windows(plan_us=20_000)
+    (finding,) = outcome("prepared-for-each-shape", trace).findings
+    assert "takes the host 20.0 ms for each new shape" in finding.summary
+    assert "1 new one a step in forward (serve.py:20)" in finding.summary
+    assert finding.cost_ns_per_step == pytest.approx(20_045_200, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        in_two_windows(prepares=lambda step, layer: layer < 2),
+        in_two_windows(prepares=lambda step, layer: False),
+        in_two_windows(prepares=lambda step, layer: True),
+    ],
+    ids=["twice as often", "never", "always"],
+)
+def test_other_long_calls_in_that_window_are_not_judged(outcome, trace):
+    assert outcome("prepared-for-each-shape", trace).answer == "not checked"
+
+
+def test_nothing_there_is_nothing_here(outcome):
+    bare, named = decoding(shapes=False), decoding(prepares=lambda step, layer: False)
+    trace = replace(bare, run=RunFacts(named=named))
     assert outcome("prepared-for-each-shape", trace).answer == "clear"
 
 

@@ -79,6 +79,36 @@ def test_a_table_of_float32_takes_16_bits_away(outcome, table, promoted):
     assert ("promoting elementwise work" in {e.what for e in finding.evidence}) == promoted
 
 
+@pytest.mark.parametrize(
+    ("products", "cast", "told"),
+    [
+        (BF16, HEADS, True),
+        (BF16, [8, 16, 1024, 64], True),
+        (BF16, [8192, 4096], False),
+        (TF32, HEADS, False),
+    ],
+    ids=["as attention has them", "heads first", "other tensors", "a model in TF32"],
+)
+def test_attention_alone_in_float32_is_told_by_the_casts_of_its_inputs(
+    outcome, products, cast, told
+):
+    """A rotary embedding computes in float32 and does not cast back; the products have 16 bits."""
+    kind = "c10::BFloat16" if products == BF16 else "float"
+    values = ["", "", "", "", "", "", "", "", "0.", "0"]
+    operator = "aten::_efficient_attention_forward"
+    copy = "void at::native::vectorized_elementwise_kernel<4, copy<float> >(int)"
+    work = [
+        Work(products, 200, "aten::mm", [[8192, 4096], [4096, 4096]], [kind, kind]),
+        Work(copy, 50, "aten::copy_", [cast, cast], ["float", "c10::BFloat16"]),
+        Work(ATTENTION, 2_000, operator, [HEADS] * 3 + [[]] * 7, ["float"] * 3, values=values),
+    ]
+    (finding,) = outcome("no-mixed-precision", device_bound(work)).findings
+    assert ("Cast queries and keys back" in finding.fix) == told
+    assert finding.summary.startswith("Attention runs in float32, 2.00 ms") == told
+    assert ("casts of its inputs to float32" in {e.what for e in finding.evidence}) == told
+    assert ("autocast" in finding.hint) != told
+
+
 def test_says_nothing_of_a_plain_stack_of_linear_layers(outcome):
     assert outcome("no-mixed-precision", device_bound([product()])).answer == "clear"
 

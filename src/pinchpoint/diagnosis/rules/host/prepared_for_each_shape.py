@@ -27,6 +27,7 @@ Where there are few shapes, and all of them come in the first minutes of a long 
 """
 
 from collections.abc import Iterator
+from math import sqrt
 
 import numpy as np
 
@@ -61,6 +62,8 @@ TWIN_RATIO = 10  # plans take hundreds of times as long as their use; caches of 
 LEAST_NS = 500_000  # the shortest plan that is known, of a convolution, takes 1.5 ms
 FEWEST_TWINS = 2  # of one call nobody knows whether it was quick by chance
 STEPS_RATIO = 0.5  # of the steps after the first, with a new shape: fewer will have had them all
+# Between the two windows: one more in two steps is chance, twice as many are other calls.
+MOST_OFTEN_RATIO = 1.6
 _LIBRARY = regex(r"^(?!autograd::|torch::|c10d::|nccl::|inductor)\w+::\w+$")
 _CUDNN_ATTENTION = regex(r"aten::_?\w*cudnn_attention\w*")
 
@@ -73,20 +76,56 @@ class _Prepared:
     rows: Rows
     new_ns: float  # of its own, the median
     twin_ns: float  # the same of calls with shapes that it had met
+    named: tuple[Trace, Rows]  # where shapes and places are known, and such calls there
 
 
 def check(trace: Trace) -> Iterator[Found]:
     """All operators that prepare for each shape, told as the one that takes longest."""
+    found = _found(trace)
+    if found:
+        yield _finding(trace, found)
+
+
+def _found(trace: Trace) -> list[_Prepared]:
+    """The one that takes longest first."""
     host = trace.host_ops
     if host is None or not host.known("shapes").any():
-        raise NotChecked("the recording has no shapes of inputs")
+        return _by_length(trace)
     if len(steps(trace).number) < FEWEST_STEPS or not len(judged_steps(trace)):
         raise NotChecked(
             "in so few steps, what is prepared once looks as if it were each time", MORE_STEPS
         )
     found = [one for name in _names(trace) if (one := _prepared(trace, name)) is not None]
-    if found:
-        yield _finding(trace, sorted(found, key=lambda one: -one.new_ns * len(one.rows)))
+    return sorted(found, key=lambda one: -one.new_ns * len(one.rows))
+
+
+def _by_length(trace: Trace) -> list[_Prepared]:
+    """The calls that the window with shapes tells of, in this one, which has none."""
+    named = trace.with_names
+    if named is trace or named.host_ops is None or not named.host_ops.known("shapes").any():
+        raise NotChecked("the recording has no shapes of inputs")
+    found = [(one, _likewise(trace, named, one)) for one in _found(named)]
+    if any(here is None for _, here in found):
+        raise NotChecked("calls of another number take long here than where shapes were recorded")
+    return [here for _, here in found if here is not None]
+
+
+def _likewise(trace: Trace, named: Trace, there: _Prepared) -> _Prepared | None:
+    """Long calls of the same operator, where they come as often and no call is between."""
+    host = trace.host_ops
+    assert host is not None
+    mine = np.array([name == there.name for name in trace.names], np.bool_)[host["name"]]
+    mine &= (host["kind"] == HostKind.OPERATOR) & rows_in_steps(trace, host)
+    rows = np.flatnonzero(mine & ~contains(graph_captures(trace), host["start_ns"]))
+    own = _own_ns(trace, rows)
+    long = own >= max(LEAST_NS, sqrt(there.new_ns * max(there.twin_ns, 1.0)))
+    if not long.any() or long.all():
+        return None
+    new_ns, twin_ns = float(np.median(own[long])), float(np.median(own[~long]))
+    times = per_step(trace, int(long.sum())) / per_step(named, len(there.rows))
+    if not 1 / MOST_OFTEN_RATIO <= times <= MOST_OFTEN_RATIO or new_ns < TWIN_RATIO * twin_ns:
+        return None
+    return _Prepared(there.name, rows[long], new_ns, twin_ns, there.named)
 
 
 def _names(trace: Trace) -> list[int]:
@@ -117,7 +156,7 @@ def _prepared(trace: Trace, name: int) -> _Prepared | None:
     new_ns, twin_ns = float(np.median(own[new])), float(np.median(own[twins]))
     if new_ns < max(LEAST_NS, TWIN_RATIO * twin_ns) or not _go_on(trace, rows[new]):
         return None
-    return _Prepared(trace.names[name], rows[new], new_ns, twin_ns)
+    return _Prepared(trace.names[name], rows[new], new_ns, twin_ns, (trace, rows[new]))
 
 
 def _go_on(trace: Trace, rows: Rows) -> bool:
@@ -144,10 +183,12 @@ def _own_ns(trace: Trace, rows: Rows) -> Ints:
 
 
 def _finding(trace: Trace, found: list[_Prepared]) -> Found:
-    host, most = trace.host_ops, found[0]
-    assert host is not None
+    most = found[0]
+    named, rows = most.named
+    assert named.host_ops is not None
     times = per_step(trace, len(most.rows))
-    place, _ = busiest_place(trace, most.rows, host["duration_ns"][most.rows].astype(np.int64))
+    took = named.host_ops["duration_ns"][rows].astype(np.int64)
+    place, _ = busiest_place(named, rows, took)
     spent = sum(per_step(trace, int(_own_ns(trace, one.rows).sum())) for one in found)
     attention = any(_CUDNN_ATTENTION.fullmatch(one.name) for one in found)
     others = len(found) - 1
@@ -163,7 +204,7 @@ def _finding(trace: Trace, found: list[_Prepared]) -> Found:
             Evidence("calls with a new shape", round(times, 2), "per step"),
             Evidence("of such a call, itself", round(most.new_ns), "ns"),
             Evidence("of one with a shape that it had before", round(most.twin_ns), "ns"),
-            *(Evidence("shapes", text, "words") for text in _shapes(trace, most.rows)),
+            *(Evidence("shapes", text, "words") for text in _shapes(named, rows)),
         ),
         cost_ns_per_step=round(spent),
         changes=tuple(

@@ -3,9 +3,10 @@
 ## What it looks for
 Calls of `gc.collect()` inside the steps, and the collector's own ranges where a tracer records
 them. A collection that Python starts by itself leaves no event in a PyTorch trace; `pinchpoint run`
-times every collection of the whole run, and notes where the program called for it. Where the
-function that computes most leaves what is collected, that is the cause (`host-hotspot`). Without
-any of these nothing tells collecting from other Python.
+times every collection of the whole run, and notes where the program called for it. A call that a
+library makes in each step, inside of what the program calls, is told with that library's functions.
+Where the function that computes most leaves what is collected, that is the cause (`host-hotspot`).
+Without any of these nothing tells collecting from other Python.
 
 ## Why it matters
 A full collection visits every live container object. With millions of them (datasets, caches,
@@ -23,17 +24,20 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
+from pinchpoint.analysis.host.ancestry import parents
+from pinchpoint.analysis.host.attribution import called_by_operators
+from pinchpoint.analysis.host.frames import Owner, frame_of
 from pinchpoint.analysis.mean.rare_steps import COLLECT, own_frame
 from pinchpoint.analysis.mean.whole_run import run_account
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, named
+from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, how_often, named
 from pinchpoint.diagnosis.evidence.rare import found_of, material
 from pinchpoint.diagnosis.evidence.seen_computing import leaves_garbage
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
-from pinchpoint.trace import Trace
+from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -44,7 +48,8 @@ RULE = Rule(
     confirm="pinchpoint try --knob gc -- python train.py",
 )
 
-_COLLECTOR = ("<built-in function collect>", "Python GC", "gc.collect")
+_CALLED = ("<built-in function collect>", "gc.collect")  # by code; Python itself calls neither
+_COLLECTOR = (*_CALLED, "Python GC")
 
 
 def check(trace: Trace) -> Iterator[Found]:
@@ -63,17 +68,66 @@ def check(trace: Trace) -> Iterator[Found]:
     spans = host_spans(trace, collects, "garbage collection")
     if spans is None:
         return
+    called = (spans.longest or "").startswith(_CALLED)
+    within, frees = _library_functions(trace, spans) if called else ((), 0)
+    through = f" by {within[0]}" if within else ""
+    emptied = "; it gives device memory back to the driver, too" if frees > 1 else ""
     yield Found(
         summary=(
-            f"Garbage is collected {how_often(trace, spans)}{spans.where},"
-            f" for {duration(spans.ns_per_step)} of the mean recorded step"
+            f"Garbage is collected {how_often(trace, spans)}{spans.where}{through},"
+            f" for {duration(spans.ns_per_step)} of the mean recorded step{emptied}"
         ),
-        evidence=spans.evidence,
+        evidence=(
+            *spans.evidence,
+            *((Evidence("driver frees in the call", frees, "count"),) if emptied else ()),
+            *(Evidence("called within", function, "") for function in within),
+        ),
         cost_ns_per_step=spans.ns_per_step,
         changes=(ScaleHostSpans(spans.rows, 0.0),),
         location=spans.place,
-        fix=_FIX,
-        hint=_HINT,
+        fix=_fix_within(within) if within else _FIX_CALL if called else _FIX,
+        hint=None if called else _HINT,
+        # The knob turns off the collections of Python, not those that are called for.
+        confirm=ANY_PROGRAM if called else "",
+    )
+
+
+def _library_functions(trace: Trace, spans: HostSpans) -> tuple[tuple[str, ...], int]:
+    """Functions of libraries between the longest of these calls and the program's own function that
+    is named, innermost first; none where the program calls itself. And how often the outermost of
+    them frees device memory outside of operators."""
+    host = trace.host_ops
+    assert host is not None
+    above, found = parents(host), list[str]()
+    row = int(above[spans.rows[host["duration_ns"][spans.rows].argmax()]])
+    outer = row
+    while 0 <= row < len(host):
+        frame = frame_of(trace.names[host["name"][row]])
+        if frame is not None and frame.owner is Owner.USER:
+            return tuple(found), _frees(trace, outer) if found else 0
+        if frame is not None:
+            found.append(str(Location(frame.file, frame.line, frame.function)))
+            outer = row
+        row = int(above[row])
+    return (), 0
+
+
+def _frees(trace: Trace, row: int) -> int:
+    host, calls = trace.host_ops, trace.api_calls
+    assert host is not None
+    if calls is None:
+        return 0
+    inside = (calls["kind"] == ApiKind.FREE) & ~called_by_operators(trace)
+    inside &= calls["thread"] == host["thread"][row]
+    inside &= calls["start_ns"] >= host["start_ns"][row]
+    return int((inside & (calls["start_ns"] < host.end_ns[row])).sum())
+
+
+def _fix_within(functions: tuple[str, ...]) -> str:
+    outer = f" of {functions[-1]}" if len(functions) > 1 else ""
+    return (
+        f"Take the call{outer} out of the steps: it asks for a collection each time. Do what it is"
+        " for once, before the loop, and go on with the result; Python collects by itself"
     )
 
 

@@ -8,7 +8,9 @@ linear layers, it says nothing: nobody knows from a trace whether 8 bits of mant
 Products that wait for memory at their own format's peak do not count: their time is that of their
 operands, and the units are idle anyway. What autocast itself takes on the host, its casts, is part
 of the prediction. Where most products are in 16 bits already, and elementwise work mixes tensors of
-16 bits with others of float32, that is the place: it makes float32 of what follows.
+16 bits with others of float32, that is the place: it makes float32 of what follows. Where they are,
+and it is attention alone that computes in float32, the place is where tensors of the shape of its
+inputs are cast from 16 bits to float32, as a rotary embedding does and does not cast back.
 
 ## Why it matters
 The tensor cores do twice as many products in bfloat16 as in TF32, and fused attention in float32
@@ -48,6 +50,7 @@ from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Framework, NotChecked, Rule
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import distinct
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -100,6 +103,10 @@ def check(trace: Trace) -> Iterator[Found]:
     work = device_work(trace, wide, "matrix work in 32-bit formats")
     if work is None:
         return
+    cast = _cast_up(trace.with_names)
+    if cast is not None:
+        yield _attention_alone(trace, work, cast)
+        return
     changes = (*_in_16_bits(trace, work), _in_half(_between(trace)))
     promoted = _promoted(trace)
     yield Found(
@@ -127,13 +134,64 @@ _FIX_OF_PROMOTION = (
 )
 
 
+def _attention_alone(trace: Trace, work: DeviceWork, cast: DeviceWork) -> Found:
+    """What is computed in float32 around it, on purpose or not, stays so."""
+    where = f" in {cast.place}" if cast.place else ""
+    return Found(
+        summary=(
+            f"Attention runs in float32, {duration(work.ns_per_step)} of each step, though products"
+            f" run in 16 bits: its inputs become float32{where}"
+        ),
+        evidence=(*work.evidence, *cast.evidence),
+        cost_ns_per_step=work.ns_per_step,
+        changes=tuple(_in_16_bits(trace, work)),
+        location=cast.place or work.place,
+        fix=(
+            "Cast queries and keys back to the type of the model once they are rotated, scaled or"
+            " normalised in float32"
+        ),
+        hint="return turned.to(x.dtype)  # where x.float() is computed with",
+        confirm=ANY_PROGRAM,
+    )
+
+
+def _cast_up(trace: Trace) -> DeviceWork | None:
+    """Casts from 16 bits to float32 of tensors that are as large as inputs of attention, where
+    attention is all matrix work in float32 and products run in 16 bits."""
+    inside = device_ops_in_steps(trace) & _wide(trace)
+    others = category_of_device_ops(trace)[inside] != Category.ATTENTION
+    if not inside.any() or others.any() or not _in_16_bits_already(trace):
+        return None
+    calls = launched_calls(trace)
+    attention = [calls.calls[i] for i in distinct(calls.which[inside]) if i < len(calls.calls)]
+    inputs = {_extents(of, i) for of in attention for i in of.call.tensors()[:3]}
+    casts = calls.where(
+        lambda of: (
+            of.call.name == "aten::copy_"
+            and of.call.dtype(0) == "float"
+            and of.call.dtype(1) in _OF_16_BITS
+            and _extents(of, 0) in inputs
+        )
+    )
+    return device_work(trace, casts, "casts of its inputs to float32")
+
+
+def _extents(of: LaunchedCall, i: int) -> tuple[int, ...]:
+    """A tensor's lengths, whatever their order: heads lie before tokens, or behind."""
+    return tuple(sorted(of.call.shape(i) or ()))
+
+
+def _in_16_bits_already(trace: Trace) -> bool:
+    """Whether most products of the steps run in 16 bits: the program has chosen those."""
+    narrow = np.isin(precision_of_device_ops(trace).precision, (Precision.FP16, Precision.BF16))
+    inside = device_ops_in_steps(trace) & (category_of_device_ops(trace) == Category.GEMM)
+    return bool(inside.any() and narrow[inside].mean() > MOSTLY_RATIO)
+
+
 def _promoted(trace: Trace) -> DeviceWork | None:
     """Elementwise work on tensors of 16 bits and of float32 at once, where most products of the
     step are in 16 bits: then the program has chosen those, and this takes it away again."""
-    narrow = np.isin(precision_of_device_ops(trace).precision, (Precision.FP16, Precision.BF16))
-    products = category_of_device_ops(trace) == Category.GEMM
-    inside = device_ops_in_steps(trace) & products
-    if not inside.any() or narrow[inside].mean() <= MOSTLY_RATIO:
+    if not _in_16_bits_already(trace):
         return None
     return device_work(trace, launched_calls(trace).where(_promotes), "promoting elementwise work")
 
