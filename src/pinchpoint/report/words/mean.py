@@ -104,7 +104,7 @@ def _mean(report: Report) -> str | None:
         return None
     causes = _by_cause(report)
     added = sum(one.excess_ns for cause in causes for one in cause) / count
-    if added < MATERIAL_STEP_RATIO * mean_ns:
+    if not causes or added < MATERIAL_STEP_RATIO * mean_ns:
         return None
     if more := _more_often_recorded(report, causes[0], added):
         return more
