@@ -80,8 +80,8 @@ def test_a_hook_that_each_step_registers_again_is_told_with_the_line_that_does(o
     (found,) = outcome("growing-steps", trace).findings
     assert str(found.location) == "watch (train.py:50)"
     assert found.summary.startswith(
-        "hook (train.py:53) is called 1 × more in each step than in the one before, 33 × in the"
-        " last recorded one: watch (train.py:50) registers it anew, and it stays"
+        "hook (train.py:53) is called 1 more time in each step than in the one before, 33 times in"
+        " the last recorded one: watch (train.py:50) registers it anew, and it stays"
     )
     assert "remove it" in found.fix
     known = more_calls(trace)

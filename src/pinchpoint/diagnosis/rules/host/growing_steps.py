@@ -140,8 +140,9 @@ def _of_calls(trace: Trace, counted: MoreCalls) -> Found:
     place = counted.registered or counted.function
     called = counted.function
     what = "The same operators" if called is None else _spelt(called)
-    more = f"{counted.calls} × more" if counted.calls else f"{counted.added:.0f} calls more"
-    last = f"{counted.calls * counted.last_units} × " if counted.calls else ""
+    count = counted.calls or round(counted.added)
+    more = f"{count} more time{'s' * (count != 1)}"
+    last = f"{counted.calls * counted.last_units} times " if counted.calls else ""
     register = counted.registered
     said = f": {_spelt(register)} registers it anew, and it stays" if register else ""
     return Found(
