@@ -32,7 +32,7 @@ from pinchpoint.analysis.ranks.rendezvous import marks, replayed_steps
 from pinchpoint.analysis.ranks.stragglers import Excess, Lateness, excess, lateness
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.waits import NOBODY, Rendezvous, gather
-from pinchpoint.analysis.ranks.what_if import JobReplay, replay
+from pinchpoint.analysis.ranks.what_if import JobReplay, own_of_hosts, replay
 from pinchpoint.analysis.statistics import mean, median_of_ranks
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware.specs import find_spec
@@ -256,6 +256,7 @@ class Job:
     buckets: tuple[Buckets, ...]
     mismatches: tuple[Mismatch, ...]
     replay: JobReplay | None
+    of_hosts: JobReplay | None  # the same of ranks without devices, from when their threads rested
     step_shifts: Ints  # what the numbers of the steps are beyond each rank's own; empty: nothing
 
     @property
@@ -312,6 +313,8 @@ def reduce(source: Source) -> Job:
     over = excess(facts, between)
     late = lateness(facts, over)
     late_ranks, missing = _look_again(source, facts, over, late, matching, found)
+    replayed = _replay(source, facts, over, matching, clocks, found, late)
+    on_devices = any(rank.device for rank in facts.ranks)
     return Job(
         facts=facts,
         clocks=clocks,
@@ -324,7 +327,8 @@ def reduce(source: Source) -> Job:
         late_ranks=late_ranks,
         buckets=buckets(between.kinds),
         mismatches=mismatches(missing, matching, found),
-        replay=_replay(source, facts, over, matching, clocks, found, late),
+        replay=replayed if on_devices else None,
+        of_hosts=None if on_devices else replayed,
         step_shifts=shifts,
     )
 
@@ -378,4 +382,8 @@ def _replay(
     if chosen is None:
         return None
     recorded = marks(source, facts, matching, clocks, found, chosen)
-    return None if recorded is None else replay(facts, over, recorded, chosen)
+    if recorded is None:
+        return None
+    if not any(rank.device for rank in facts.ranks):
+        facts = own_of_hosts(facts, recorded, chosen)
+    return replay(facts, over, recorded, chosen)

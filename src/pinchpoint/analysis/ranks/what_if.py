@@ -1,6 +1,7 @@
 """What the job's step would be: without its stragglers, with a faster link, with overlap."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -294,6 +295,14 @@ def _length(facts: JobFacts, chosen: slice, own_ns: Floats | None) -> Floats:
     device = np.nan_to_num(facts.device_ns[:, chosen])
     wanted = (as_recorded(facts).ns if own_ns is None else own_ns)[:, chosen]
     return np.where(np.isnan(wanted), device, wanted)
+
+
+def own_of_hosts(facts: JobFacts, marks: Marks, chosen: slice) -> JobFacts:
+    """Of ranks without devices, own times of the replayed steps as the marks have them: without the
+    time in which the thread of the steps stood in a collective, be it waiting or transfer."""
+    own = np.full(facts.device_ns.shape, np.nan)
+    own[:, chosen] = np.where(np.isnan(facts.window_ns[:, chosen]), np.nan, marks.length_ns)
+    return replace(facts, device_ns=own)
 
 
 def replay(facts: JobFacts, over: Excess, marks: Marks, chosen: slice) -> JobReplay | None:
