@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from builders import TraceBuilder
+from host_ranks import traces_of_hosts
 from pinchpoint.analysis.causal.of_job import of_job, own_gains
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
@@ -53,27 +53,8 @@ def test_what_both_have_is_worth_nothing_on_one_alone():
     assert most.step_if_free_ns == near(1)
 
 
-def host_ranks(*work_ms, async_ms=0, steps=6):
-    """Ranks without a device: each computes in train.py:7, and all stand in one all-reduce of gloo
-    until the last one is there and 1 ms more; ``async_ms`` of a layer come after it is issued."""
-    traces, each_ms = [], max(work_ms) + async_ms + 2
-    for rank, mine in enumerate(work_ms):
-        b = TraceBuilder()
-        b.devices = []
-        gloo = b.thread("gloo")
-        for step in range(steps):
-            at = step * each_ms * MS
-            b.step(step, at, each_ms * MS)
-            b.python("train.py(7): work", at + 10, mine * MS - 20)
-            b.op("aten::mm", at + 20, mine * MS - 40)
-            b.op("c10d::allreduce_", at + mine * MS, MS // 100)
-            if async_ms:
-                b.op("aten::relu", at + mine * MS + MS // 50, async_ms * MS)
-            end = at + (max(work_ms) + async_ms + 1) * MS
-            start = at + mine * MS + MS // 200
-            b.annotation("gloo:all_reduce", start, end - start, thread=gloo)
-            b.op("aten::copy_", end + 1_000, MS // 2)
-        traces.append(b.trace(rank=rank, world_size=len(work_ms), origin_ns=1_700_000_000 * 10**9))
+def host_ranks(*work_ms, async_ms=0):
+    traces = traces_of_hosts(*work_ms, async_ms=async_ms)
     summaries = [summarise(trace) for trace in traces]
     return of_job(reduce(lambda: iter(summaries)), [own_gains(trace) for trace in traces])
 

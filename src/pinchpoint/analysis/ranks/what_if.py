@@ -8,6 +8,7 @@ import numpy as np
 from pinchpoint.analysis.ranks.own_time import JobFacts
 from pinchpoint.analysis.ranks.rendezvous import NO_STEP, Marks
 from pinchpoint.analysis.ranks.stragglers import Excess
+from pinchpoint.analysis.ranks.timed import timed_step_ns
 from pinchpoint.analysis.statistics import (
     lower_median_of_ranks,
     mean,
@@ -152,7 +153,7 @@ class JobReplay:
     marks: Marks
     chosen: slice  # of the job's steps
     recorded_ns: float  # mean of the replayed steps as recorded
-    usual_ns: float  # mean of all steps as recorded
+    usual_ns: float  # mean of all steps as recorded; of hosts that timed their steps, of those
     identity_ns: float  # the same, replayed unchanged
     corrected_ns: float  # replayed without recording cost
 
@@ -318,7 +319,7 @@ def replay(facts: JobFacts, over: Excess, marks: Marks, chosen: slice) -> JobRep
         marks,
         chosen,
         recorded_ns=mean(median_of_ranks(window)),
-        usual_ns=mean(median_of_ranks(facts.window_ns)),
+        usual_ns=timed_step_ns(facts) or mean(median_of_ranks(facts.window_ns)),
         identity_ns=unchanged,
         corrected_ns=min(step_ns(marks, JobChange(_length(facts, chosen, None))), unchanged),
     )

@@ -80,13 +80,13 @@ def command(
 def _of_job(folder: Path, *, json: bool, page: Page, sort: str | None) -> int:
     from pinchpoint.analysis.causal.of_job import of_job, own_gains
     from pinchpoint.analysis.ranks.job import reduce
-    from pinchpoint.analysis.ranks.summarise import summarise
+    from pinchpoint.jobs.engines import summary_of
 
     files, summaries, gains = find_rank_files([folder]).files, [], []
     for file in files:  # one rank after the other: never more than one of them is in memory
         with reading(Path(file.path)) as progress:
             trace = load(file.path, progress)
-        summaries.append(summarise(trace))
+        summaries.append(summary_of(trace, file.path))
         gains.append(own_gains(trace, names_beside(file.path)))
     found = of_job(reduce(lambda: iter(summaries)), gains)
     ranks = [at if file.rank is None else file.rank for at, file in enumerate(files)]
