@@ -197,7 +197,8 @@ class Job:
 
     @property
     def timed_ns(self) -> float | None:
-        """Mean step of ranks without devices, as most of them timed it beside their recordings."""
+        """Mean step as most ranks timed it beside their recordings: those without devices, and
+        those whose steps come in bursts."""
         return timed_step_ns(self.facts)
 
     @property
