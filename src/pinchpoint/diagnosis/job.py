@@ -112,8 +112,11 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
 def _of_job(id_: str, finding: Found, base: int, bound: int, ratio: float) -> JobFinding:
     """No step that the job may have is shorter than ``bound``, the work of its fastest rank.
 
-    ``ratio``: of the step that is said to the recorded one, of which the finding speaks.
+    ``ratio``: of the step that is said to the recorded one, of which the finding speaks. A finding
+    that changes in which order ranks wait for each other knows itself what it leaves.
     """
+    if finding.leaves_ns_per_step is not None:
+        bound = round(ratio * finding.leaves_ns_per_step)
     of_recorded = finding.saving_ns_per_step or (0, finding.cost_ns_per_step or 0)
     least, most = (round(ratio * ns) for ns in of_recorded)
     raw = base - (least + most) // 2

@@ -33,6 +33,7 @@ from pinchpoint.analysis.ranks.rendezvous import marks, replayed_steps
 from pinchpoint.analysis.ranks.stragglers import Excess, Lateness, excess, lateness
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.timed import timed_step_ns
+from pinchpoint.analysis.ranks.turns import Turns, turns
 from pinchpoint.analysis.ranks.waits import NOBODY, Rendezvous, gather
 from pinchpoint.analysis.ranks.what_if import JobReplay, own_of_hosts, replay
 from pinchpoint.analysis.statistics import mean, median_of_ranks
@@ -184,6 +185,7 @@ class Job:
     replay: JobReplay | None
     of_hosts: JobReplay | None  # the same of ranks without devices, from when their threads rested
     step_shifts: Ints  # what the numbers of the steps are beyond each rank's own; empty: nothing
+    turns: tuple[Turns, ...] = ()  # of ranks that send each other pieces of a step
 
     @property
     def step_ns(self) -> float:
@@ -272,6 +274,7 @@ def reduce(source: Source) -> Job:
         replay=replayed if on_devices else None,
         of_hosts=None if on_devices else replayed,
         step_shifts=shifts,
+        turns=turns(source, clocks),
     )
 
 
