@@ -86,6 +86,7 @@ def late_causes(
     if on_device > 0:
         work = device_work(facts, rank, summary.kernels, peers)
         subject, what = _on_device(work)
+        ratio = work.slower_ratio if subject == SLOW_DEVICE else None
         at = work.most_at
         given = _given_more(facts, summary, peers, always=always)
         if given is not None:
