@@ -23,6 +23,7 @@ def test_a_healthy_job_has_no_finding():
     assert {o.id: o.answer for o in said.outcomes} == {
         "nccl-slow-transport": "clear",
         "rank0-stall": "clear",
+        "stages-take-turns": "clear",
         "straggler-rank": "clear",
     }
 

@@ -26,6 +26,7 @@ from pinchpoint.frozen import dataclass
 MOST_RATIO = 0.5  # of the ranks: a cause of communication shows on most of them
 EXPLAINED_RATIO = 0.5  # of what late ranks cost: most of it
 _LATE = "straggler-rank"
+_MANY = "small-collectives"
 _SYNCHRONISING = "synchronising"  # the folder of rules about waits of the host for its device
 _LATENCY = GapKind.START_LATENCY.id  # between operations that wait for no host
 LESS_RATIO, MORE_RATIO = 0.25, 0.15  # range of a predicted gain, as everywhere
@@ -189,7 +190,7 @@ def _causes(found: Sequence[RankFinding]) -> list[list[RankFinding]]:
 
 def _gain(job: Job, own: Own, same: Sequence[RankFinding], id_: str) -> int:
     """What the job wins if the cause goes away on every rank that shows it."""
-    if _in_collectives(id_):
+    if _in_collectives(id_) and not _is_launching(job, same, id_):
         least = min(_without_waiting(job, f) for f in same)
         usable = int(job.facts.usable.sum())
         enough = len({f.rank for f in same}) >= MOST_RATIO * usable
@@ -271,6 +272,13 @@ def _without_explained_turns(job: Job, candidates: list[JobFinding]) -> list[Job
     ]
 
 
+def _is_launching(job: Job, same: Sequence[RankFinding], id_: str) -> bool:
+    """Whether it is the number of collectives that costs, and so the hosts that launch them for
+    their devices: those are own time of each rank."""
+    on_devices = all(job.facts.ranks[one.rank].device is not None for one in same)
+    return id_ == _MANY and on_devices and job.replay is not None
+
+
 def _in_collectives(id_: str) -> bool:
     """Whether the cause is in the collectives: its gain is not the rank's own time."""
     known = rules().get(id_)
@@ -315,6 +323,7 @@ def _kept(job: Job, candidates: list[JobFinding], base: int) -> list[JobFinding]
     for candidate in candidates:
         saving = candidate.saving_ns
         about_transfer = _in_collectives(candidate.id)
+        about_transfer &= not _is_launching(job, candidate.of_ranks, candidate.id)
         same = candidate.of_ranks
         if taken.kept and about_transfer:
             saving = round(saving * max(1 - taken.communication_ns / max(exposed, 1), 0))

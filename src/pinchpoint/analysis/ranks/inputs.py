@@ -146,8 +146,8 @@ def _alike(
 
 
 def _at_one_place(one: FirstInput, other: FirstInput) -> bool:
-    """Whether both came in at the same line, as far as lines are known: the first sum of a rank that
-    serves the others is no part of its batch."""
+    """Whether both came in at the same line, as far as lines are known: the first sum of a rank
+    that serves the others is no part of its batch."""
     places = (one.file, one.line, one.function), (other.file, other.line, other.function)
     return places[0] == places[1] or None in (one.line, other.line)
 

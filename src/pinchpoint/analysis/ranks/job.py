@@ -20,6 +20,7 @@ from pinchpoint.analysis.ranks.matching import (
     Matching,
     Source,
     by_group,
+    one_end,
     renumbered,
     step_shifts,
 )
@@ -105,11 +106,15 @@ def mismatches(missing: MissingRank, matching: Matching, found: Rendezvous) -> t
     for (group, key), ranks in missing.found.items():
         peers = found.groups[group]
         at = int(np.searchsorted(peers.keys, key))
+        if one_end(names[int(peers.kind[at])][1]):
+            continue
         call = _call(names[int(peers.kind[at])])
         out.append(_mismatch("missing", matching, group, key, call, None, ranks))
     for group, peers in found.groups.items():
         for at in np.flatnonzero(peers.odd != NOBODY).tolist():
             usual, odd = names[int(peers.kind[at])], names[int(peers.odd_kind[at])]
+            if one_end(usual[1]) or one_end(odd[1]):  # one rank sends what another one receives
+                continue
             if usual[1] == odd[1] and (usual[1] in _UNEVEN or usual[2] == odd[2]):
                 continue
             ranks = [int(peers.odd[at])]
