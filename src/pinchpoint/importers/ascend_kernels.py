@@ -29,7 +29,7 @@ NOT_READ = "hardware counters, shapes"
 _START = ("start time(us)", "task start time(us)")
 _LASTS = ("duration(us)", "task duration(us)")
 _CSV_FIELD_BYTES = 1 << 20  # shapes can be long; a field of this length is damage
-_ROWS_AT_ONCE = 5_000  # few enough to take no memory that counts
+_ROWS_AT_ONCE = 500  # of 40 cells each: some 1 MB
 _KINDS = ("accelerator core", "task type", "type", "op type")
 _COLLECTIVE = ("hcom", "HCCL", "COMMUNICATION")
 

@@ -376,3 +376,21 @@ def test_layers_of_one_pass_that_are_ranges_are_no_steps():
     for place, name in enumerate(("norm", "head", "loss", "backward", "optimizer")):
         b.annotation(name, 2600 + 500 * place, 480)
     assert steps(b.trace()).how == "none"
+
+
+def test_ranges_that_differ_in_their_numbers_are_rounds():
+    b = TraceBuilder()
+    for i in range(10):
+        b.annotation(f"Iteration {i}", i * 100, 50)
+    found = steps(b.trace())
+    assert (len(found), set(found.durations_ns.tolist())) == (10, {100})
+
+
+@pytest.mark.parametrize(("long_round", "how"), [(0, "inferred"), (9, "none")])
+def test_rounds_of_which_one_lasts_longer_than_all_others_are_none(long_round, how):
+    b = TraceBuilder()
+    at = 0
+    for i in range(20):
+        b.annotation("Execute", at, 5)
+        at += 5_000 if i == long_round else 10
+    assert steps(b.trace()).how == how

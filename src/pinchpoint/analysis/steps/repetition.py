@@ -279,7 +279,7 @@ def _score(candidate: Candidate, work: LaunchedWork) -> float:
         coverage = max(coverage, _share_of_time(start, end, work))
     if end is None:  # the pieces before the first and after the last boundary are cut, not foreign
         coverage = min(1.0, coverage * repeats / pieces)
-    if coverage < LEAST_COVERAGE or repeats < 2:
+    if coverage < LEAST_COVERAGE or repeats < 2 or (work.of_ranges and _one_holds_most(start)):
         return 0.0
     if candidate.kind == "sequence" and (
         repeats < FEWEST_PIECES or inside.sum() < FEWEST_A_PIECE * pieces
@@ -288,6 +288,13 @@ def _score(candidate: Candidate, work: LaunchedWork) -> float:
     if end is not None and coverage > NEARLY_ALL:
         sameness = (1 + sameness) / 2
     return sameness * coverage * TRUST[candidate.kind] * (1 - 1 / repeats**2)
+
+
+def _one_holds_most(start: Times) -> bool:
+    """Whether one round, and not the first, lasts longer than all others together: a loop inside of
+    something, or the calls of a library. A first round may compile what the others run."""
+    lasting = np.diff(start)[1:]
+    return bool(2 * lasting.max(initial=0) > lasting.sum() > 0) and len(lasting) > 2
 
 
 def _share_of_time(start: Times, end: Times | None, work: LaunchedWork) -> float:
