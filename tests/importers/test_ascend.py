@@ -245,7 +245,7 @@ def test_tables_of_kernels(tmp_path):
 
 
 def iterations(*marked):
-    """One iteration as msprof's own view of MindSpore has it: 40 µs, of which a collective is 30."""
+    """One iteration as msprof's view of MindSpore has it: 40 µs, of which a collective is 30."""
     line = {"ph": "M", "name": "thread_name", "pid": DEVICE, "tid": 99}
     whole = {"ph": "M", "name": "thread_name", "pid": COMMUNICATION, "tid": 7}
     return view(

@@ -3,8 +3,9 @@
 It has the form of PyTorch's traces, yet the rows of the device have no category: their process is
 called *Ascend Hardware*. Rows of *CANN* are calls of the host, of *Communication* collectives of
 the device; *Overlap Analysis* repeats all of it and is left out. A line *Step Trace* of the device
-says when each iteration began and ended, and in which phase it was: no work. Arrows lead from operators
-(``async_npu``) and calls (``HostToDevice``) to the row of the device that begins where they end.
+says when each iteration began and ended, and in which phase it was: no work. Arrows lead from
+operators (``async_npu``) and calls (``HostToDevice``) to the row of the device that begins where
+they end.
 """
 
 import re
