@@ -25,8 +25,8 @@ UNCERTAIN_RATIO = 0.3
 # most 1.4 times in nine of ten; what stayed was 0.6 of what was said or more
 # (docs/unseen-programs.md, what fixes on CPUs win beyond that).
 USUALLY_BEYOND_RATIO = 0.14
-MOST_BEYOND_RATIO = 0.4
-QUICKER_REST_RATIO = 0.4
+MOST_BEYOND_RATIO = 0.4  # nine of ten, as above
+QUICKER_REST_RATIO = 0.4  # nine of ten, as above
 
 
 def what_if_on_cpu(
