@@ -53,7 +53,7 @@ def report(monkeypatch):
 def test_a_cause_that_wins_little_is_small_and_not_clear(report):
     said = report(waste("large", "AB"), waste("small", "E"))
     assert [f.id for f in said.findings] == ["large"]
-    assert said.not_shown == (NotShown(id="small", why="smaller than 3 % of the step"),)
+    assert said.not_shown == (NotShown(id="small", why="smaller than 3 % of the step: 0.9 %"),)
     assert said.clear == ()
 
 

@@ -1,9 +1,12 @@
 """What a rule finds: declared once, for rules, the engine and the documents alike.
 
 ``Finding`` is what documents show. A rule yields ``Found``: the same, with what only the engine
-needs. ``Found.shown`` is the one way from it to a document.
+needs. ``Found.shown`` is the one way from it to a document. Of what it sees and finds too small a
+rule yields ``Small``.
 """
 
+from collections.abc import Iterable, Iterator
+from math import floor
 from typing import Any, Literal
 
 import msgspec
@@ -112,6 +115,27 @@ class Found(Finding, frozen=True, kw_only=True):
     def shown(self, **known: Any) -> Finding:
         """What a document shows of it, with what is known by then."""
         return Finding(**shared(self) | known)
+
+
+class Small(msgspec.Struct, frozen=True):
+    """The cause is there, by all the evidence that its rule asks for, and too small to be found."""
+
+    ratio: float  # what it takes, or a fix would win at most; 0 to 1
+    least_ratio: float  # from which on its rule tells it
+    of: str = "the step"  # what both are shares of
+
+    @property
+    def why(self) -> str:
+        """``smaller than 5 % of the step: 3.6 %``, rounded down to stay below."""
+        percent = floor(1000 * self.ratio) / 10
+        return f"smaller than {100 * self.least_ratio:.3g} % of {self.of}: {percent:.1f} %"
+
+
+def at_most(count: int, said: Iterable[Found | Small | None]) -> Iterator[Found | Small]:
+    """So many findings, the first, and whatever was too small to be one."""
+    told = [one for one in said if one is not None]
+    yield from [one for one in told if isinstance(one, Found)][:count]
+    yield from (one for one in told if isinstance(one, Small))
 
 
 class Unanswered(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,8 @@ _NOT_THE_PROGRAM = (GapKind.PROFILER.id, GapKind.START_LATENCY.id)
 def closing_sentence(report: Report) -> str | None:
     """What the absence of further findings means; None if no rule looked at a step."""
     if report.run is not None and report.run.alone:
-        return closing_of_run(report, report.run) if report.findings or report.clear else None
+        answered = report.findings or report.clear or report.not_shown
+        return closing_of_run(report, report.run) if answered else None
     said = _said(report)
     ends_in_a_command = said is not None and not said.endswith(".")
     return said if said is None or ends_in_a_command else said + _too_short(report)

@@ -29,7 +29,7 @@ from pinchpoint.analysis.mean.rare_steps import own_frame
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.memory.shortage import size
 from pinchpoint.diagnosis.evidence.thread_of_steps import thread_of_steps
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -53,7 +53,7 @@ LEAST_RATIO = 0.05  # of the step, or of the run
 LEFT_RATIOS, MOST_LEFT = (0.25, 1.5), 0.2
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The lines that take rows so, most time first."""
     base, thread = step_base_ns(trace), thread_of_steps(trace)
     if base is None or thread is None:
@@ -61,13 +61,14 @@ def check(trace: Trace) -> Iterator[Found]:
     for operand, seen in _gathers(trace, thread):
         ratio = _us(seen) / _us_of(thread)
         if ratio < LEAST_RATIO:
+            yield Small(ratio, LEAST_RATIO)
             continue
         took = round(ratio * base)
         least, likely, most = (round(took * (1 - left)) for left in _left(operand))
         yield _found(operand, seen, f"{duration(took)} of a step", took, (least, most), likely)
 
 
-def check_run(trace: Trace) -> Iterator[Found]:
+def check_run(trace: Trace) -> Iterator[Found | Small]:
     """The same of a run of which nothing else was recorded."""
     from pinchpoint.analysis.mean.whole_run import run_account
     from pinchpoint.diagnosis.evidence.run_places import of_run, of_the_run
@@ -79,6 +80,7 @@ def check_run(trace: Trace) -> Iterator[Found]:
     for operand, seen in _gathers(trace, main):
         ns = 1000 * _us(seen)
         if ns < LEAST_RATIO * account.total_ns:
+            yield Small(ns / account.total_ns, LEAST_RATIO, "the run")
             continue
         won = round(ns * (1 - _left(operand)[1]))
         found = _found(operand, seen, of_the_run(ns, account.total_ns), won, None, None)

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.compiled_programs import pulled_back_ns
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Rule
 from pinchpoint.trace import Trace
@@ -37,7 +37,7 @@ LEAST_RATIO = 0.05  # of the step
 MOST_FOR_ONE = 3.0
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The Jacobian with most outputs for an input."""
     known = [one for one in (trace.run.jacobians if trace.run else ()) if one.inputs > 0]
     one = max(known, key=lambda j: j.outputs / j.inputs, default=None)
@@ -46,6 +46,7 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     took, compiled = pulled_back_ns(trace)
     if took < LEAST_RATIO * base:
+        yield Small(took / base, LEAST_RATIO)
         return
     most = took if trace.device_ops is not None and len(trace.device_ops) else _fair(trace, took)
     forward = one.inputs / one.outputs
