@@ -54,5 +54,5 @@ def test_what_forward_mode_would_not_make_quicker(outcome, trace):
 
 
 def test_passes_back_that_take_little_are_seen(outcome):
-    said = outcome("reverse-jacobian", program(OF, pulled_us=3))
-    assert (said.answer, said.why) == ("smaller", "smaller than 5 % of the step: 3.0 %")
+    said = outcome("reverse-jacobian", program(OF, pulled_us=2))
+    assert (said.answer, said.why) == ("smaller", "smaller than 3 % of the step: 2.0 %")

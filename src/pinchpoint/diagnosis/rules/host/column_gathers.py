@@ -31,7 +31,7 @@ from pinchpoint.analysis.memory.shortage import size
 from pinchpoint.diagnosis.evidence.thread_of_steps import thread_of_steps
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, MATERIAL_STEP_RATIO, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.run_samples import Operand, SampledThread, Spent
@@ -47,7 +47,7 @@ LINE_BYTES = 64  # what memory is moved by, on x86-64 and most ARM servers
 FEWEST_ACROSS = 32  # elements of a row: with 16 and fewer, columns took twice as long at most
 LARGE_BYTES = 4 << 20  # cores of servers have a cache of 1 to 2 MiB of their own
 FEWEST_LOOKS = 10  # of fewer, the share of a line is not known within a third
-LEAST_RATIO = 0.05  # of the step, or of the run
+LEAST_RUN_RATIO = 0.05  # of a run that was not recorded: less is within what two runs differ by
 # Of what rows would take by the lines that they need, on one core with seven tables of 32 to 1,000
 # columns: 0.25 to 1.4 of it, and less than a fifth of what columns took.
 LEFT_RATIOS, MOST_LEFT = (0.25, 1.5), 0.2
@@ -60,8 +60,8 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         raise NotChecked("the thread of the steps was not looked at")
     for operand, seen in _gathers(trace, thread):
         ratio = _us(seen) / _us_of(thread)
-        if ratio < LEAST_RATIO:
-            yield Small(ratio, LEAST_RATIO)
+        if ratio < MATERIAL_STEP_RATIO:
+            yield Small(ratio, MATERIAL_STEP_RATIO)
             continue
         took = round(ratio * base)
         least, likely, most = (round(took * (1 - left)) for left in _left(operand))
@@ -79,8 +79,8 @@ def check_run(trace: Trace) -> Iterator[Found | Small]:
         raise NotChecked("the threads of the whole run were not looked at")
     for operand, seen in _gathers(trace, main):
         ns = 1000 * _us(seen)
-        if ns < LEAST_RATIO * account.total_ns:
-            yield Small(ns / account.total_ns, LEAST_RATIO, "the run")
+        if ns < LEAST_RUN_RATIO * account.total_ns:
+            yield Small(ns / account.total_ns, LEAST_RUN_RATIO, "the run")
             continue
         won = round(ns * (1 - _left(operand)[1]))
         found = _found(operand, seen, of_the_run(ns, account.total_ns), won, None, None)
