@@ -64,6 +64,17 @@ def test_a_loop_in_python(outcome, ranked):
     assert "host-hotspot" in ranked(trace)
 
 
+def test_a_place_that_takes_little_is_seen(outcome):
+    """1 ms beside 20 of the device."""
+
+    def little(p):
+        with p.frame("masks.py(33): mask_tokens"):
+            p.host("<built-in method sort of list object at 0x1>", 1_000)
+
+    said = outcome("host-hotspot", training(little, kernel_ms=20))
+    assert (said.answer, said.why) == ("smaller", "smaller than 10 % of the step: 4.7 %")
+
+
 def spread(p, *, first_us=2_000):
     """Three helpers of one function, none of which has half of its work."""
     with p.frame("train.py(9): get_batch"), p.frame("texts.py(30): encode"):
