@@ -128,6 +128,11 @@ class Outcome:
     fits: bool = False  # not checked, though what was recorded fits the cause
     covered_by: tuple[str, ...] = ()  # ids of the findings that explain the same time
 
+    @property
+    def nothing_found(self) -> bool:
+        """Whether its rule did not see the cause, or saw it too small to call it found."""
+        return self.answer == "clear" or (self.answer == "smaller" and not self.findings)
+
 
 # ------------------------------------------------------------------------------------------------
 # Which framework a recording shows, and advice in its words.
