@@ -57,6 +57,13 @@ def test_a_cause_that_wins_little_is_small_and_not_clear(report):
     assert said.clear == ()
 
 
+def test_of_what_may_be_won_too_little_is_sure(report, monkeypatch):
+    """35 µs of 1025, which replay may be wrong by a quarter of."""
+    monkeypatch.setitem(KERNELS_US, "E", 35)
+    (small,) = report(waste("large", "AB"), waste("small", "E")).not_shown
+    assert small == NotShown(id="small", why="not surely 3 % of the step: 3.4 %")
+
+
 def test_the_same_time_is_explained_once(report):
     said = report(waste("a", "AB"), waste("b", "A"), waste("c", "D"))
     assert [f.id for f in said.findings] == ["a", "c"]
