@@ -58,6 +58,10 @@ def test_what_is_found_goes_before_what_is_small_beside_it():
     assert (outcome.answer, outcome.why, len(outcome.findings)) == ("found", "", 1)
 
 
+def test_what_one_decimal_does_not_show_is_not_said_to_be_nothing():
+    assert Small(0.0002, 0.03).why == "smaller than 3 % of the step: under 0.1 %"
+
+
 def test_of_several_findings_the_first_are_told_and_all_that_is_small():
     one, two = (Found(summary=name, evidence=()) for name in ("one", "two"))
     assert list(at_most(1, [None, one, Small(0.01, 0.05), two])) == [one, Small(0.01, 0.05)]

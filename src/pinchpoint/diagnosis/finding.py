@@ -127,8 +127,9 @@ class Small(msgspec.Struct, frozen=True):
     @property
     def why(self) -> str:
         """``smaller than 5 % of the step: 3.6 %``, rounded down to stay below."""
-        percent = floor(1000 * self.ratio) / 10
-        return f"smaller than {100 * self.least_ratio:.3g} % of {self.of}: {percent:.1f} %"
+        tenths = floor(1000 * self.ratio)
+        share = f"{tenths / 10:.1f} %" if tenths else "under 0.1 %"
+        return f"smaller than {100 * self.least_ratio:.3g} % of {self.of}: {share}"
 
 
 def at_most(count: int, said: Iterable[Found | Small | None]) -> Iterator[Found | Small]:

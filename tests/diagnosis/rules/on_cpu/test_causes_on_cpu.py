@@ -225,15 +225,20 @@ def test_no_loop_worth_batching(turns, shapes):
     assert "cpu-operator-loop" not in _found(_loop(turns, shapes))
 
 
-def test_a_short_loop_is_seen():
-    """20 calls of 18 µs in a step of 10 ms."""
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_short_loop_is_seen(chained):
+    """20 calls of 18 µs in a step of 10 ms: one call could be all, unless each needs the last."""
 
     def work(builder, at):
         for turn in range(20):
             _op(builder, "aten::linear", at + turn * 100 * US, 18 * US, ROW)
 
-    answer = _loop_answer(_trace(work))
-    assert (answer.answer, answer.why) == ("smaller", "smaller than 5 % of the step: 3.6 %")
+    trace = _trace(work)
+    if chained:
+        trace = _watched(trace, "chain", ("aten::linear",), turns=20)
+    answer = _loop_answer(trace)
+    why = "" if chained else "smaller than 5 % of the step: 3.6 %"
+    assert (answer.answer, answer.why) == ("clear" if chained else "smaller", why)
 
 
 @pytest.mark.parametrize("length", [5, 100])

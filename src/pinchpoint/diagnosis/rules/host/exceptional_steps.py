@@ -106,11 +106,11 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         found = [cause for cause in found if not _while_recorded_alone(trace, mean, cause)]
         if computes_on_cpu(trace):
             found = [cause for cause in found if not _same_work_once(trace, cause)]
-    small = [cause for cause in found if _is_small(cause, mean)]
-    yield from (Small(c.ns_per_step / mean.steady_ns, LEAST_STEP_RATIO) for c in small)
-    found = [cause for cause in found if cause not in small]
     unsure = [] if len(timed_steps_ns(trace)) else [c for c in found if _had_no_core(trace, c)]
-    found = [cause for cause in found if cause not in unsure]
+    small = [c for c in found if _is_small(c, mean) and c not in unsure]
+    unsure = [cause for cause in unsure if not _is_small(cause, mean)]
+    found = [c for c in found if not _is_small(c, mean) and c not in unsure]
+    yield from (Small(c.ns_per_step / mean.steady_ns, LEAST_STEP_RATIO) for c in small)
     yield from (_finding(trace, mean, cause) for cause in found)
     if unsure and not found:
         raise _may_have_had_no_core(unsure[0])

@@ -75,12 +75,13 @@ def check_run(trace: Trace) -> Iterator[Found | Small]:
         lacking_ns = max(lacking_ns, queued // max(len(team.members), 1))
     each = [usage, *(child.usage for child in samples.children)]
     threads = sum(u.threads or 1 for u in each)
+    used_ns = sum((u.user_ns or 0) + (u.kernel_ns or 0) for u in each)
+    own = used_ns >= OWN_RATIO * cores * account.total_ns
     if lacking_ns < LEAST_RUN_RATIO * account.total_ns:
-        if threads >= TOO_MANY_RATIO * cores:
+        if own and threads >= TOO_MANY_RATIO * cores:
             yield Small(lacking_ns / account.total_ns, LEAST_RUN_RATIO, "the run")
         return
-    used_ns = sum((u.user_ns or 0) + (u.kernel_ns or 0) for u in each)
-    if used_ns < OWN_RATIO * cores * account.total_ns:
+    if not own:
         raise NotChecked("it lacked cores that it did not use itself: others had them")
     if threads < TOO_MANY_RATIO * cores:
         return

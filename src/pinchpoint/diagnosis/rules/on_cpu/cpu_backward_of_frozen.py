@@ -53,8 +53,10 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     spans = host_spans(trace, gone, "backward pass from the frozen layers on")
     if spans is None:
         return
+    known = _nobody_steps(trace, frozen)
     if small := too_small(trace, spans):
-        yield small
+        if known:
+            yield small
         return
     count = frozen.behind.total()
     names = ", ".join(frozen.modules[:MOST_NAMED])
@@ -64,7 +66,7 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     sake = f"{count} gradient{'s, the largest' if count > 1 else ' of'} {size}"
     sake += f" (of {names}{more})" if names else ""
     said = f"{frozen.layers} layers that get no gradient of their own for the sake of {sake}"
-    if not _nobody_steps(trace, frozen):
+    if not known:
         raise NotChecked(
             f"{duration(spans.ns_per_step)} of the step are a backward pass through {said}: whether"
             " these are meant to be trained does not show",

@@ -53,10 +53,11 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     spans = host_spans(trace, shared, "operators on large tensors")
     if spans is None:
         return
-    if small := too_small(trace, spans):
-        yield small
-        return
     free = free_cores(facts, cores)
+    if small := too_small(trace, spans):
+        if threads <= FEW_RATIO * free:
+            yield small
+        return
     if threads > FEW_RATIO * free:
         raise NotChecked(
             f"{threads} thread{'s' if threads > 1 else ''} on {cores:g} cores, of which other"

@@ -73,15 +73,14 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     spans = host_spans(trace, rows, "products in float32")
     if spans is None:
         return
-    if small := too_small(trace, spans):
-        yield small
-        return
     took, step_ns = spans.ns_per_step, steps(trace).typical_ns or 0
-    if took < LEAST_RATIO * step_ns:
-        yield Small(took / step_ns, LEAST_RATIO)
-        return
     narrow = (typed(trace, kind) for kind in _SIXTEEN_BITS)
-    if not any((products & kind).any() for kind in narrow if kind is not None):
+    allowed = any((products & kind).any() for kind in narrow if kind is not None)
+    if too_small(trace, spans) or took < LEAST_RATIO * step_ns:
+        if allowed:
+            yield Small(took / max(step_ns, 1), LEAST_RATIO)
+        return
+    if not allowed:
         raise NotChecked(
             f"products in float32 take {duration(took)} a step, which the processor's matrix units"
             " do in bfloat16: whether the result allows that does not show",

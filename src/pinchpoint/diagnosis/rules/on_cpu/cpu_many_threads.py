@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pinchpoint.analysis.host.on_cpu import GRAIN_ELEMENTS, cpu_operators, first_elements
 from pinchpoint.analysis.run import free_cores, run_facts
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Found, Small
+from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import RUN_FOLDER, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import judged, too_small
@@ -36,7 +36,7 @@ RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, knobs=("omp_threads",), advi
 FREE_RATIO = 0.5
 
 
-def check(trace: Trace) -> Iterator[Found | Small]:
+def check(trace: Trace) -> Iterator[Found]:
     """More threads than cores, and work that they share."""
     mine, facts = judged(trace), run_facts(trace)
     if mine is None:
@@ -49,10 +49,8 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         return iter(())
     shared = mine & cpu_operators(trace).called & (first_elements(trace) >= GRAIN_ELEMENTS)
     spans = host_spans(trace, shared, "operators on large tensors")
-    if spans is None:
+    if spans is None or too_small(trace, spans):
         return iter(())
-    if small := too_small(trace, spans):
-        return iter((small,))
     others = f", of which other programs used {cores - free:.1f}" if free < cores else ""
     less = max(int(free), 1)
     raise NotChecked(

@@ -140,13 +140,15 @@ def _of_small(trace: Trace, turns: Ints, looped: Mask) -> Iterator[Found | Small
     forward = host_spans(trace, looped, "calls in the loop, forward")
     if spans is None or forward is None:
         return
+    needs = needed_turns(trace, forward.rows)
+    in_a_chain = bool(needs.chained.any()) and not needs.in_cells
     if small := too_small(trace, spans):
-        yield small
+        if not in_a_chain:
+            yield small
         return
     count = float(np.median(turns[forward.rows]))
     left = max(1 / count, LEAST_LEFT_RATIO)
-    needs = needed_turns(trace, forward.rows)
-    if needs.chained.any() and not needs.in_cells:
+    if in_a_chain:
         yield from _beside_the_chain(trace, needs, count, spans)
         return
     gone: tuple[Change, ...] = (

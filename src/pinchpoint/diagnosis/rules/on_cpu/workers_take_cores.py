@@ -61,9 +61,6 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     ratio = theirs / max(own + theirs, 1)
     if taken < FULL_RATIO or (load is not None and load.starving):
         return
-    if ratio < LEAST_RATIO:
-        yield Small(ratio, LEAST_RATIO, "the time on cores")
-        return
     cores = facts.cores_allowed or facts.cores_there or 1
     # Workers only slow what computes: a step that waits for its batch wins none of that wait.
     step_ns = max(step_ns - (data_wait_ns(trace) or 0), 0)
@@ -73,6 +70,9 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     seen = workers_do(trace)
     if seen is not None and seen.mostly(InputWork.FILES) and reads_too_much(trace):
         return  # reads-more-than-used says what they do
+    if ratio < LEAST_RATIO:
+        yield Small(ratio, LEAST_RATIO, "the time on cores")
+        return
     yield Found(
         summary=(
             f"Worker processes compute for {duration(theirs)} of each step on the cores that the"
