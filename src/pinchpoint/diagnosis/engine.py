@@ -141,7 +141,7 @@ def _dropped(outcome: Outcome, covered_by: tuple[str, ...], share: float | None)
     why = f"smaller than {least}" if share is None else Small(share, MATERIAL_STEP_RATIO).why
     if share is not None and share >= MATERIAL_STEP_RATIO:  # of what may be won, too little is sure
         why = f"not surely {least}: {100 * share:.1f} %"
-    return replace(outcome, answer="smaller", why=why)
+    return replace(outcome, answer="smaller", why=why, step_ratio=share)
 
 
 def _changes(ranked: Iterable[Ranked]) -> list[Change]:

@@ -125,6 +125,11 @@ class Small(msgspec.Struct, frozen=True):
     of: str = "the step"  # what both are shares of
 
     @property
+    def step_ratio(self) -> float | None:
+        """The share of the step; None where it is one of something else."""
+        return self.ratio if self.of == "the step" else None
+
+    @property
     def why(self) -> str:
         """``smaller than 5 % of the step: 3.6 %``, rounded down to stay below."""
         tenths = floor(1000 * self.ratio)
@@ -155,6 +160,7 @@ class NotShown(msgspec.Struct, frozen=True, kw_only=True):
     id: str  # of the rule
     why: str  # one phrase
     covered_by: tuple[str, ...] = ()  # findings that explain the same time; empty: it is small
+    step_ratio: float | None = None  # of the step, that a small one takes; null: not known, no step
 
 
 def shared(finding: Finding) -> dict[str, Any]:

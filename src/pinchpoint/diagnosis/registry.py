@@ -186,7 +186,8 @@ def answer(
     seen = [one for one in said if isinstance(one, Small) and one.ratio >= SEEN_RATIO]
     if findings or not seen:
         return Outcome(known.id, "found" if findings else "clear", findings)
-    return Outcome(known.id, "smaller", why=max(seen, key=lambda one: one.ratio).why)
+    most = max(seen, key=lambda one: one.ratio)
+    return Outcome(known.id, "smaller", why=most.why, step_ratio=most.step_ratio)
 
 
 def _to_confirm(found: Found, rule: Rule) -> Found:

@@ -127,6 +127,7 @@ class Outcome:
     needs: Need = Need.ANOTHER
     fits: bool = False  # not checked, though what was recorded fits the cause
     covered_by: tuple[str, ...] = ()  # ids of the findings that explain the same time
+    step_ratio: float | None = None  # of the step, of what is smaller, where that is known
 
     @property
     def nothing_found(self) -> bool:

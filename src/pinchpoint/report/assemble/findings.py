@@ -66,7 +66,7 @@ def answers(diagnosis: Diagnosis, program: Program = NOT_KNOWN) -> Answers:
 def not_shown(outcomes: Iterable[Outcome]) -> tuple[NotShown, ...]:
     """The causes that were found and are no finding."""
     return tuple(
-        NotShown(id=o.id, why=o.why, covered_by=o.covered_by)
+        NotShown(id=o.id, why=o.why, covered_by=o.covered_by, step_ratio=o.step_ratio)
         for o in outcomes
         if o.answer in ("smaller", "covered")
     )

@@ -129,9 +129,9 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     spots.sort(key=lambda spot: -spot.ns_per_step)
     worth = [s for s in spots if s.ns_per_step >= least and _may_be_told(trace, s)]
     yield from (_finding(trace, found, spot) for spot in worth[:MOST_TOLD])
-    small = next((s for s in spots if s.ns_per_step < least), None)
+    small = next((s for s in spots if LEAST_NS <= s.ns_per_step < least), None)
     if small is not None and _may_be_told(trace, small):
-        yield Small(small.ns_per_step / whole, least / whole)
+        yield Small(small.ns_per_step / whole, LEAST_GAIN_RATIO)
 
 
 def _may_be_told(trace: Trace, spot: _Spot) -> bool:

@@ -105,7 +105,7 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     did, kept = host_did(trace, thread, windows.start_ns, windows.end_ns), _kept(trace, base)
     for kinds in ((GapKind.WAIT, GapKind.DATA), (GapKind.SYNC,), (GapKind.HOST_COLLECTIVE,)):
         waits = _longest(trace, did, kinds)
-        if waits is None or not _may_be_told(trace, waits):
+        if waits is None or waits.ns_per_step < LEAST_NS or not _may_be_told(trace, waits):
             continue
         if small := _too_small(trace, waits, base):
             yield small
@@ -131,9 +131,8 @@ def _may_be_told(trace: Trace, waits: _Waits) -> bool:
 
 def _too_small(trace: Trace, waits: _Waits, base_ns: int) -> Small | None:
     """Where little is waited, or for work that the device has to do anyway; None: enough is won."""
-    least = max(LEAST_GAIN_RATIO, LEAST_NS / base_ns)
-    if waits.ns_per_step < least * base_ns:
-        return Small(waits.ns_per_step / base_ns, least)
+    if waits.ns_per_step < LEAST_GAIN_RATIO * base_ns:
+        return Small(waits.ns_per_step / base_ns, LEAST_GAIN_RATIO)
     if waits.kind is not GapKind.SYNC:
         return None
     after = what_if_mean(trace, waits.changes)
