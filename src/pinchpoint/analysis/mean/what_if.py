@@ -162,6 +162,7 @@ def between(sure: Prediction | None, best: Prediction | None) -> Prediction | No
         sure.base_ns,
         round(sqrt(raw[0] * raw[1])) if len(raw) == 2 and min(raw) >= 0 else None,
         best.bound_ns,
+        of_host=best.of_host,
     )
 
 
