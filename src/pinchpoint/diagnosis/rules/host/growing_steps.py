@@ -40,12 +40,11 @@ from pinchpoint.analysis.host.frames import PythonFrame
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.growth import EXPLAINED_RATIO, FEWEST_PARTS, Growth, growth, same_pace
 from pinchpoint.analysis.mean.more_calls import MoreCalls, growing_run, more_calls
-from pinchpoint.analysis.mean.rare_steps import rare_causes
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, per_step
-from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.ready_batches import grows_by_waits
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
@@ -73,7 +72,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if found is None:
         return
     work = _grown_work(trace)
-    if found.why_not and found.ends and _waits_for_batches(trace, found):
+    if found.why_not and found.ends and grows_by_waits(trace, found):
         return
     if found.why_not and (work is None or found.ends):
         core = " on a core" if found.on_core else ""
@@ -98,23 +97,6 @@ def check(trace: Trace) -> Iterator[Found]:
         else _fix_on_device(found),
         hint=None if found.ends else _RUNNING_SUM,
         confidence="high" if on_device or (len(found.signs) > 1 and found.places) else "medium",
-    )
-
-
-def _waits_for_batches(trace: Trace, found: Growth) -> bool:
-    """Whether late steps are longer because more of them wait for their batch, at the place that
-    grew most: a loader falls behind once what it had made before is used up."""
-    if not found.places:
-        return False
-    most = found.places[0]
-    if 2 * most.more_ns < found.late_ns - found.early_ns:
-        return False
-    return any(
-        cause.kind is GapKind.DATA
-        and cause.recurs
-        and cause.place.at is not None
-        and (cause.place.at.file, cause.place.at.function) == (most.at.file, most.at.function)
-        for cause in rare_causes(trace)[:1]
     )
 
 
