@@ -230,12 +230,14 @@ def what_if(
     # Where the device does other work, clocks of the rest may be a little higher than recorded.
     clocks = 0.0 if leave_the_device(changes) else AS_IT_IS.device
     bound = min(ceil((1 - clocks) * sure), int(after))
+    if timed_ns(trace) and clean.mean_ns > (1 + SLOWER_RATIO) * before:
+        most = round(most * clean.mean_ns / before)  # shorter by a part that the fix takes away
     most = max(most, _as_recorded_ns(before, clean, periods, every_step=every_step))
-    most = min(most, max(int(before), int(after)))
-    return Prediction(int(after), (max(least, bound), most), int(before), int(raw_ns), bound, made)
+    between = max(least, bound), min(most, max(int(before), int(after)))
+    return Prediction(int(after), between, int(before), int(raw_ns), bound, made)
 
 
-# By which steps without the profiler are longer than recorded ones: two windows differ by less.
+# By which steps without the profiler and recorded ones are apart: two windows differ by less.
 SLOWER_RATIO = 0.1
 
 
@@ -295,8 +297,7 @@ def _before_and_after(
     left = replayed(after, float(periods[base.counted].mean()))
     typical = usual * min(left.step_ns / clean.mean_ns, 1.0)
     if timed := timed_ns(trace):
-        now = replayed(clean.graph, clean.mean_ns)
-        typical = with_timed(usual, now, left, _recording_ns(trace))
+        typical = with_timed(usual, clean.step, left, _recording_ns(trace))
     if not every_step:
         return usual, typical
     mean, mean_after = _mean_step_ns(trace, base, clean), float(periods.mean())
