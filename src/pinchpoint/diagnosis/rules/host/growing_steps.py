@@ -31,7 +31,7 @@ Where steps are meant to grow, as with sequences that become longer, up to a len
 
 from collections import Counter
 from collections.abc import Iterator
-from math import sqrt
+from math import hypot, sqrt
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from pinchpoint.analysis.mean.growth import EXPLAINED_RATIO, FEWEST_PARTS, Growt
 from pinchpoint.analysis.mean.more_calls import MoreCalls, growing_run, more_calls
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.binding import bound
+from pinchpoint.analysis.replay.ranges import AFTER_A_FIX
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, per_step
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.ready_batches import grows_by_waits
@@ -102,8 +103,13 @@ def check(trace: Trace) -> Iterator[Found]:
 
 _REMOVED = "Register it once, before the loop, or remove it when the step is done with it"
 _REMOVE = "handle = module.register_forward_hook(hook)  # … after the pass: handle.remove()"
-# Of the step that is left: two windows of six and of three steps, one of them slowed by stacks.
-LEFT_DOUBT_RATIO = 0.25
+
+
+def _left_doubt_ratio(trace: Trace) -> float:
+    """Of the step that is left, by how much it may be off: as any step after a fix, by the share
+    of it in which the device works and by the host's."""
+    of_device = bound(trace).device_ratio
+    return hypot(AFTER_A_FIX.device * of_device, AFTER_A_FIX.host * (1 - of_device))
 
 
 def _of_calls(trace: Trace, counted: MoreCalls) -> Found:
@@ -114,10 +120,10 @@ def _of_calls(trace: Trace, counted: MoreCalls) -> Found:
     middle = sum(p.steps * (p.first + p.steps / 2) for p in parts) / sum(p.steps for p in parts)
     base_ns = step_base_ns(trace) or 0
     both = _left(trace, counted, middle)
-    left_ns = base_ns * sqrt(both[0] * both[1])
-    most_ns = base_ns - round(base_ns * min(both) * (1 - LEFT_DOUBT_RATIO))
+    left_ns, doubt = base_ns * sqrt(both[0] * both[1]), _left_doubt_ratio(trace)
+    most_ns = base_ns - round(base_ns * min(both) * (1 - doubt))
     # As doubtful is what is added, where that is the lesser part.
-    least_ratio = 1 - max(both) * (1 + LEFT_DOUBT_RATIO), (1 - max(both)) * (1 - LEFT_DOUBT_RATIO)
+    least_ratio = 1 - max(both) * (1 + doubt), (1 - max(both)) * (1 - doubt)
     least_ns = round(base_ns * max(least_ratio))
     place = counted.registered or counted.function
     called = counted.function
