@@ -8,9 +8,14 @@ time leaves as little of the difference.
 
 from math import hypot
 
+from pinchpoint.analysis.host.frames import owners
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.ranges import AS_IT_IS
 from pinchpoint.frozen import dataclass
+from pinchpoint.trace import Trace
+
+# By which steps without the profiler and recorded ones are apart: two windows differ by less.
+APART_RATIO = 0.1
 
 
 @dataclass(frozen=True)
@@ -48,3 +53,23 @@ def with_timed(timed_ns: float, before: Replayed, after: Replayed, recording_ns:
     device_times = 1 + (more_ns - of_host) / before.device_ns
     host_times = 1 + of_host / before.host_ns
     return min(after.device_ns * device_times + after.host_ns * host_times, timed_ns)
+
+
+def rest_as_recorded(trace: Trace, timed_ns: float, replayed_ns: float) -> float:
+    """How many times as long as scaled the rest of a step may be after a fix: as recorded.
+
+    What made recorded steps longer than those that the run timed may be the very part that a fix
+    takes away. Not where stacks were recorded, which make all that the host does longer.
+    """
+    if owners(trace).any() or replayed_ns <= (1 + APART_RATIO) * timed_ns:
+        return 1.0
+    return replayed_ns / timed_ns
+
+
+def longest_left_ns(timed_ns: float, replayed_ns: float, left_ns: float) -> int:
+    """The longest that a step may be where it takes much longer than the recorded ones, which a fix
+    leaves ``left_ns`` of; else 0. Nobody knows of which part it is longer, so that the fix is sure
+    to win no more than it does of a recorded step."""
+    if timed_ns <= (1 + APART_RATIO) * replayed_ns:
+        return 0
+    return round(timed_ns - (replayed_ns - left_ns))

@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
-from pinchpoint.analysis.replay.beyond_replay import replayed, with_timed
+from pinchpoint.analysis.replay.beyond_replay import (
+    longest_left_ns,
+    replayed,
+    rest_as_recorded,
+    with_timed,
+)
 from pinchpoint.analysis.replay.changes import AddHostTime, Change, MoveToOwnStream
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.least_step import (
@@ -230,25 +235,12 @@ def what_if(
     # Where the device does other work, clocks of the rest may be a little higher than recorded.
     clocks = 0.0 if leave_the_device(changes) else AS_IT_IS.device
     bound = min(ceil((1 - clocks) * sure), int(after))
-    if timed_ns(trace) and clean.mean_ns > (1 + SLOWER_RATIO) * before:
-        most = round(most * clean.mean_ns / before)  # shorter by a part that the fix takes away
-    most = max(most, _as_recorded_ns(before, clean, periods, every_step=every_step))
+    if timed_ns(trace):
+        most = round(most * rest_as_recorded(trace, before, clean.mean_ns))
+    if not every_step:
+        most = max(most, longest_left_ns(before, clean.mean_ns, float(periods.mean())))
     between = max(least, bound), min(most, max(int(before), int(after)))
     return Prediction(int(after), between, int(before), int(raw_ns), bound, made)
-
-
-# By which steps without the profiler and recorded ones are apart: two windows differ by less.
-SLOWER_RATIO = 0.1
-
-
-def _as_recorded_ns(
-    before: float, clean: Clean, periods: NDArray[np.int64], *, every_step: bool
-) -> int:
-    """What may be left where steps are much longer than the recorded ones: nobody knows of which
-    part they are, so that the changes are sure to win no more than they do of a recorded step."""
-    if every_step or before <= (1 + SLOWER_RATIO) * clean.mean_ns:
-        return 0
-    return round(before - (clean.mean_ns - float(periods.mean())))
 
 
 def after_saving(

@@ -51,8 +51,8 @@ RULE = Rule(
     advice=NO_HINT,
 )
 
-# What a search wins beyond its time: the host runs ahead of the device again. triton's do_bench took
-# 44 ms as recorded, and without it a step was 60 shorter, the only one that was measured.
+# What a search wins beyond its time: the host runs ahead of the device again. triton's do_bench
+# took 44 ms as recorded, and a step was 60 shorter without it, the only one that was measured.
 MOST_RATIO = 1.5
 FEWEST_STEPS = 2  # after the first recorded one: what is tuned once comes in one of them
 
