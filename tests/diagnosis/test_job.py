@@ -1,5 +1,7 @@
 import pytest
+from msgspec.structs import replace
 
+from host_ranks import traces_of_hosts
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.diagnosis.job import RankFinding, diagnose_job
@@ -127,3 +129,36 @@ def test_no_fix_of_the_job_beats_its_fastest_rank(job, fastest_ms):
     (found,) = diagnosed(job).found
     assert found.predicted.bound_ns == near(fastest_ms)
     assert found.predicted.bound_ns <= found.predicted.range_ns[0] <= found.predicted.step_ns
+
+
+def of_hosts(*found, timed_ms=None):
+    """Rank 1 computes for 20 ms of a step of 22, rank 0 for 10."""
+    timed_ns = None if timed_ms is None else timed_ms * MS
+    summaries = [
+        replace(summarise(trace), timed_step_ns=timed_ns, contended=True)
+        for trace in traces_of_hosts(10, 20)
+    ]
+    return diagnose_job(reduce(lambda: iter(summaries)), found)
+
+
+def test_without_devices_a_cause_counts_as_far_as_the_others_wait():
+    alone = RankFinding("host-hotspot", 0, 8 * MS, "load data.py")
+    assert of_hosts(alone).found == ()  # rank 1 computes for longer
+    late = RankFinding("host-hotspot", 1, 8 * MS, "load data.py")
+    assert of_hosts(late).found[0].saving_ns == near(8)
+    both = RankFinding("host-hotspot", 1, 15 * MS, "load data.py")
+    assert of_hosts(both).found[0].saving_ns == near(10)  # then rank 0 is the last
+
+
+def test_gains_are_those_of_the_step_that_the_ranks_timed():
+    late = RankFinding("host-hotspot", 1, 8 * MS, "load data.py")
+    said = of_hosts(late, timed_ms=11)
+    assert said.base_ns == near(11)
+    assert said.found[0].saving_ns == near(4)
+
+
+def test_a_cause_ranges_from_what_its_ranks_win_at_least_to_what_they_win_at_most():
+    late = RankFinding("host-hotspot", 1, 8 * MS, "load data.py", (6 * MS, 9 * MS))
+    found = of_hosts(late).found[0]
+    assert found.saving_ns == near(8)
+    assert found.predicted.range_ns == (near(13), near(16))

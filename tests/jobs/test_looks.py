@@ -42,4 +42,9 @@ def test_waiting_for_others_is_no_time_of_its_own(tmp_path):
     assert prepare.least_ns / 1e6 == pytest.approx(30.9, abs=0.1)  # Wilson, 40 of 100 looks
     assert prepare.most_ns / 1e6 == pytest.approx(49.8, abs=0.1)
     assert prepare.none_ns / 1e6 == pytest.approx(3.7, abs=0.1)
+    # With the time without a core: the judge's second; asleep in the collective is not the rank's.
+    assert [p.there_ns / 1e6 for p in places] == [40.0, 5.0, 10.0]
+    assert places[2].least_there_ns / 1e6 == pytest.approx(5.5, abs=0.1)
+    of_timed = looks_at(str(recording), 50e6).places[0]
+    assert of_timed.ns / 1e6 == pytest.approx(20.0)
     assert looks_at(str(tmp_path / "elsewhere.json")) == Looks()

@@ -34,6 +34,13 @@ class RankFinding:
     rank: int
     saving_ns: int
     place: str = ""  # function and file; empty where it has none
+    saving_range_ns: tuple[int, int] | None = None  # least and most, as the rank's report has it
+
+    def winning(self, at: int | None) -> "RankFinding":
+        """With the least that it may win (0), the most (1), or what is said."""
+        if at is None or self.saving_range_ns is None:
+            return self
+        return replace(self, saving_ns=self.saving_range_ns[at])
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,8 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
     base = job.base_ns
     answered = {o.id for o in outcomes if o.answer in ("found", "clear")}
     bound = job.replay.least_ns if job.replay is not None else 0
-    candidates = [_of_job(o.id, f, base, bound) for o in outcomes for f in o.findings]
+    ratio = job.said_ratio
+    candidates = [_of_job(o.id, f, base, bound, ratio) for o in outcomes for f in o.findings]
     candidates = _without_parents(candidates)
     candidates += _without_larger_children(
         _of_ranks(job, [f for f in per_rank if f.id not in answered], base)
@@ -87,9 +95,13 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
     return JobDiagnosis(tuple(_kept(job, candidates, base)), outcomes, base)
 
 
-def _of_job(id_: str, finding: Found, base: int, bound: int) -> JobFinding:
-    """No step that the job may have is shorter than ``bound``, the work of its fastest rank."""
-    least, most = finding.saving_ns_per_step or (0, finding.cost_ns_per_step or 0)
+def _of_job(id_: str, finding: Found, base: int, bound: int, ratio: float) -> JobFinding:
+    """No step that the job may have is shorter than ``bound``, the work of its fastest rank.
+
+    ``ratio``: of the step that is said to the recorded one, of which the finding speaks.
+    """
+    of_recorded = finding.saving_ns_per_step or (0, finding.cost_ns_per_step or 0)
+    least, most = (round(ratio * ns) for ns in of_recorded)
     raw = base - (least + most) // 2
     step, low, high = (max(after, bound, 0) for after in (raw, base - most, base - least))
     after = Prediction(step, (low, high), base, max(raw, 0), bound)
@@ -113,17 +125,28 @@ def _without_larger_children(candidates: list[JobFinding]) -> list[JobFinding]:
     return [c for c in candidates if c.saving_ns > explained.get(c.id, 0)]
 
 
+def _as_recorded(job: Job) -> Own:
+    """Own times as the replay of the job has them."""
+    replay = job.replay or job.of_hosts
+    return as_recorded(job.facts if replay is None else replay.facts)
+
+
 def _of_ranks(job: Job, found: Sequence[RankFinding], base: int) -> list[JobFinding]:
     out = []
     for same in _causes(found):
-        saving = _gain(job, as_recorded(job.facts), same, same[0].id)
+        saving = _gain(job, _as_recorded(job), same, same[0].id)
         if saving > 0:
+            known = all(one.saving_range_ns for one in same)
+            least, most = (
+                _gain(job, _as_recorded(job), [one.winning(at) for one in same], same[0].id)
+                for at in (0, 1)
+            )
             best_first = sorted(same, key=lambda f: (-f.saving_ns, f.rank))
             out.append(
                 JobFinding(
                     same[0].id,
                     saving,
-                    _predicted(base, saving),
+                    _of_range(base, saving, least, most) if known else _predicted(base, saving),
                     ranks=tuple(f.rank for f in same),
                     shown_by=best_first[0].rank,
                     of_ranks=tuple(best_first),
@@ -152,11 +175,12 @@ def _gain(job: Job, own: Own, same: Sequence[RankFinding], id_: str) -> int:
     if _in_collectives(id_):
         least = min(_without_waiting(job, f) for f in same)
         usable = int(job.facts.usable.sum())
-        return least if len({f.rank for f in same}) >= MOST_RATIO * usable else 0
-    if job.replay is None:
+        enough = len({f.rank for f in same}) >= MOST_RATIO * usable
+        return round(job.said_ratio * least) if enough else 0
+    replay = job.replay or job.of_hosts
+    if replay is None:
         return longest_gain_ns(job, own, _less(own, same))
-    before = job.replay.ask(own)
-    return max(before - job.replay.ask(_less(own, same)), 0)
+    return max(replay.ask(own) - replay.ask(_less(own, same)), 0)
 
 
 def _without_waiting(job: Job, found: RankFinding) -> int:
@@ -191,6 +215,12 @@ def _without_late_ranks(job: Job, replay: JobReplay) -> Own:
     return replay.balanced(late) if work else replay.as_peers(late)
 
 
+def _of_range(base: int, saving: int, least: int, most: int) -> Prediction:
+    """Between what the ranks' own predictions give the job."""
+    ends = (max(base - max(most, saving), 0), base - min(least, saving))
+    return Prediction(max(base - saving, 0), ends, base)
+
+
 def _predicted(base: int, saving: int) -> Prediction:
     low, high = base - (1 + MORE_RATIO) * saving, base - (1 - LESS_RATIO) * saving
     return Prediction(max(base - saving, 0), (max(round(low), 0), max(round(high), 0)), base)
@@ -199,8 +229,8 @@ def _predicted(base: int, saving: int) -> Prediction:
 def _kept(job: Job, candidates: list[JobFinding], base: int) -> list[JobFinding]:
     """Findings that still pay once those before them are fixed."""
     between = job.between.transfer_ns + job.between.untold_ns
-    exposed = float(np.mean(between)) if between.size else 0.0
-    taken = _Taken(as_recorded(job.facts))
+    exposed = job.said_ratio * float(np.mean(between)) if between.size else 0.0
+    taken = _Taken(_as_recorded(job))
     for candidate in candidates:
         saving = candidate.saving_ns
         about_transfer = _in_collectives(candidate.id)

@@ -41,7 +41,7 @@ from pinchpoint.errors import PinchpointError
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile, local_copy
 from pinchpoint.importers.run_folder import names_beside, with_values
-from pinchpoint.importers.run_folder.facts import was_contended
+from pinchpoint.importers.run_folder.facts import timed_step_ns, was_contended
 from pinchpoint.jobs.looks import looks_at
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
@@ -73,7 +73,9 @@ def _failed(file: RankFile, why: str) -> RankRecord:
 
 def summary_of(trace: Trace, path: str) -> RankSummary:
     """What is kept of a rank, with what the run folder around its file knows of it."""
-    summary, looks = replace(summarise(trace), contended=was_contended(path)), looks_at(path)
+    timed_ns = timed_step_ns(path)
+    summary, looks = summarise(trace), looks_at(path, timed_ns)
+    summary = replace(summary, contended=was_contended(path), timed_step_ns=timed_ns)
     no_core = looks.no_core_ratio or 0.0
     summary = replace(
         summary,

@@ -14,7 +14,7 @@ from pinchpoint.analysis.mean.whole_run import NS_PER_US, wilson
 from pinchpoint.analysis.ranks.summary import RankPlace
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.run_folder.samples import samples_of
-from pinchpoint.trace.run_samples import RunSamples, Spent
+from pinchpoint.trace.run_samples import Spent
 
 MOST_PLACES = 8  # of one rank, most time first; a summary is to stay small
 # A thread that waits for a collective sleeps in a lock or a socket, which is no time of its own.
@@ -30,8 +30,12 @@ class Looks:
     no_core_ratio: float | None = None
 
 
-def looks_at(recording: str) -> Looks:
-    """Those at the rank of this file of a run folder's traces; nothing where there were none."""
+def looks_at(recording: str, step_ns: float | None = None) -> Looks:
+    """Those at the rank of this file of a run folder's traces; nothing where there were none.
+
+    ``step_ns``: its mean step, of which places have their share; else what was looked at, by the
+    steps that were counted.
+    """
     samples = samples_of(Path(recording))
     main = None if samples is None else next((t for t in samples.threads if t.main), None)
     if samples is None or main is None or not main.spent or not samples.count:
@@ -41,7 +45,8 @@ def looks_at(recording: str) -> Looks:
     queued = main.queued_ns
     whole_ns = NS_PER_US * (placed_us + main.unplaced_us)
     no_core = None if queued is None else min(queued / whole_ns, 1.0)
-    return Looks(_places(samples, main.spent), own, no_core)
+    mean_ns = step_ns or NS_PER_US * placed_us / samples.count
+    return Looks(_places(main.spent, mean_ns), own, no_core)
 
 
 def _own_us(one: Spent) -> int:
@@ -50,10 +55,16 @@ def _own_us(one: Spent) -> int:
     return min(one.on_core_us, one.us - asleep) + (asleep if wait_of(one) in _OF_ITS_OWN else 0)
 
 
-def _places(samples: RunSamples, spent: tuple[Spent, ...]) -> tuple[RankPlace, ...]:
+def _there_us(one: Spent) -> int:
+    """With the time in which it was ready and had no core."""
+    return one.us if wait_of(one) in _OF_ITS_OWN else one.us - asleep_us(one)
+
+
+def _places(spent: tuple[Spent, ...], step_ns: float) -> tuple[RankPlace, ...]:
     whole_us = max(sum(one.us for one in spent), 1)
     looks = sum(one.looks for one in spent)
     own: Counter[tuple[str, str]] = Counter()
+    there: Counter[tuple[str, str]] = Counter()
     lines: dict[tuple[str, str], Counter[tuple[int | None, str]]] = {}
     for one in spent:
         frame = own_frame(one.frames)
@@ -61,8 +72,8 @@ def _places(samples: RunSamples, spent: tuple[Spent, ...]) -> tuple[RankPlace, .
             continue
         key = (frame.file, frame.function)
         own[key] += _own_us(one)
+        there[key] += _there_us(one)
         lines.setdefault(key, Counter())[frame.line, one.doing] += one.us
-    step_ns = NS_PER_US * whole_us / samples.count
     found = []
     for key, us in own.most_common(MOST_PLACES):
         low, high = wilson(us / whole_us, looks)
@@ -77,6 +88,8 @@ def _places(samples: RunSamples, spent: tuple[Spent, ...]) -> tuple[RankPlace, .
                 ns=round(us / whole_us * step_ns),
                 most_ns=round(high * step_ns),
                 none_ns=round(wilson(0.0, looks)[1] * step_ns),
+                there_ns=round(there[key] / whole_us * step_ns),
+                least_there_ns=round(wilson(there[key] / whole_us, looks)[0] * step_ns),
             )
         )
     return tuple(found)

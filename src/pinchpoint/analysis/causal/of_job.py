@@ -2,14 +2,16 @@
 
 Each rank's own profile says how much shorter its own time gets, with collectives that take no
 time, so that waiting for others is no gain. The replay of the job says what the others
-make of that: a rank that nobody waits for may get as fast as it likes.
+make of that: a rank that nobody waits for may get as fast as it likes. Of ranks without devices,
+own time is that in which the thread of the steps stood in no collective.
 """
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO
+from pinchpoint.analysis.causal.on_cpu import of_own_time
+from pinchpoint.analysis.causal.piece import LEAST_STEP_RATIO, Causal
 from pinchpoint.analysis.causal.pieces import Cut
 from pinchpoint.analysis.causal.profile import without_waiting
 from pinchpoint.analysis.ranks.job import Job
@@ -18,6 +20,7 @@ from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 
 CUTS = (Cut.LINE, Cut.OPERATOR, Cut.WAIT, Cut.COPY)
+CUTS_OF_HOSTS = (Cut.LINE, Cut.OPERATOR)
 MOST_PIECES = 16  # each is replayed on one rank and on all; the largest of any rank
 
 Key = tuple[Cut, str]
@@ -49,8 +52,11 @@ class OfJob:
     why_not: str | None = None
 
 
-def own_gains(trace: Trace) -> Gains:
-    """What the pieces of one rank take of its own time."""
+def own_gains(trace: Trace, named: Trace | None = None) -> Gains:
+    """What the pieces of one rank take of its own time; without a device, those of the window for
+    names, as shares of its own time."""
+    if (bare := of_own_time(trace, CUTS_OF_HOSTS)) is not None:
+        return _of_host(bare, None if named is None else of_own_time(named, CUTS_OF_HOSTS))
     found = without_waiting(trace, CUTS)
     if not found.of(Cut.OPERATOR):  # replayed graphs, and recordings of the device alone
         found = without_waiting(trace, (Cut.KERNEL, *CUTS))
@@ -63,9 +69,16 @@ def own_gains(trace: Trace) -> Gains:
     return {key: ns for key, ns in gains.items() if ns > 0}
 
 
+def _of_host(bare: Causal, named: Causal | None) -> Gains:
+    """Names are recorded in other steps, which take longer by that."""
+    found = bare if named is None else named
+    scale = (bare.base_ns or 0) / max(found.base_ns or 0, 1)
+    return {(one.cut, one.name): round(one.host_ns * scale) for one in found.pieces if one.host_ns}
+
+
 def of_job(job: Job, ranks: Sequence[Gains]) -> OfJob:
     """The profile of a job; ``ranks`` are in the order of the job's."""
-    replay = job.replay
+    replay = job.replay or job.of_hosts
     if replay is None:
         return OfJob(None, (), why_not=_why_not(job))
     largest: dict[Key, int] = {}
@@ -87,9 +100,11 @@ def of_job(job: Job, ranks: Sequence[Gains]) -> OfJob:
 
 
 def _why_not(job: Job) -> str:
-    if any(rank.device for rank in job.facts.ranks):
+    if not job.met:
         return "no collectives of the ranks could be matched"
-    return "its ranks have no device, and what their hosts did meanwhile cannot be replayed"
+    if not (~np.isnan(job.facts.window_ns)).all(axis=0).any():
+        return "no step was recorded of all of its ranks"
+    return "its collectives cannot be replayed: too many, or not all of them were kept"
 
 
 def _piece(replay: JobReplay, key: Key, own_ns: Sequence[int]) -> JobPiece:

@@ -86,6 +86,8 @@ def without_profiler(job: "Job", total_ns: int | None = None) -> tuple[Share, ..
     facts = job.facts
     cost = mean_of_all((facts.own_ns - facts.unrecorded_ns)[facts.usable])
     told = job.met and not job.between.untold_ns.any()
+    # What ranks timed themselves differs from their recorded steps in all of its parts.
+    told = told and job.timed_ns is None
     surplus = float(ns.sum()) * (1 - job.base_ns / job.step_ns) if told else 0.0
     for rows, most in ((grows, max(cost, 0.0)), (waiting, inf), (idle, inf)):
         held = float(ns[rows].sum())

@@ -5,6 +5,7 @@ import numpy as np
 from pinchpoint.analysis.device.collectives import Arguments, collective_arguments
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.launches import issued, own_work
+from pinchpoint.analysis.ranks.blocked import blocked_ns
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, HostKind, Trace, once_per_trace
@@ -116,6 +117,8 @@ def _by_the_host(trace: Trace) -> list[_Call]:
     step = step_of(trace, start)
     busy = computing(trace)
     exposed, covered = _alone(busy, start, end), _covers(busy, end)
+    if trace.device_ops is None or not len(trace.device_ops):
+        exposed = blocked_ns(trace, start, end)
     asked = [Arguments(kind=trace.names[n]) for n in host["name"][rows].tolist()]
     columns = (start, end - start, start, exposed, covered, step)
     numbers = zip(*(c.tolist() for c in columns), strict=True)

@@ -106,10 +106,15 @@ def communication(
 
 
 def _late(summary: RankSummary, parts: list[Split], step_of: Ints, steps: int) -> Floats:
-    """How long the rank stood in some collective and waited, in each step of the job."""
+    """How long the rank stood in some collective and waited, in each step of the job; without a
+    device, as far as the thread of its steps did."""
     start = unpack(summary.calls.start_ns)
     begin = np.concatenate([start[p.calls.at] for p in parts] or [start])
     waited = np.concatenate([p.waiting_ns for p in parts] or [np.zeros(len(start), np.int64)])
+    if summary.device is None and parts:
+        hidden = unpack(summary.calls.duration_ns) - unpack(summary.calls.exposed_ns)
+        begin = begin + np.concatenate([hidden[p.calls.at] for p in parts])
+        waited = np.concatenate([p.exposed_waiting_ns for p in parts])
     waiting = flatten(begin, begin + waited)
     low, high = unpack(summary.steps.start_ns), unpack(summary.steps.end_ns)
     inside = covered_before(waiting, high) - covered_before(waiting, low)

@@ -9,8 +9,9 @@ from dataclasses import field
 
 import numpy as np
 
+from pinchpoint.analysis.ranks.buckets import Buckets, buckets
 from pinchpoint.analysis.ranks.clocks import Anchors, Clocks, align, anchors_a_rank
-from pinchpoint.analysis.ranks.communication import Communication, KindOfCall, communication
+from pinchpoint.analysis.ranks.communication import Communication, communication
 from pinchpoint.analysis.ranks.late_causes import LateCause, late_causes
 from pinchpoint.analysis.ranks.matching import (
     STEP_SHIFT,
@@ -31,87 +32,12 @@ from pinchpoint.analysis.ranks.own_time import (
 from pinchpoint.analysis.ranks.rendezvous import marks, replayed_steps
 from pinchpoint.analysis.ranks.stragglers import Excess, Lateness, excess, lateness
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
+from pinchpoint.analysis.ranks.timed import timed_step_ns
 from pinchpoint.analysis.ranks.waits import NOBODY, Rendezvous, gather
-from pinchpoint.analysis.ranks.what_if import JobReplay, replay
+from pinchpoint.analysis.ranks.what_if import JobReplay, own_of_hosts, replay
 from pinchpoint.analysis.statistics import mean, median_of_ranks
 from pinchpoint.frozen import dataclass
-from pinchpoint.hardware.specs import find_spec
 from pinchpoint.trace.arrays import Floats, Ints
-
-# ------------------------------------------------------------------------------------------------
-# How fast transfers are against the link, and how large messages should be.
-#
-# The time of a collective is about ``latency + bytes / bandwidth``. Sizes that differ enough give
-# both, and from them how large a message has to be to come close to the bandwidth.
-
-
-ONE_NODE = 8  # ranks of a group that can share one link domain
-APART_RATIO = 4.0  # between the smallest and the largest size of a fit
-NEAR_RATIO = 0.9  # of the bandwidth, which a bucket should reach
-_WAYS = 2  # data sheets give both directions together
-
-
-@dataclass(frozen=True)
-class Buckets:
-    """Advice on message sizes for one kind of collective."""
-
-    group: str
-    kind: str
-    latency_ns: int
-    bytes_per_s: float  # what messages without end would reach
-    mean_bytes: int  # now
-    per_step: float  # messages now
-    reached_ratio: float  # of the bandwidth, now
-    bucket_bytes: int  # the smallest power of two that reaches NEAR_RATIO
-    saving_ns_per_step: int  # of transfer time, hidden or not
-
-
-def ceiling_bytes_per_s(device: str | None, ranks: int) -> float | None:
-    """What the link gives in one direction; None between nodes or for an unknown device."""
-    spec = find_spec(device)
-    if ranks > ONE_NODE or spec is None or not spec.link_bytes_per_s:
-        return None
-    return spec.link_bytes_per_s / _WAYS
-
-
-def buckets(kinds: tuple[KindOfCall, ...]) -> tuple[Buckets, ...]:
-    """Advice for each group and kind whose sizes say enough, most gain first."""
-    rows: dict[tuple[str, str], list[KindOfCall]] = {}
-    for kind in kinds:
-        if kind.bytes and kind.best_transfer_ns and kind.per_step:
-            rows.setdefault((kind.group, kind.kind), []).append(kind)
-    found = [b for b in (_advice(key, same) for key, same in rows.items()) if b is not None]
-    return tuple(sorted(found, key=lambda b: -b.saving_ns_per_step))
-
-
-def _advice(key: tuple[str, str], kinds: list[KindOfCall]) -> Buckets | None:
-    size = np.array([k.bytes for k in kinds], float)
-    time = np.array([k.best_transfer_ns for k in kinds], float)
-    often = np.array([k.per_step for k in kinds])
-    if size.max() < APART_RATIO * size.min():
-        return None
-    # Relative errors count: a microsecond matters for small messages only.
-    design = np.column_stack((1 / time, size / time))
-    latency, per_byte = np.linalg.lstsq(design, np.ones(len(size)), rcond=None)[0].tolist()
-    if latency <= 0 or per_byte <= 0:
-        return None
-    wanted = NEAR_RATIO / (1 - NEAR_RATIO) * latency / per_byte
-    bucket = 1 << int(np.ceil(np.log2(max(wanted, 1))))
-    in_all = float((size * often).sum())
-    fewer = float(often.sum()) - max(in_all / bucket, 1.0)
-    mean = in_all / float(often.sum())
-    return Buckets(
-        group=key[0],
-        kind=key[1],
-        latency_ns=round(latency),
-        bytes_per_s=1e9 / per_byte,
-        mean_bytes=round(mean),
-        per_step=float(often.sum()),
-        reached_ratio=mean * per_byte / (latency + mean * per_byte),
-        bucket_bytes=bucket,
-        saving_ns_per_step=round(max(fewer, 0) * latency),
-    )
-
 
 # ------------------------------------------------------------------------------------------------
 # Collectives that some ranks of a group did not call, or called with something else.
@@ -256,6 +182,7 @@ class Job:
     buckets: tuple[Buckets, ...]
     mismatches: tuple[Mismatch, ...]
     replay: JobReplay | None
+    of_hosts: JobReplay | None  # the same of ranks without devices, from when their threads rested
     step_shifts: Ints  # what the numbers of the steps are beyond each rank's own; empty: nothing
 
     @property
@@ -269,10 +196,18 @@ class Job:
         return int((self.over.peer_of >= 0).sum()) > 1
 
     @property
+    def timed_ns(self) -> float | None:
+        """Mean step of ranks without devices, as most of them timed it beside their recordings."""
+        return timed_step_ns(self.facts)
+
+    @property
     def base_ns(self) -> int:
-        """The step without recording cost: by the replay, or as the ranks' own estimates say."""
+        """The step without recording cost: by the replay, as ranks timed it, or as their own
+        estimates say."""
         if self.replay is not None:
             return self.replay.base_ns
+        if (timed := self.timed_ns) is not None:
+            return round(timed)
         typical = [
             (r.corrected_step_ns, r.typical_step_ns)
             for r in self.facts.ranks
@@ -280,6 +215,13 @@ class Job:
         ]
         ratios = [min(corrected / step, 1.0) for corrected, step in typical]
         return round(self.step_ns * (float(np.median(ratios)) if ratios else 1.0))
+
+    @property
+    def said_ratio(self) -> float:
+        """What is said of a time that was recorded: where ranks timed their steps, by those."""
+        if self.timed_ns is None or not self.step_ns:
+            return 1.0
+        return self.base_ns / self.step_ns
 
     def peers(self, rank: int) -> Ints:
         """Positions of the ranks that a rank is compared with, without itself."""
@@ -312,6 +254,8 @@ def reduce(source: Source) -> Job:
     over = excess(facts, between)
     late = lateness(facts, over)
     late_ranks, missing = _look_again(source, facts, over, late, matching, found)
+    replayed = _replay(source, facts, over, matching, clocks, found, late)
+    on_devices = any(rank.device for rank in facts.ranks)
     return Job(
         facts=facts,
         clocks=clocks,
@@ -324,7 +268,8 @@ def reduce(source: Source) -> Job:
         late_ranks=late_ranks,
         buckets=buckets(between.kinds),
         mismatches=mismatches(missing, matching, found),
-        replay=_replay(source, facts, over, matching, clocks, found, late),
+        replay=replayed if on_devices else None,
+        of_hosts=None if on_devices else replayed,
         step_shifts=shifts,
     )
 
@@ -378,4 +323,8 @@ def _replay(
     if chosen is None:
         return None
     recorded = marks(source, facts, matching, clocks, found, chosen)
-    return None if recorded is None else replay(facts, over, recorded, chosen)
+    if recorded is None:
+        return None
+    if not any(rank.device for rank in facts.ranks):
+        facts = own_of_hosts(facts, recorded, chosen)
+    return replay(facts, over, recorded, chosen)

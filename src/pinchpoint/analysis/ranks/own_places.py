@@ -19,6 +19,8 @@ class OwnPlace:
     place: RankPlace
     peers_ns: int  # at the same place, in the median
     sure_ns: int  # beyond the most that the peers may do there
+    # What the job's step is longer by, at least and as seen: with the time without a core
+    there_ns: tuple[int, int] = (0, 0)
 
     @property
     def more_ns(self) -> int:
@@ -46,8 +48,11 @@ def beyond_peers(places: Mapping[int, tuple[RankPlace, ...]]) -> tuple[OwnPlace,
                 )
             )
             usual = float(np.median([at.ns if at else 0 for at in theirs]))
+            there = float(np.median([at.there_ns if at else 0 for at in theirs]))
+            longer = [max(round(ns - there), 0) for ns in (place.least_there_ns, place.there_ns)]
             if place.least_ns > most:
-                found.append(OwnPlace(rank, place, round(usual), round(place.least_ns - most)))
+                sure = round(place.least_ns - most)
+                found.append(OwnPlace(rank, place, round(usual), sure, (longer[0], longer[1])))
     return tuple(sorted(found, key=lambda one: -one.sure_ns))
 
 

@@ -30,7 +30,7 @@ from pinchpoint.trace.arrays import Floats, Ints, Mask
 # What is kept of each rank in memory: a row of numbers, about 100 bytes.
 
 
-_NUMBERS = 11  # of a rank
+_NUMBERS = 12  # of a rank
 _PARTS_OF_ONE = 1_000_000  # of a ratio, which is kept as an integer, two of them in one number
 _NO_RATIO = _PARTS_OF_ONE + 1  # one more than any ratio: not known
 _MATRICES = 6  # of ranks × steps
@@ -51,6 +51,7 @@ class RankFacts:
     events: int
     corrected_step_ns: int | None
     typical_step_ns: int | None
+    timed_step_ns: int | None  # mean of those that it timed itself, without the profiler
     calls: int
     stride: int
     point_to_point: int
@@ -83,6 +84,7 @@ class RankTable(Sequence[RankFacts]):
             *(unpack(summary.steps.start_ns)[:1].tolist() or [None]),
             *(unpack(summary.steps.end_ns)[-1:].tolist() or [None]),
             _in_one(summary.own_ratio, summary.no_core_ratio),
+            summary.timed_step_ns,
         )
         self.numbers.extend(_NONE if value is None else _fitting(value) for value in said)
         for word in (summary.device, summary.backend, summary.refused):
@@ -105,7 +107,7 @@ class RankTable(Sequence[RankFacts]):
         said = self.numbers[_NUMBERS * at : _NUMBERS * (at + 1)]
         known = [None if value == _NONE else value for value in said]
         rank, world, events, corrected, typical, calls, flags, pairs = known[:8]
-        begin, end, ratios = known[8:]
+        begin, end, ratios, timed = known[8:]
         own, no_core = _apart(ratios or 0)
         texts = list(self.text)
         device, backend, refused = (texts[i] for i in self.words[3 * at : 3 * at + 3])
@@ -120,6 +122,7 @@ class RankTable(Sequence[RankFacts]):
             events=events or 0,
             corrected_step_ns=corrected,
             typical_step_ns=typical,
+            timed_step_ns=timed,
             calls=calls or 0,
             stride=(flags or 0) >> 2,
             point_to_point=pairs or 0,

@@ -18,7 +18,7 @@ from pinchpoint.analysis.ranks.own_time import JobFacts
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack, unpack_bits, unpack_small
 from pinchpoint.analysis.ranks.waits import Rendezvous
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace.arrays import Floats, Ints
+from pinchpoint.trace.arrays import Floats, Ints, Mask
 from pinchpoint.trace.intervals import covered_before, flatten
 
 Small = NDArray[np.int32]
@@ -30,6 +30,7 @@ ENOUGH_COLLECTIVES, MOST_COLLECTIVES = (
     8_000,
     40_000,
 )  # distinct collectives, simulated in 50 µs each
+_FEWEST_TO_MEET = 2  # ranks that have completed all steps of a replay
 NO_STEP = -1  # the sync point is a collective
 
 
@@ -84,7 +85,22 @@ def replayed_steps(
         return None
     middle = sorted(wanted)[len(wanted) // 2] if wanted else steps // 2
     first = min(max(middle - count // 2, 0), steps - count)
-    return slice(first, first + count)
+    chosen = slice(first, first + count)
+    completed = ~np.isnan(facts.window_ns)
+    if completed[:, chosen].all(axis=1).sum() < _FEWEST_TO_MEET:
+        return _of_all_ranks(completed[facts.usable], count) or chosen
+    return chosen
+
+
+def _of_all_ranks(completed: Mask, count: int) -> slice | None:
+    """The longest stretch of steps that each of these ranks completed, at most ``count``."""
+    shared = np.append(np.append(False, completed.all(axis=0)), False)
+    begins, ends = np.flatnonzero(np.diff(shared)).reshape(-1, 2).T
+    if not len(begins):
+        return None
+    longest = int((ends - begins).argmax())
+    first, last = int(begins[longest]), int(ends[longest])
+    return slice(max(first, last - count), last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,8 +174,6 @@ def marks(
     None also where calls were thinned out: what is left of them does not add up to the step.
     """
     if any(r.stride > 1 for r in facts.ranks) or not found.groups:
-        return None
-    if not any(r.device for r in facts.ranks):  # what hosts did meanwhile is not known
         return None
     numbers = facts.step_numbers[chosen]
     collectives, n = _Collectives.of(found), len(facts.ranks)

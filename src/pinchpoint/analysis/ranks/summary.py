@@ -159,6 +159,9 @@ class RankPlace(msgspec.Struct, frozen=True, kw_only=True):
     ns: Number
     most_ns: Number
     none_ns: Number  # what so many looks may have missed at a place where they saw nothing
+    # With the time in which it was ready there and had no core, and the least of that
+    there_ns: Number = 0
+    least_there_ns: Number = 0
 
 
 class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +180,8 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     origin_ns: Number | None = None
     corrected_step_ns: Number | None = None  # a step without the profiler
     typical_step_ns: Number | None = None
+    # The mean of the steps that the rank timed itself, beside its recordings
+    timed_step_ns: Number | None = None
     steps: StepColumns
     parts: tuple[RankPart, ...] = ()
     groups: tuple[ProcessGroup, ...] = ()

@@ -1,12 +1,14 @@
 """What the job's step would be: without its stragglers, with a faster link, with overlap."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from pinchpoint.analysis.ranks.own_time import JobFacts
 from pinchpoint.analysis.ranks.rendezvous import NO_STEP, Marks
 from pinchpoint.analysis.ranks.stragglers import Excess
+from pinchpoint.analysis.ranks.timed import timed_step_ns
 from pinchpoint.analysis.statistics import (
     lower_median_of_ranks,
     mean,
@@ -151,7 +153,7 @@ class JobReplay:
     marks: Marks
     chosen: slice  # of the job's steps
     recorded_ns: float  # mean of the replayed steps as recorded
-    usual_ns: float  # mean of all steps as recorded
+    usual_ns: float  # mean of all steps as recorded; of hosts that timed their steps, of those
     identity_ns: float  # the same, replayed unchanged
     corrected_ns: float  # replayed without recording cost
 
@@ -296,6 +298,14 @@ def _length(facts: JobFacts, chosen: slice, own_ns: Floats | None) -> Floats:
     return np.where(np.isnan(wanted), device, wanted)
 
 
+def own_of_hosts(facts: JobFacts, marks: Marks, chosen: slice) -> JobFacts:
+    """Of ranks without devices, own times of the replayed steps as the marks have them: without the
+    time in which the thread of the steps stood in a collective, be it waiting or transfer."""
+    own = np.full(facts.device_ns.shape, np.nan)
+    own[:, chosen] = np.where(np.isnan(facts.window_ns[:, chosen]), np.nan, marks.length_ns)
+    return replace(facts, device_ns=own)
+
+
 def replay(facts: JobFacts, over: Excess, marks: Marks, chosen: slice) -> JobReplay | None:
     """Replay the marks once unchanged and once without recording cost."""
     window = facts.window_ns[:, chosen]
@@ -309,7 +319,7 @@ def replay(facts: JobFacts, over: Excess, marks: Marks, chosen: slice) -> JobRep
         marks,
         chosen,
         recorded_ns=mean(median_of_ranks(window)),
-        usual_ns=mean(median_of_ranks(facts.window_ns)),
+        usual_ns=timed_step_ns(facts) or mean(median_of_ranks(facts.window_ns)),
         identity_ns=unchanged,
         corrected_ns=min(step_ns(marks, JobChange(_length(facts, chosen, None))), unchanged),
     )

@@ -12,6 +12,7 @@ from pinchpoint.cli.recordings._answers import shared
 from pinchpoint.cli.recordings.roofline import joined, measured_against
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import find_rank_files, several_ranks
+from pinchpoint.importers.run_folder import names_beside
 from pinchpoint.report import html, terminal
 from pinchpoint.report.documents.causal import (
     JobPieceInfo,
@@ -79,14 +80,14 @@ def command(
 def _of_job(folder: Path, *, json: bool, page: Page, sort: str | None) -> int:
     from pinchpoint.analysis.causal.of_job import of_job, own_gains
     from pinchpoint.analysis.ranks.job import reduce
-    from pinchpoint.analysis.ranks.summarise import summarise
+    from pinchpoint.jobs.engines import summary_of
 
     files, summaries, gains = find_rank_files([folder]).files, [], []
     for file in files:  # one rank after the other: never more than one of them is in memory
         with reading(Path(file.path)) as progress:
             trace = load(file.path, progress)
-        summaries.append(summarise(trace))
-        gains.append(own_gains(trace))
+        summaries.append(summary_of(trace, file.path))
+        gains.append(own_gains(trace, names_beside(file.path)))
     found = of_job(reduce(lambda: iter(summaries)), gains)
     ranks = [at if file.rank is None else file.rank for at, file in enumerate(files)]
     document = causal_job_document(str(folder), ranks, found)

@@ -9,6 +9,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.input_arguments import input_dtypes, tensor_shapes
 from pinchpoint.analysis.host.on_cpu import first_elements
+from pinchpoint.analysis.ranks.blocked import ISSUES
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
@@ -18,7 +19,6 @@ from pinchpoint.trace.intervals import Intervals, covered_before, flatten
 from pinchpoint.trace.names import rows_named
 
 BACKENDS = ("gloo:", "mpi:", "ucc:")
-ISSUES = ("c10d::", "record_param_comms")  # operators that hand a collective over to the backend
 _USUAL_BYTES = 4  # an element of float32: the type of a list of tensors is not recorded
 _SIZE_BYTES = {"double": 8, "long int": 8, "c10::Half": 2, "c10::BFloat16": 2, "bool": 1}
 

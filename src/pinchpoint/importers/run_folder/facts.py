@@ -15,7 +15,7 @@ from pinchpoint.run_folder.documents import (
     WorkerDocument,
     read_if_there,
 )
-from pinchpoint.run_folder.layout import METRICS_FILE, TRACES
+from pinchpoint.run_folder.layout import METRICS_FILE, PROCESSES, TRACES
 from pinchpoint.run_folder.metrics import MetricsDocument, cores_taken
 from pinchpoint.run_folder.step_times import StepTimes
 from pinchpoint.trace import (
@@ -136,6 +136,23 @@ def was_contended(recording: str) -> bool:
     except UnreadableFile:
         return False
     return cores_taken(metrics.others.cpu)
+
+
+def timed_step_ns(recording: str) -> int | None:
+    """The mean of the steps that the process which wrote this file of a run folder's traces timed
+    beside its recordings; None where it timed none."""
+    path = Path(recording)
+    if path.parent.name != TRACES:
+        return None
+    name = path.name.partition(".trace.")[0]
+    try:
+        process = read_if_there(
+            path.parent.parent / PROCESSES / f"{name}.json", ProcessDocument
+        ).document
+    except UnreadableFile:
+        return None
+    timed = process.steps.unprofiled_ns
+    return round(sum(timed) / len(timed)) if timed else None
 
 
 def _cores_of_others(metrics: MetricsDocument) -> float | None:

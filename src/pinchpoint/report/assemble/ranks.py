@@ -33,7 +33,7 @@ from pinchpoint.report.assemble.ranks_items import (
 )
 from pinchpoint.report.assemble.ranks_tables import Row, heat_map, rank_rows, tables
 from pinchpoint.report.documents.ladder import LadderInfo
-from pinchpoint.report.documents.rank_records import RankRecord, Records
+from pinchpoint.report.documents.rank_records import FoundOnRank, RankRecord, Records
 from pinchpoint.report.documents.ranks import (
     ClockInfo,
     FileNote,
@@ -100,12 +100,23 @@ def _of_ranks(records: Records) -> tuple[list[RankFinding], tuple[str, ...]]:
     declined: Counter[str] = Counter()
     for rank, record in enumerate(records.records()):
         found += [
-            RankFinding(intern(f.item.id), rank, f.saving_ns, intern(_place(f.item)))
+            RankFinding(
+                intern(f.item.id), rank, f.saving_ns, intern(_place(f.item)), _saving_range(f)
+            )
             for f in record.found
         ]
         declined.update(record.not_checked)
     silent = tuple(sorted(i for i, n in declined.items() if n == len(records.entries)))
     return found, silent
+
+
+def _saving_range(found: FoundOnRank) -> tuple[int, int] | None:
+    """What the rank's own prediction says that it wins, at least and at most."""
+    step_ns, ends = found.item.predicted_step_ns, found.item.predicted_range_ns
+    if step_ns is None or ends is None:
+        return None
+    base_ns = step_ns + found.saving_ns
+    return (max(base_ns - ends[1], 0), max(base_ns - ends[0], 0))
 
 
 def _job_info(records: Records, job: Job | None = None) -> JobInfo:

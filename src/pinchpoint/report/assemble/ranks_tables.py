@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from pinchpoint.analysis.ranks.buckets import ceiling_bytes_per_s
 from pinchpoint.analysis.ranks.communication import KindOfCall
-from pinchpoint.analysis.ranks.job import Job, ceiling_bytes_per_s
+from pinchpoint.analysis.ranks.job import Job
 from pinchpoint.analysis.statistics import mean_of_steps
 from pinchpoint.report.documents.rank_records import Records
 from pinchpoint.report.documents.ranks import HeatMap

@@ -283,7 +283,7 @@ def _job(document: CausalJobDocument) -> Iterator[Block]:
     yield Title(document.path)
     if document.why_not is not None or document.base_ns is None:
         yield Text(f"No causal profile of the job: {document.why_not}.", "bad")
-        yield Text("steps of all ranks at the same time, on devices", label="Record")
+        yield Text("steps of all ranks at the same time", label="Record")
         return
     base = document.base_ns
     yield Text(f"The job's step takes {duration(base)} on {len(document.ranks)} ranks.")

@@ -3,12 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
+from host_ranks import traces_of_hosts
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import FirstInput, RankPlace, pack
 from pinchpoint.diagnosis.job import RankFinding, diagnose_job
 from program import Program
-from rank_traces import Job
+from rank_traces import MS, Job
 
 
 @pytest.mark.parametrize("cause", ["straggler-rank", "rank0-stall"])
@@ -158,6 +159,42 @@ def test_a_rank_that_does_more_of_what_its_peers_do_too_is_told_by_what_it_is_gi
     (found,) = straggler.findings
     assert "with batches 3.00 times as long as its peers'" in found.summary
     assert found.location.function == "collate"
+
+
+def test_what_a_late_rank_takes_includes_its_waits_for_a_core():
+    """5 ms on a core are 9 by the clock, where others have nearly half of it; its peers wait."""
+    place = replace(_asleep(4.0, 5.0, 6.0)[1], there_ns=9 * MS, least_there_ns=8 * MS)
+    other = _asleep(0, 0, 0)[0]
+    told = [(other,), (other, place)]
+    summaries = [
+        replace(summarise(trace), contended=True, places=places)
+        for trace, places in zip(traces_of_hosts(1, 12), told, strict=True)
+    ]
+    said = diagnose_job(reduce(lambda: iter(summaries)), [])
+    (straggler,) = (o for o in said.outcomes if o.id == "straggler-rank")
+    (found,) = straggler.findings
+    assert found.summary.startswith("Rank 1 spends 5.00 ms of a step in prepare")
+    assert found.saving_ns_per_step == (8 * MS, 9 * MS)
+
+
+def test_few_recorded_steps_do_not_say_how_long_ranks_wait():
+    """Rank 0 is asleep for half of the run, and rank 1 is never: shared out, a quarter is won."""
+    summaries = [
+        replace(
+            summarise(trace),
+            contended=True,
+            own_ratio=own,
+            no_core_ratio=1.0 - own - asleep,
+            inputs=(_given(length),),
+        )
+        for trace, own, asleep, length in zip(
+            traces_of_hosts(10, 11), (0.2, 0.6), (0.5, 0.0), (20, 60), strict=True
+        )
+    ]
+    said = diagnose_job(reduce(lambda: iter(summaries)), [])
+    (straggler,) = (o for o in said.outcomes if o.id == "straggler-rank")
+    (found,) = straggler.findings
+    assert found.saving_ns_per_step[1] == pytest.approx(0.25 * 13 * MS, rel=0.02)
 
 
 def test_what_one_late_rank_does_is_told_once():

@@ -164,7 +164,7 @@ def _given_more(job: "Job", rank: int, given: "LargerInput") -> Found:
     # Where others took the cores, recording's cost cannot be told from waiting: none is taken off.
     lost = scaling(job)
     waits = round(mean(job.between.waiting_ns[job.facts.usable]))
-    gain = max(lost.waiting_ns_per_step if lost is not None else 0, waits)
+    gain = max(lost.waiting_ns_per_step if lost is not None else 0, waits, _waits_by_looks(job))
     return Found(
         summary=f"Rank {number} {does}, with {share_in_words(given)}; they come in at {where}",
         evidence=(
@@ -181,13 +181,31 @@ def _given_more(job: "Job", rank: int, given: "LargerInput") -> Found:
     )
 
 
+def _waits_by_looks(job: "Job") -> int:
+    """What ranks waited more than the one that waits least, in the mean, by looks at the whole run:
+    neither on a core, nor for one, nor asleep of their own will. Few steps are recorded, and those
+    of a corpus that is sorted are all of its beginning."""
+    ranks = [rank for rank in job.facts.ranks if rank.own_ratio is not None]
+    waits = [max(1.0 - (rank.own_ratio or 0) - (rank.no_core_ratio or 0), 0.0) for rank in ranks]
+    if len(waits) < _FEWEST_RANKS or any(rank.no_core_ratio is None for rank in ranks):
+        return 0
+    more = sum(waits) / len(waits) - min(waits)
+    return round(more * mean(median_of_ranks(job.facts.window_ns)))
+
+
 def _doing_more(job: "Job", more: "OwnPlace") -> Found:
     place, number = more.place, job.facts.ranks[more.rank].rank
     where = Location(place.file, place.line, place.function)
     from pinchpoint.diagnosis.rules.communication._rank_delays import waiting_of_others
 
     others = waiting_of_others(job, [more.rank])
-    cost = min(more.more_ns, int(others.value)) or more.more_ns
+    # As much as the others wait, in recorded steps; looks count in steps as they are said. Without
+    # cores enough a place takes what it computes and what it waits for a core there.
+    in_recorded = [
+        round(ns / job.said_ratio) for ns in (more.sure_ns, more.more_ns, *more.there_ns)
+    ]
+    least, likely = (max(in_recorded[at], in_recorded[at + 2]) for at in (0, 1))
+    cost = min(likely, int(others.value)) or likely
     at = f" at {place.doing}" if place.doing else ""
     peers = duration(more.peers_ns) if more.peers_ns else "nothing"
     return Found(
@@ -200,7 +218,7 @@ def _doing_more(job: "Job", more: "OwnPlace") -> Found:
             others,
         ),
         cost_ns_per_step=cost,
-        saving_ns_per_step=(min(more.sure_ns, cost), cost),
+        saving_ns_per_step=(min(least, cost), cost),
         location=where,
         confidence="medium",
         fix="Find why that rank does this and its peers do not; share it out, or do it outside of"

@@ -1,0 +1,31 @@
+"""Ranks of one job without devices, by hand: each computes, then all meet in gloo's all-reduce."""
+
+from builders import TraceBuilder
+from pinchpoint.trace import Trace
+
+MS = 1_000_000
+BEGIN = 1_700_000_000 * 10**9  # Unix time of the first step
+
+
+def traces_of_hosts(*work_ms: int, async_ms: int = 0, steps: int = 6) -> list[Trace]:
+    """One trace a rank, which computes for so long in train.py:7 and then stands in the all-reduce
+    until the last one is there and 1 ms more; ``async_ms`` of a layer come after it is issued."""
+    traces, each_ms = [], max(work_ms) + async_ms + 2
+    for rank, mine in enumerate(work_ms):
+        b = TraceBuilder()
+        b.devices = []
+        gloo = b.thread("gloo")
+        for step in range(steps):
+            at = step * each_ms * MS
+            b.step(step, at, each_ms * MS)
+            b.python("train.py(7): work", at + 10, mine * MS - 20)
+            b.op("aten::mm", at + 20, mine * MS - 40)
+            b.op("c10d::allreduce_", at + mine * MS, MS // 100)
+            if async_ms:
+                b.op("aten::relu", at + mine * MS + MS // 50, async_ms * MS)
+            end = at + (max(work_ms) + async_ms + 1) * MS
+            start = at + mine * MS + MS // 200
+            b.annotation("gloo:all_reduce", start, end - start, thread=gloo)
+            b.op("aten::copy_", end + 1_000, MS // 2)
+        traces.append(b.trace(rank=rank, world_size=len(work_ms), origin_ns=BEGIN))
+    return traces
