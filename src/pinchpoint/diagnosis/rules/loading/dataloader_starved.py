@@ -21,7 +21,8 @@ there and still too slow, look at what they do: decoding, transforms, many small
 Where they make batches in a small part of their time, send fewer, larger tensors: the collate
 function makes them. Workers of a dataset with an iterator each run all of it: what stands before
 the place where they divide its samples is done by each, for all samples, and more workers win
-nothing until it stands behind. In programs on a CPU the gain is then by the waits that the run
+nothing until it stands behind; then every wait goes, if a batch takes that part of today's step and
+the step is longer. In programs on a CPU the gain is then by the waits that the run
 timed.
 
 ## When to ignore it
