@@ -103,6 +103,6 @@ def test_on_a_cpu_no_gain_exceeds_what_is_there():
     found = Found(summary="", evidence=(), cost_ns_per_step=2_000_000, changes=(gone,))
     said = predicted(builder.trace(), "host-hotspot", found)
     assert said.saving_ns == 2_000_000
-    assert said.predicted.range_ns[0] == 10_000_000 - 1.3 * 2_000_000
+    assert said.predicted.range_ns[0] == 10_000_000 - 1.4 * 2_000_000
     saved = replace_struct(found, changes=(), saving_ns_per_step=(1_000_000, 9_000_000))
     assert predicted(builder.trace(), "host-hotspot", saved).predicted.step_ns == 8_000_000

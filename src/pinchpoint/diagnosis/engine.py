@@ -6,8 +6,12 @@ from dataclasses import replace
 import numpy as np
 from msgspec import structs
 
-from pinchpoint.analysis.host.on_cpu import computes_on_cpu
-from pinchpoint.analysis.mean.on_cpu import UNCERTAIN_RATIO, slower_outside
+from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
+from pinchpoint.analysis.mean.on_cpu import (
+    MOST_BEYOND_RATIO,
+    QUICKER_REST_RATIO,
+    slower_outside,
+)
 from pinchpoint.analysis.mean.what_if import (
     between,
     covered_ratio,
@@ -266,14 +270,18 @@ def within_cost(
     fix may win what waited for the cause, too.
     """
     costs = [one.cost_ns_per_step for one in findings]
-    if after is None or not computes_on_cpu(trace) or None in costs:
+    on_cpu = computes_on_cpu(trace) or compiled_for_cpu(trace)
+    if after is None or not on_cpu or None in costs:
         return after
     there_ns = slower_outside(trace) * sum(cost for cost in costs if cost is not None)
     most_ns = max(there_ns, recorded_saving_ns(trace, _changes_of(findings)))
     step_ns = max(after.step_ns, after.base_ns - round(most_ns))
-    low_ns = max(after.range_ns[0], after.base_ns - round((1 + UNCERTAIN_RATIO) * most_ns))
+    low_ns = max(after.range_ns[0], after.base_ns - round((1 + MOST_BEYOND_RATIO) * most_ns))
     if any(one.saving_ns_per_step is not None for one in findings):
-        low_ns = after.range_ns[0]  # a rule that knows the gain otherwise has its own reason for it
+        # A rule that knows the gain otherwise has its own reason for it; what stays is as doubtful.
+        saving_ns = (1 + MOST_BEYOND_RATIO) * (after.base_ns - step_ns)
+        rest_ns = max((1 - QUICKER_REST_RATIO) * step_ns, after.base_ns - saving_ns)
+        low_ns = min(after.range_ns[0], round(rest_ns))
     return replace(after, step_ns=step_ns, range_ns=(low_ns, max(after.range_ns[1], step_ns)))
 
 

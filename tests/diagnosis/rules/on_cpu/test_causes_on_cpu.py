@@ -457,7 +457,8 @@ def test_page_faults_by_their_share_of_the_time_on_cores():
         page_faults_per_step=400.0, kernel_ns_per_step=0.8 * MS, user_ns_per_step=1.2 * MS
     )
     low, high = _found(replace(trace, run=facts))["cpu-page-faults"].predicted.range_ns
-    assert (10 * MS - high, 10 * MS - low) == (2 * MS, 4 * MS)
+    # At most 1.4 times the middle of 2 and 4, as what stays is as doubtful.
+    assert (10 * MS - high, 10 * MS - low) == (2 * MS, 4.2 * MS)
 
 
 def test_page_faults_of_a_run_whose_steps_were_recorded_while_others_had_the_cores():
@@ -469,7 +470,7 @@ def test_page_faults_of_a_run_whose_steps_were_recorded_while_others_had_the_cor
         unprofiled_step_ns=(2_000 * US,) * 5,
     )
     after = _found(replace(trace, run=facts))["cpu-page-faults"].predicted
-    assert (after.base_ns, *after.range_ns) == (2_000 * US, 1_200 * US, 1_600 * US)
+    assert (after.base_ns, *after.range_ns) == (2_000 * US, 1_160 * US, 1_600 * US)
 
 
 def test_page_faults_of_a_run_whose_steps_were_not_counted():
@@ -479,7 +480,7 @@ def test_page_faults_of_a_run_whose_steps_were_not_counted():
     said = _found(replace(trace, run=RunFacts(samples=samples)))["cpu-page-faults"]
     assert "1,000,000 times in the run" in said.finding.summary
     low, high = said.predicted.range_ns  # 2 of 4 s: without imports, and what a start takes
-    assert (10 * MS - high, 10 * MS - low) == (2.5 * MS, 5 * MS)
+    assert (10 * MS - high, 10 * MS - low) == (2.5 * MS, 1.4 * 3.75 * MS)
 
 
 @pytest.mark.parametrize(
@@ -502,8 +503,12 @@ def test_transforms_of_a_slow_length(name, length, fast, left):
     if left is not None:
         finding = said["cpu-fft-length"]
         assert f"{fast} is a fast length" in finding.finding.summary
-        expected = [2 * MS + 8 * MS * ratio for ratio in left]
-        assert finding.predicted.range_ns == pytest.approx(expected, abs=2)
+        low, high = (2 * MS + 8 * MS * ratio for ratio in left)
+        said = finding.predicted
+        rest = max(
+            0.6 * said.step_ns, 10 * MS - 1.4 * said.saving_ns
+        )  # as doubtful as all that stays
+        assert said.range_ns == pytest.approx((min(low, rest), high), abs=2)
 
 
 _COUNT, _TABLE = "[[1000000]]", "[[1000000], [1000000]]"
