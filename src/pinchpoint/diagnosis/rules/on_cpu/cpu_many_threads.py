@@ -12,7 +12,9 @@ milliseconds at a time, and the others wait for it, turning in place on the core
 
 ## How to fix it
 `OMP_NUM_THREADS=n`, or `torch.set_num_threads(n)`, with as many as there are cores free. In a
-container with a quota PyTorch begins as many as the machine has cores.
+container with a quota PyTorch begins as many as the machine has cores. Where the cores have to be
+shared, `OMP_WAIT_POLICY=passive` lets threads sleep while they wait, and others have the cores
+meanwhile; `pinchpoint bench` measures so: its steps can be shorter than those that were recorded.
 
 ## When to ignore it
 Where the machine was busy by accident.
@@ -26,7 +28,7 @@ from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import RUN_FOLDER, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, too_small
 from pinchpoint.trace import Trace
 
 RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, knobs=("omp_threads",), advice=NO_HINT)
@@ -49,7 +51,7 @@ def check(trace: Trace) -> Iterator[Found]:
         return iter(())
     shared = mine & cpu_operators(trace).called & (first_elements(trace) >= GRAIN_ELEMENTS)
     spans = host_spans(trace, shared, "operators on large tensors")
-    if spans is None or not is_material(trace, spans):
+    if spans is None or too_small(trace, spans):
         return iter(())
     others = f", of which other programs used {cores - free:.1f}" if free < cores else ""
     less = max(int(free), 1)
@@ -57,7 +59,8 @@ def check(trace: Trace) -> Iterator[Found]:
         f"{threads} threads compute together on {cores:g} cores{others}: each operator waits for"
         " the last of them, and what fewer would give does not show",
         Record(
-            f"the result of a trial: pinchpoint try --knob omp_threads={less} -- python train.py"
+            f"the result of a trial: pinchpoint try --knob omp_threads={less} -- python train.py,"
+            " or a run with OMP_WAIT_POLICY=passive, in which threads sleep while they wait"
         ),
         fits=True,
     )
