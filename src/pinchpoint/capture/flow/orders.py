@@ -337,8 +337,8 @@ class _Walk:
         known = self.values.pop(number, None)
         if known is not None:
             value = known[0]
-            put_off = isinstance(value, Pair) and value.key not in self.computed
-            if put_off and value.key in self.multiplied:
+            there = value.key in self.computed
+            if isinstance(value, Pair) and not there and value.key in self.multiplied:
                 self.needed_too.add(value.by)
             self._compute(value)
 
