@@ -22,7 +22,7 @@ from pinchpoint.analysis.mean.what_if import (
 from pinchpoint.analysis.replay import Change
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.in_steps import judged_steps
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.diagnosis.registry import ask, is_about, rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Outcome
 from pinchpoint.frozen import dataclass
@@ -79,7 +79,7 @@ def diagnose(trace: Trace) -> Diagnosis:
 def weighed(trace: Trace, outcomes: tuple[Outcome, ...]) -> Diagnosis:
     """The same of what some rules said."""
     ranked = [predicted(trace, o.id, f) for o in outcomes for f in o.findings]
-    special = _most_winning_children(ranked)
+    special, shares = _most_winning_children(ranked), _shares(ranked)
     covered: dict[str, tuple[str, ...]] = {
         r.id: (special[r.id].id,) for r in ranked if _yields(r, special)
     }
@@ -99,8 +99,11 @@ def weighed(trace: Trace, outcomes: tuple[Outcome, ...]) -> Diagnosis:
     timed = [r for r in kept if r.finding.changes]
     together = after_fixes(trace, [r.finding for r in timed]) if len(timed) > 1 else None
     shown = {r.id for r in kept}
-    said = tuple(o if o.id in shown else _dropped(o, covered.get(o.id, ())) for o in outcomes)
-    return Diagnosis(tuple(kept), together, said)
+    said = (
+        o if o.id in shown else _dropped(o, covered.get(o.id, ()), shares.get(o.id))
+        for o in outcomes
+    )
+    return Diagnosis(tuple(kept), together, tuple(said))
 
 
 def run_ratio(ranked: Ranked, found: Iterable[Ranked]) -> float:
@@ -121,15 +124,28 @@ def _stays(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | None
     return candidate if _material(trace, candidate) and not explained else None
 
 
-def _dropped(outcome: Outcome, covered_by: tuple[str, ...]) -> Outcome:
-    """The answer of a rule whose findings are not shown."""
+def _shares(ranked: Iterable[Ranked]) -> dict[str, float]:
+    """What fixing each cause would win of the step, where that is known."""
+    shares: dict[str, float] = {}
+    for one in ranked:
+        if one.predicted is not None and one.predicted.base_ns:
+            share = max(one.saving_ns, 0) / one.predicted.base_ns
+            shares[one.id] = max(share, shares.get(one.id, 0.0))
+    return shares
+
+
+def _dropped(outcome: Outcome, covered_by: tuple[str, ...], share: float | None) -> Outcome:
+    """The answer of a rule whose findings are not shown; ``share`` is what they win of the step."""
     if outcome.answer != "found":
         return outcome
     if covered_by:
         why = f"covered by {' and '.join(covered_by)}"
         return replace(outcome, answer="covered", why=why, covered_by=covered_by)
-    why = f"smaller than {100 * MATERIAL_STEP_RATIO:.0f} % of the step"
-    return replace(outcome, answer="smaller", why=why)
+    least = f"{100 * MATERIAL_STEP_RATIO:.0f} % of the step"
+    why = f"smaller than {least}" if share is None else Small(share, MATERIAL_STEP_RATIO).why
+    if share is not None and share >= MATERIAL_STEP_RATIO:  # of what may be won, too little is sure
+        why = f"not surely {least}: {100 * share:.1f} %"
+    return replace(outcome, answer="smaller", why=why, step_ratio=share)
 
 
 def _changes(ranked: Iterable[Ranked]) -> list[Change]:

@@ -42,6 +42,12 @@ def test_names_the_function_that_waits_and_for_how_long(outcome):
     assert finding.confidence == "medium"
 
 
+def test_a_short_wait_is_seen(outcome):
+    """1 ms of 21."""
+    said = outcome("host-waits", batching(wait_us=(1_000,), kernel_us=20_000))
+    assert (said.answer, said.why) == ("smaller", "smaller than 10 % of the step: 4.7 %")
+
+
 def test_what_is_left_is_the_work_of_the_device(predicted):
     assert predicted(batching(), "host-waits") == pytest.approx(5e6, rel=0.1)
 

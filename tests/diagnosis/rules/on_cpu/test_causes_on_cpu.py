@@ -225,6 +225,33 @@ def test_no_loop_worth_batching(turns, shapes):
     assert "cpu-operator-loop" not in _found(_loop(turns, shapes))
 
 
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_short_loop_is_seen(chained):
+    """20 calls of 18 µs in a step of 10 ms: one call could be all, unless each needs the last."""
+
+    def work(builder, at):
+        for turn in range(20):
+            _op(builder, "aten::linear", at + turn * 100 * US, 18 * US, ROW)
+
+    trace = _trace(work)
+    if chained:
+        trace = _watched(trace, "chain", ("aten::linear",), turns=20)
+    answer = _loop_answer(trace)
+    why = "" if chained else "smaller than 5 % of the step: 3.6 %"
+    assert (answer.answer, answer.why) == ("clear" if chained else "smaller", why)
+
+
+@pytest.mark.parametrize("length", [5, 100])
+def test_operators_on_float64_tensors_that_take_little(outcome, length):
+    """0.2 ms of 5 are seen; of 100 nobody sees them."""
+    trace = _trace(
+        lambda b, at: _op(b, "aten::mm", at, 200 * US, dtype="double"), length=length * MS
+    )
+    said = outcome("cpu-float64", trace)
+    assert said.why == ("smaller than 5 % of the step: 4.0 %" if length == 5 else "")
+    assert said.answer == ("smaller" if length == 5 else "clear")
+
+
 @pytest.mark.parametrize(("beside_us", "told"), [(0, True), (3_000, False)])
 def test_a_loop_that_passes_over_large_tensors(beside_us, told):
     """Between nothing and all but a tenth; none of it where the function does other work, too."""
@@ -380,7 +407,7 @@ _AMX = ("avx2", "amx_bf16")
         pytest.param(_AMX, "c10::BFloat16", 7, "found", id="one part in 16 bits"),
         pytest.param(_AMX, "float", 7, "not checked", id="all in float32: only a trial tells"),
         pytest.param(("avx2",), "c10::BFloat16", 7, "clear", id="no matrix units"),
-        pytest.param(_AMX, "c10::BFloat16", 2, "clear", id="too little of the step"),
+        pytest.param(_AMX, "c10::BFloat16", 2, "smaller", id="too little of the step"),
     ],
 )
 def test_float32_on_a_processor_with_matrix_units(features, beside, took, answer):
@@ -559,7 +586,7 @@ def test_an_operator_is_judged_by_its_fastest_calls(fastest, told):
     [
         pytest.param(0.2, "[[64, 64]]", "found", id="the cores were its own"),
         # 128 calls of 0.06 ms at most, beside a product of 180
-        pytest.param(1.9, "[[16, 16]]", "clear", id="the calls waited for a core"),
+        pytest.param(1.9, "[[16, 16]]", "smaller", id="the calls waited for a core"),
         pytest.param(1.9, None, "not checked", id="what they take does not show"),
     ],
 )

@@ -52,13 +52,17 @@ def test_the_calls_that_get_new_memory_may_go_with_the_copies():
     [
         pytest.param(_steps(donated=True), id="donated, and read afterwards"),
         pytest.param(_steps(argument=None), id="of a result"),
-        pytest.param(_steps(took=3), id="little"),
         pytest.param(_steps(every=4), id="a snapshot now and then"),
         pytest.param(_steps(devices=TraceBuilder().trace().devices), id="on a device"),
     ],
 )
 def test_it_stays_quiet(trace):
     assert list(check(trace)) == []
+
+
+def test_a_small_part_of_the_step_is_seen(outcome):
+    said = outcome("cpu-argument-copies", _steps(took=3))
+    assert (said.answer, said.why) == ("smaller", "smaller than 5 % of the step: 3.0 %")
 
 
 def test_causes_on_devices_are_none_of_a_program_compiled_for_the_cpu():

@@ -46,7 +46,7 @@ from pinchpoint.diagnosis.evidence.awaited import HOLD_SHORTER, Sends, awaited, 
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.whole_run import waits_at, waits_for_others
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule, shows_torch
 from pinchpoint.diagnosis.rules.host._what_is_awaited import (
@@ -96,7 +96,7 @@ class _Waits:
     changes: tuple[Change, ...]
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The place at which the thread of the steps waits longest, for others and for the device."""
     base, windows = step_base_ns(trace), judged_steps(trace)
     if base is None or not len(windows):
@@ -105,11 +105,12 @@ def check(trace: Trace) -> Iterator[Found]:
     did, kept = host_did(trace, thread, windows.start_ns, windows.end_ns), _kept(trace, base)
     for kinds in ((GapKind.WAIT, GapKind.DATA), (GapKind.SYNC,), (GapKind.HOST_COLLECTIVE,)):
         waits = _longest(trace, did, kinds)
-        if waits is None or waits.ns_per_step < max(LEAST_GAIN_RATIO * base, LEAST_NS):
+        if waits is None or waits.ns_per_step < LEAST_NS or not _may_be_told(trace, waits):
             continue
-        if not _may_be_told(trace, waits, base) or (kept and _is_of_lock(trace, waits)):
-            continue
-        yield _as_looked_at(trace, _finding(trace, waits), waits, base)
+        if small := _too_small(trace, waits, base):
+            yield small
+        elif not kept or not _is_of_lock(trace, waits):
+            yield _as_looked_at(trace, _finding(trace, waits), waits, base)
     if kept is not None:
         yield kept
     elif not _has_stacks(trace):
@@ -118,17 +119,25 @@ def check(trace: Trace) -> Iterator[Found]:
         yield looked_at
 
 
-def _may_be_told(trace: Trace, waits: _Waits, base_ns: int) -> bool:
-    """Not waits for batches that are ready, nor for work that the device has to do anyway."""
+def _may_be_told(trace: Trace, waits: _Waits) -> bool:
+    """Not waits for batches that are ready, nor for work that is done meanwhile."""
     if waits.kind is GapKind.WAIT and _while_xla_computes(trace, waits):
         return False
     if waits.kind is GapKind.DATA:
         loader = loads(trace)
         return loader is None or loader.starving
-    after = what_if_mean(trace, waits.changes) if waits.kind is GapKind.SYNC else None
-    return waits.kind is not GapKind.SYNC or (
-        after is not None and after.saving_ns >= LEAST_GAIN_RATIO * base_ns
-    )
+    return True
+
+
+def _too_small(trace: Trace, waits: _Waits, base_ns: int) -> Small | None:
+    """Where little is waited, or for work that the device has to do anyway; None: enough is won."""
+    if waits.ns_per_step < LEAST_GAIN_RATIO * base_ns:
+        return Small(waits.ns_per_step / base_ns, LEAST_GAIN_RATIO)
+    if waits.kind is not GapKind.SYNC:
+        return None
+    after = what_if_mean(trace, waits.changes)
+    won = 0.0 if after is None else max(after.saving_ns, 0) / base_ns
+    return Small(won, LEAST_GAIN_RATIO) if won < LEAST_GAIN_RATIO else None
 
 
 def _while_xla_computes(trace: Trace, waits: _Waits) -> bool:

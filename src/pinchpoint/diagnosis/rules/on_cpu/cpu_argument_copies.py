@@ -26,7 +26,7 @@ from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.donating import donate
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import LEAST_RATIO
@@ -52,7 +52,7 @@ _PLACE = regex(r"(?P<file>[^,\n]+):(?P<line>\d{1,7})(,|$)")
 _MODULE = regex(r"^jit_{1,2}(\w+?)(\(\d+\))?$")  # jit_put(123): of the function put
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Copies of arguments that were not donated."""
     ops, step_ns = trace.compiled_ops, steps(trace).typical_ns
     if ops is None or not compiled_for_cpu(trace) or not len(judged_steps(trace)) or not step_ns:
@@ -64,7 +64,10 @@ def check(trace: Trace) -> Iterator[Found]:
     names = _most(trace, rows)
     calls = int((ops["argument"][rows] == names[0]).sum())
     ns = round(per_step(trace, int(ops["duration_ns"][rows].sum())))
-    if per_step(trace, calls) < EACH_STEP_RATIO or ns < LEAST_RATIO * step_ns:
+    if per_step(trace, calls) < EACH_STEP_RATIO:
+        return
+    if ns < LEAST_RATIO * step_ns:
+        yield Small(ns / step_ns, LEAST_RATIO)
         return
     longest = int(rows[np.argmax(ops["duration_ns"][rows])])
     where = _PLACE.match(trace.text(ops, "source", longest) or "")
