@@ -35,7 +35,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.input_arguments import elements
-from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.analysis.replay import ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.work.dropped_gradients import dropped_gradients
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
@@ -68,11 +68,13 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     adds = launched_calls(trace).where(lambda of: of.call.name == "aten::add_")
     beside = device_work(trace, mine & ~adds, "other than additions")  # these have no line
+    changes = (*without_work(trace, work.rows), ScaleHostSpans(found.host_rows, 0.0))
     all_of_them = found.per_step + found.used_per_step
     yield Found(
         summary=(
             f"{found.per_step} of {all_of_them} gradients are added up step after step, and no"
             f" optimizer uses or zeroes them: {duration(work.ns_per_step)} of each recorded step"
+            + (f"{_WHOLE} of {_calls(found.calls)}" if found.calls else "")
         ),
         evidence=(
             Evidence("gradients that nobody uses", found.per_step, "per step"),
@@ -83,12 +85,23 @@ def check(trace: Trace) -> Iterator[Found]:
             *work.evidence,
         ),
         cost_ns_per_step=work.ns_per_step,
-        changes=(*without_work(trace, work.rows), ScaleHostSpans(found.host_rows, 0.0)),
+        changes=changes,
+        at_best=(*changes, ScaleDeviceOps(found.beside_rows, HALF_RATIO)) if found.calls else (),
         location=beside.place if beside else work.place,
         fix="Switch gradients off for the parameters that no optimizer has",
         hint="model.encoder.requires_grad_(False)  # before the optimizer is made",
         confidence="high" if found.surely else "medium",
     )
+
+
+# Of what a caller does with the results of two branches, one of which then needs no gradient.
+HALF_RATIO = 0.5
+_WHOLE = ", with the whole backward pass"
+
+
+def _calls(count: int) -> str:
+    what = "a module's call" if count == 1 else f"{count} modules' calls"
+    return f"{what} whose input needs no gradient either"
 
 
 def _dropped(trace: Trace) -> Iterator[Found]:
