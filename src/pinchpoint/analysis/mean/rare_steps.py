@@ -14,10 +14,9 @@ from pinchpoint.analysis.host.frames import (
     Owner,
     PythonFrame,
     frame_of,
-    in_recorder,
     is_recorder,
-    was_collecting,
 )
+from pinchpoint.analysis.mean.seen_frames import called, kind_of, own_frame
 from pinchpoint.analysis.replay.predict import (
     comes_in_bursts,
     corrected_step_ns,
@@ -26,7 +25,7 @@ from pinchpoint.analysis.replay.predict import (
 )
 from pinchpoint.analysis.statistics import median, rounded_mean
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.time.host_activity import GapKind, meaning_of
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
 from pinchpoint.trace.run_samples import FarStep
@@ -38,14 +37,12 @@ REGULAR_RATIO = 0.8  # of the steps of a cause: the others are by chance
 SEEN_RATIO = 0.5  # of the steps of a rhythm that must be far: windows hide some, and noise
 FEWEST_LOOKS = 2  # of one step: a single one falls anywhere
 USUAL_RATIO = 0.05  # of typical steps: work that belongs to them
+NEARLY_RATIO = 0.9  # of these, for a function inside of it: a look in ten falls beside it by chance
 MOSTLY_RATIO = 0.7  # of the looks at a far step were within the function that is named
 USUAL_STEP_RATIO = 1.5  # of the typical step: steps of one core shared with another take two
 OTHERS_RATIO = 0.25  # of all cores that others use: less hardly takes one from a step
 EXACT_RATIO = 0.5  # of the excess: then what is timed exactly is the cause
-# Waiting and hand-over say less than what is inside them, as in the accounting of a recording.
-_WRAPPERS = ("wrapper", "inner", "decorate_context")  # decorators of frameworks say nothing
 COLLECT = "gc.collect"  # called by the program; collections of Python itself have no such place
-_WEAK = (GapKind.AUTOGRAD, GapKind.WAIT, GapKind.PROFILER)
 
 
 @dataclass(frozen=True)
@@ -123,14 +120,26 @@ def _of_one_function(samples: RunSamples, alike: _Alike) -> _Alike:
     if len(inside) < 2:
         return alike
     most = max(inside, key=lambda key: sum(ns for _, _, ns in inside[key]))
-    joined = [
-        (event, RarePlace(around, None), event.excess_ns)
-        for found in inside.values()
-        for event, _, _ in found
-    ]
+    looks = [s for found in inside.values() for event, _, _ in found for s in event.seen]
+    place = _with_library(samples, _inner(samples, around, looks), looks)
+    joined = [(event, place, event.excess_ns) for found in inside.values() for event, _, _ in found]
     kind = GapKind.PYTHON if most[0] is GapKind.UNRECORDED else most[0]
     rest = {key: found for key, found in alike.items() if key not in inside}
-    return {(kind, _function_of(RarePlace(around, None)), False): joined, **rest}
+    return {(kind, _function_of(place), False): joined, **rest}
+
+
+def _with_library(
+    samples: RunSamples, at: PythonFrame, seen: Sequence[tuple[int, int]]
+) -> RarePlace:
+    """A function of the program, and the library's that most of the looks at these steps are in."""
+    inside: Counter[str | None] = Counter()
+    for stack, looks in seen:
+        frames = tuple(name for name in samples.spelt(stack) if not is_recorder(name))
+        own = own_frame(frames)
+        here = own is not None and (own.file, own.function) == (at.file, at.function)
+        inside[called(frames) if here else None] += looks
+    name, looks = inside.most_common(1)[0]
+    return RarePlace(at, name if looks >= MOSTLY_RATIO * inside.total() else None)
 
 
 def _within(samples: RunSamples, at: PythonFrame, seen: list[tuple[int, int]]) -> bool:
@@ -312,6 +321,24 @@ def _around(samples: RunSamples, seen: Sequence[tuple[int, int]]) -> PythonFrame
     return lines[most].most_common(1)[0][0]
 
 
+def _inner(
+    samples: RunSamples, around: PythonFrame, seen: Sequence[tuple[int, int]]
+) -> PythonFrame:
+    """The innermost function that nearly all looks within this one are within, too."""
+    lines: dict[tuple[str, str], Counter[PythonFrame]] = {}
+    depth: Counter[tuple[str, str]] = Counter()
+    for stack, looks in seen:
+        functions = _own_functions(samples, stack)
+        if (around.file, around.function) not in functions:
+            continue
+        for at, (function, frame) in enumerate(functions.items()):
+            lines.setdefault(function, Counter())[frame] += looks
+            depth[function] = max(depth[function], at)
+    most = lines[around.file, around.function].total()
+    nearly = [one for one in lines if lines[one].total() >= NEARLY_RATIO * most]
+    return lines[min(nearly, key=depth.__getitem__)].most_common(1)[0][0]
+
+
 def _own_functions(samples: RunSamples, stack: int) -> dict[tuple[str, str], PythonFrame]:
     """Functions of the program on a stack, innermost first."""
     spelt = [frame_of(name) for name in samples.spelt(stack)]
@@ -321,39 +348,6 @@ def _own_functions(samples: RunSamples, stack: int) -> dict[tuple[str, str], Pyt
         if frame.function not in NAMELESS:
             found.setdefault((frame.file, frame.function), frame)
     return found
-
-
-def kind_of(frames: tuple[str, ...]) -> GapKind:
-    """What a thread with this stack does, innermost frames first."""
-    weak = GapKind.PYTHON
-    if frames and was_collecting(frames[0]):
-        return GapKind.GC
-    if in_recorder(frames):
-        return GapKind.PROFILER
-    for name in frames:
-        meaning = meaning_of(name)
-        if not meaning:
-            continue
-        if GapKind(meaning) not in _WEAK:
-            return GapKind(meaning)
-        weak = GapKind(meaning) if weak is GapKind.PYTHON else weak
-    return weak
-
-
-def own_frame(frames: tuple[str, ...]) -> PythonFrame | None:
-    """The innermost frame of the program's own code; else of a library. None while Pinchpoint
-    itself records: that is no place of the program's."""
-    if in_recorder(frames):
-        return None
-    spelt = [frame for name in frames if (frame := frame_of(name)) is not None]
-    own = [frame for frame in spelt if frame.owner is Owner.USER]
-    libraries = [frame for frame in spelt if frame.owner is Owner.LIBRARY]
-    found = own or libraries
-    first = next(iter(found), None)
-    if first is None or first.function not in NAMELESS:
-        return first
-    # A comprehension is of the function that runs it; a lambda is called from anywhere.
-    return next((f for f in found if f.function not in NAMELESS and f.file == first.file), first)
 
 
 def _place_of_kind(samples: RunSamples, event: FarStep, kind: GapKind) -> RarePlace:
@@ -384,21 +378,3 @@ def _most_seen(samples: RunSamples, seen: list[tuple[int, int]]) -> RarePlace:
         frames = samples.spelt(stack)
         looks[RarePlace(own_frame(frames), called(frames))] += count
     return looks.most_common(1)[0][0] if looks else RarePlace(None, None)
-
-
-def called(frames: tuple[str, ...]) -> str | None:
-    """What the program's own function had called: ``torch.save``, ``json.dump``."""
-    inner: PythonFrame | None = None
-    for name in frames:
-        frame = frame_of(name)
-        if frame is None or is_recorder(name):
-            continue
-        if frame.owner is not Owner.FRAMEWORK:
-            break
-        inner = frame
-    else:
-        return None
-    if inner is None or inner.function.startswith("_") or inner.function in _WRAPPERS:
-        return None
-    module = inner.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return f"{module}.{inner.function}".replace("torch.serialization.", "torch.")

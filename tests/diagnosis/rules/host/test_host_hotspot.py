@@ -8,7 +8,7 @@ import pytest
 
 from builders import TraceBuilder
 from looked_at_runs import computing, spent, thread
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.seen_frames import own_frame
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.diagnosis.evidence.seen_computing import spent_in_ns

@@ -25,7 +25,7 @@ Where columns of the same array are what most of the program reads, and two copi
 import math
 from collections.abc import Iterator, Sequence
 
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.seen_frames import own_frame
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.memory.shortage import size
 from pinchpoint.diagnosis.evidence.thread_of_steps import thread_of_steps

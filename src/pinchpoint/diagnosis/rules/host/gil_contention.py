@@ -35,7 +35,7 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.seen_frames import own_frame
 from pinchpoint.analysis.mean.ways import waits_for_work
 from pinchpoint.analysis.mean.whole_run import NS_PER_US, run_account
 from pinchpoint.analysis.replay import RemoveHostTime

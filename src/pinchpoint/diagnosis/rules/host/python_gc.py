@@ -27,7 +27,8 @@ from msgspec import structs
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.attribution import called_by_operators
 from pinchpoint.analysis.host.frames import Owner, frame_of
-from pinchpoint.analysis.mean.rare_steps import COLLECT, own_frame
+from pinchpoint.analysis.mean.rare_steps import COLLECT
+from pinchpoint.analysis.mean.seen_frames import own_frame
 from pinchpoint.analysis.mean.whole_run import run_account
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind

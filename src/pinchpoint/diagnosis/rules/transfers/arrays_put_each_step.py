@@ -25,7 +25,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.seen_frames import own_frame
 from pinchpoint.analysis.mean.ways import imports
 from pinchpoint.analysis.mean.whole_run import main_spent
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pinchpoint.analysis.host.frames import PythonFrame
-from pinchpoint.analysis.mean.rare_steps import kind_of, own_frame
+from pinchpoint.analysis.mean.seen_frames import kind_of, own_frame
 from pinchpoint.analysis.mean.ways import imports
 from pinchpoint.analysis.mean.whole_run import NS_PER_US, main_spent, share
 from pinchpoint.analysis.time.host_activity import GapKind
