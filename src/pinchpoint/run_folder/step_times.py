@@ -81,10 +81,10 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
         behind for a while, or others had the machine: they count as long as the run's on average,
         or where that holds far longer steps, the usual ones as long as the run's usual one. Where
         nearly all of these are shorter than the middle one of the others, they lived on something
-        that did not last, as batches that were ready: they count as long as the run's, too.
+        that did not last, as batches that were ready: they count as long as the run's usual one, too.
         """
         timed = self._timed
-        return self._at_pace_of_run(timed) if self.shorter_than_run else self._as_of_run(timed)
+        return self._usual_as_of_run(timed) if self.shorter_than_run else self._as_of_run(timed)
 
     @property
     def unprofiled_wait_ns(self) -> tuple[int, ...]:
@@ -105,10 +105,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
         mean_ns = run.total_ns / run.count
         if mean_ns >= _middle(timed):
             return self._usual_as_of_run(ns) if ns == timed else ns
-        return self._at_pace_of_run(ns)
-
-    def _at_pace_of_run(self, ns: tuple[int, ...]) -> tuple[int, ...]:
-        ratio = self.run.total_ns / self.run.count * len(self._timed) / sum(self._timed)
+        ratio = mean_ns * len(timed) / sum(timed)
         return tuple(round(ratio * one) for one in ns)
 
     def _usual_as_of_run(self, timed: tuple[int, ...]) -> tuple[int, ...]:
