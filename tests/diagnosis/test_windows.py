@@ -158,9 +158,17 @@ def test_what_the_bare_window_cleared_is_told_only_if_the_same_bounds_both(joine
     assert len(found) == kept
 
 
-def test_what_the_bare_window_found_small_stays_small(joined):
+@pytest.mark.parametrize("dropped", [True, False])
+def test_what_the_bare_window_found_small_stays_small(joined, dropped):
+    """What the engine dropped was judged with all that tells it; what a rule saw a little of may be
+    more where names and places show the rest."""
+    small = ranked("python-gc", 1, 100)
+    bare = said(python_gc="smaller")
+    found = (small.finding,) if dropped else ()
+    outcomes = [replace(o, findings=found if o.id == small.id else ()) for o in bare.outcomes]
     named = said(ranked("python-gc", 50, 200, PLACE))
-    assert joined(said(python_gc="smaller"), named).found == ()
+    joint = joined(replace(bare, outcomes=tuple(outcomes)), named)
+    assert [r.id for r in joint.found] == ([] if dropped else ["python-gc"])
 
 
 def test_a_general_cause_yields_to_the_special_one_that_names_show(joined):

@@ -141,13 +141,13 @@ def _length_ratio(trace: Trace, named: Trace) -> float | None:
 
 def _may_be_told(trace: Trace, named: Trace, outcomes: Iterable[Outcome]) -> frozenset[str]:
     """Causes that the window for names may add."""
-    answers = ["not checked", "crashed"]
-    answers += ["clear"] if bound(trace).by == bound(named).by else []
-    told = frozenset(o.id for o in outcomes if o.answer in answers)
+    alike = bound(trace).by == bound(named).by
+    open_ = {o.id for o in outcomes if o.answer in ("not checked", "crashed")}
+    told = frozenset(open_ | {o.id for o in outcomes if alike and o.nothing_found})
     if with_inputs(trace) is trace:
         return told
     # These were judged here with all that the other window knows of operators.
-    return told - {o.id for o in outcomes if o.answer == "clear" and _by_operators(o.id)}
+    return told - {o.id for o in outcomes if o.nothing_found and _by_operators(o.id)}
 
 
 def _on_what_is_told(

@@ -9,14 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from pinchpoint.analysis.host.frames import (
-    NAMELESS,
-    Owner,
-    PythonFrame,
-    frame_of,
-    is_recorder,
-)
-from pinchpoint.analysis.mean.seen_frames import called, kind_of, own_frame
+from pinchpoint.analysis.host.frames import PythonFrame, is_recorder
+from pinchpoint.analysis.mean.stacks import called, kind_of, own_frame, own_functions
 from pinchpoint.analysis.replay.predict import (
     comes_in_bursts,
     corrected_step_ns,
@@ -144,7 +138,7 @@ def _with_library(
 
 def _within(samples: RunSamples, at: PythonFrame, seen: list[tuple[int, int]]) -> bool:
     """Whether most of these looks are within a function."""
-    inside = sum(n for s, n in seen if (at.file, at.function) in _own_functions(samples, s))
+    inside = sum(n for s, n in seen if (at.file, at.function) in own_functions(samples.spelt(s)))
     return inside >= MOSTLY_RATIO * sum(n for _, n in seen) > 0
 
 
@@ -304,13 +298,13 @@ def _around(samples: RunSamples, seen: Sequence[tuple[int, int]]) -> PythonFrame
     typical ones: what usual steps call, too, it calls more often. Of several, the innermost."""
     usual: Counter[tuple[str, str]] = Counter()
     for stack, us in samples.usual:
-        usual.update(dict.fromkeys(_own_functions(samples, stack), us))
+        usual.update(dict.fromkeys(own_functions(samples.spelt(stack)), us))
     of_usual = max(sum(us for _, us in samples.usual), 1)
     within: Counter[tuple[str, str]] = Counter()
     lines: dict[tuple[str, str], Counter[PythonFrame]] = {}
     depth: dict[tuple[str, str], int] = {}
     for stack, looks in seen:
-        for at, (function, frame) in enumerate(_own_functions(samples, stack).items()):
+        for at, (function, frame) in enumerate(own_functions(samples.spelt(stack)).items()):
             if usual[function] < USUAL_RATIO * of_usual:
                 within[function] += looks
                 lines.setdefault(function, Counter())[frame] += looks
@@ -328,7 +322,7 @@ def _inner(
     lines: dict[tuple[str, str], Counter[PythonFrame]] = {}
     depth: Counter[tuple[str, str]] = Counter()
     for stack, looks in seen:
-        functions = _own_functions(samples, stack)
+        functions = own_functions(samples.spelt(stack))
         if (around.file, around.function) not in functions:
             continue
         for at, (function, frame) in enumerate(functions.items()):
@@ -337,17 +331,6 @@ def _inner(
     most = lines[around.file, around.function].total()
     nearly = [one for one in lines if lines[one].total() >= NEARLY_RATIO * most]
     return lines[min(nearly, key=depth.__getitem__)].most_common(1)[0][0]
-
-
-def _own_functions(samples: RunSamples, stack: int) -> dict[tuple[str, str], PythonFrame]:
-    """Functions of the program on a stack, innermost first."""
-    spelt = [frame_of(name) for name in samples.spelt(stack)]
-    own = [f for f in spelt if f is not None and f.owner is Owner.USER]
-    found: dict[tuple[str, str], PythonFrame] = {}
-    for frame in own:
-        if frame.function not in NAMELESS:
-            found.setdefault((frame.file, frame.function), frame)
-    return found
 
 
 def _place_of_kind(samples: RunSamples, event: FarStep, kind: GapKind) -> RarePlace:

@@ -35,6 +35,7 @@ import msgspec
 
 from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.analysis.replay.graph import LEAST_WAITING_RATIO
 from pinchpoint.analysis.run import lacked_cores, run_facts
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.exceptions import evidence, sentence
@@ -57,7 +58,7 @@ from pinchpoint.diagnosis.evidence.received import Received, received
 from pinchpoint.diagnosis.evidence.shared_cores import won_at_most_ns
 from pinchpoint.diagnosis.evidence.taken_apart import TakenApart, in_few_tensors, taken_apart
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Need, Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -77,7 +78,7 @@ RULE = Rule(
 )
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Waits for the loader inside the steps: in many of them, or long ones in a few."""
     found = loads(trace)
     if found is None or not found.starving:
@@ -85,8 +86,8 @@ def check(trace: Trace) -> Iterator[Found]:
             yield _received(trace, found, one_by_one)
             return
         whole = tuple(_of_the_run(trace))
-        if whole:
-            yield from whole
+        yield from whole
+        if any(isinstance(one, Found) for one in whole):
             return
         rare = tuple(_rarely(trace))
         yield from rare if rare or found is None else _now_and_then(trace, found)
@@ -215,10 +216,13 @@ def _as_seen(seen: "WorkersDo") -> dict[str, Any]:
     return {"fix": _SEEN, "hint": _HINT}
 
 
-def _of_the_run(trace: Trace) -> Iterator[Found]:
+def _of_the_run(trace: Trace) -> Iterator[Found | Small]:
     """Waits between the steps of a run that recorded steps do not show."""
     waits = waits_for_loader(trace)
-    if waits is None or waits.ratio < LEAST_RUN_RATIO:
+    if waits is None or waits.ratio < LEAST_WAITING_RATIO:
+        return
+    if waits.ratio < LEAST_RUN_RATIO:
+        yield Small(waits.ratio, LEAST_RUN_RATIO, "the run")
         return
     from pinchpoint.diagnosis.evidence.workers import workers_do
 

@@ -26,7 +26,7 @@ from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.donating import donate
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import LEAST_RATIO
@@ -34,6 +34,8 @@ from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.intervals import flatten
+from pinchpoint.trace.names import rows_named
 
 RULE = Rule(
     needs=("host_ops",),
@@ -45,11 +47,12 @@ RULE = Rule(
 EACH_STEP_RATIO = 0.5  # of one a step: what comes more rarely is a snapshot, and wanted
 MOST_NAMED = 3  # arguments: leaves of one tree
 SURE_SHARE = 0.5  # programs of several threads may have made some of them at the same time
+_CALL = "PjitFunction"  # of a compiled function: the time in which the program is called
 _PLACE = regex(r"(?P<file>[^,\n]+):(?P<line>\d{1,7})(,|$)")
 _MODULE = regex(r"^jit_{1,2}(\w+?)(\(\d+\))?$")  # jit_put(123): of the function put
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Copies of arguments that were not donated."""
     ops, step_ns = trace.compiled_ops, steps(trace).typical_ns
     if ops is None or not compiled_for_cpu(trace) or not len(judged_steps(trace)) or not step_ns:
@@ -61,7 +64,10 @@ def check(trace: Trace) -> Iterator[Found]:
     names = _most(trace, rows)
     calls = int((ops["argument"][rows] == names[0]).sum())
     ns = round(per_step(trace, int(ops["duration_ns"][rows].sum())))
-    if per_step(trace, calls) < EACH_STEP_RATIO or ns < LEAST_RATIO * step_ns:
+    if per_step(trace, calls) < EACH_STEP_RATIO:
+        return
+    if ns < LEAST_RATIO * step_ns:
+        yield Small(ns / step_ns, LEAST_RATIO)
         return
     longest = int(rows[np.argmax(ops["duration_ns"][rows])])
     where = _PLACE.match(trace.text(ops, "source", longest) or "")
@@ -70,6 +76,8 @@ def check(trace: Trace) -> Iterator[Found]:
     function = module[1] if module else "the function"
     # XLA counts a copy read and written.
     moved = round(per_step(trace, int(ops.filled("bytes", 0)[rows].sum()))) // 2
+    new_ns = _for_new_memory(trace, function)
+    most_ns = min(ns + new_ns, step_ns)
     arguments = tuple(trace.names[name] for name in names[:MOST_NAMED])
     yield Found(
         summary=(
@@ -81,15 +89,33 @@ def check(trace: Trace) -> Iterator[Found]:
         evidence=(
             Evidence("copies of arguments", ns, "ns per step"),
             Evidence("copied", moved, "bytes per step"),
+            Evidence(f"calls of {function}, beyond those of others", new_ns, "ns per step"),
             Evidence("copies", round(per_step(trace, len(rows)), 2), "per step"),
             *(Evidence("copied argument", name, "words") for name in arguments),
         ),
-        cost_ns_per_step=min(ns, step_ns),
-        saving_ns_per_step=(round(SURE_SHARE * min(ns, step_ns)), min(ns, step_ns)),
+        cost_ns_per_step=most_ns,
+        saving_ns_per_step=(round(SURE_SHARE * min(ns, step_ns)), most_ns),
         location=at,
         fix=donate(function, arguments),
         confidence="medium",
     )
+
+
+def _for_new_memory(trace: Trace, function: str) -> int:
+    """What the calls of the function take of a step on its thread, beyond as many of a usual
+    compiled function: they get the memory for what is copied, which is new each time."""
+    host = trace.host_ops
+    if host is None:
+        return 0
+    inside = judged_steps(trace).step_of(host["start_ns"]) >= 0
+    calls = inside & rows_named(trace, host, lambda name: name.startswith(_CALL))
+    mine = calls & rows_named(trace, host, f"{_CALL}({function})".__eq__)
+    outer = flatten(host["start_ns"][mine], host.end_ns[mine])
+    others = host["duration_ns"][calls & ~mine]
+    if not len(outer.start) or not len(others):
+        return 0
+    beyond = outer.total - len(outer.start) * float(np.median(others))
+    return max(round(per_step(trace, beyond)), 0)
 
 
 def _most(trace: Trace, rows: Rows) -> list[int]:

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pinchpoint.analysis.host.frames import frame_of
-from pinchpoint.analysis.mean.seen_frames import own_frame
+from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.analysis.mean.whole_run import NS_PER_US, RunPlace, main_spent, share
 from pinchpoint.diagnosis.evidence.operators import Preparing, preparing
 from pinchpoint.diagnosis.finding import Evidence, Found

@@ -1,7 +1,4 @@
-"""What a stack that a look found says: which work it is, and where of the program.
-
-Waiting and hand-over say less than what is inside them, as in the accounting of a recording.
-"""
+"""What a thread was at when it was looked at: told by its stack, whose innermost frame is first."""
 
 from pinchpoint.analysis.host.frames import (
     NAMELESS,
@@ -14,8 +11,9 @@ from pinchpoint.analysis.host.frames import (
 )
 from pinchpoint.analysis.time.host_activity import GapKind, meaning_of
 
-_WRAPPERS = ("wrapper", "inner", "decorate_context")  # decorators of frameworks say nothing
+# Waiting and hand-over say less than what is inside them, as in the accounting of a recording.
 _WEAK = (GapKind.AUTOGRAD, GapKind.WAIT, GapKind.PROFILER)
+_WRAPPERS = ("wrapper", "inner", "decorate_context")  # decorators of frameworks say nothing
 
 
 def kind_of(frames: tuple[str, ...]) -> GapKind:
@@ -49,6 +47,17 @@ def own_frame(frames: tuple[str, ...]) -> PythonFrame | None:
         return first
     # A comprehension is of the function that runs it; a lambda is called from anywhere.
     return next((f for f in found if f.function not in NAMELESS and f.file == first.file), first)
+
+
+def own_functions(frames: tuple[str, ...]) -> dict[tuple[str, str], PythonFrame]:
+    """Functions of the program on a stack, innermost first."""
+    spelt = [frame_of(name) for name in frames]
+    own = [f for f in spelt if f is not None and f.owner is Owner.USER]
+    found: dict[tuple[str, str], PythonFrame] = {}
+    for frame in own:
+        if frame.function not in NAMELESS:
+            found.setdefault((frame.file, frame.function), frame)
+    return found
 
 
 def called(frames: tuple[str, ...]) -> str | None:
