@@ -80,8 +80,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
         all of these are longer than the middle one of the others, a recording left something
         behind for a while, or others had the machine: they count as long as the run's on average,
         or where that holds far longer steps, the usual ones as long as the run's usual one. Where
-        nearly all of these are shorter than the middle one of the others, they lived on what did not
-        last, as batches that were ready: they count as long as the run's usual one, too.
+        nearly all of these are shorter than the middle one of the others, they lived on what did
+        not last, as batches that were ready: they, too, count as long as the run's usual one.
         """
         timed = self._timed
         return self._usual_as_of_run(timed) if self.shorter_than_run else self._as_of_run(timed)

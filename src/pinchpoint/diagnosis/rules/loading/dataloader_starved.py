@@ -19,7 +19,7 @@ Whatever the model does, it cannot run faster than its batches arrive.
 Give the loader worker processes (`num_workers`), pinned memory and prefetching. If workers are
 there and still too slow, look at what they do: decoding, transforms, many small files, collating.
 Where they make batches in a small part of their time, send fewer, larger tensors: the collate
-function makes them. Workers of a dataset with an iterator each run all of it: what stands before
+function makes them; looks at the thread that takes batches in say whether it is at that. Workers of a dataset with an iterator each run all of it: what stands before
 the place where they divide its samples is done by each, for all samples, and more workers win
 nothing until it stands behind. In programs on a CPU the gain is then by the waits that the run
 timed.

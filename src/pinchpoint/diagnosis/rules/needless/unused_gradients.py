@@ -5,7 +5,9 @@ Gradients that each step adds to, while an optimizer steps and the gradients of 
 are stored anew: `zero_grad` drops those of the optimizer's parameters, so what is added to in every
 step belongs to no optimizer. Its work is what runs after the last gradient that is used, the
 additions, and products whose result has the shape of unused gradients alone, with the part of a
-convolution that is for its weights and the sums for biases. The shapes of what the optimizer steps
+convolution that is for its weights and the sums for biases. Where the first convolution of a
+module's call makes no gradient of its input, and no weight in that call is used, the call's whole
+backward pass is such work; half of what its caller does with the result may be, too. The shapes of what the optimizer steps
 hold all that is stored anew and nothing else; where lists of tensors were recorded without shapes,
 one optimizer has to step and to drop its gradients in each step. Three steps are needed, of one
 process. Where all gradients are added to (several passes a step, gradients set to zero in place)
