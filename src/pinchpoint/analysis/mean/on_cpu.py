@@ -69,6 +69,7 @@ def what_if_on_cpu(
         base,
         middle,
         min(round(bound), low),
+        of_host=True,
     )
 
 
