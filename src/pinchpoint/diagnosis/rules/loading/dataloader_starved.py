@@ -19,11 +19,11 @@ Whatever the model does, it cannot run faster than its batches arrive.
 Give the loader worker processes (`num_workers`), pinned memory and prefetching. If workers are
 there and still too slow, look at what they do: decoding, transforms, many small files, collating.
 Where they make batches in a small part of their time, send fewer, larger tensors: the collate
-function makes them; looks at the thread that takes batches in say whether it is at that. Workers of a dataset with an iterator each run all of it: what stands before
-the place where they divide its samples is done by each, for all samples, and more workers win
-nothing until it stands behind; then every wait goes, if a batch takes that part of today's step and
-the step is longer. In programs on a CPU the gain is then by the waits that the run
-timed.
+function makes them; looks at the thread that takes batches in say whether it is at that. Workers of
+a dataset with an iterator each run all of it: what stands before the place where they divide its
+samples is done by each, for all samples, and more workers win nothing until it stands behind; then
+every wait goes, if a batch takes that part of today's step and the step is longer. In programs on a
+CPU the gain is then by the waits that the run timed.
 
 ## When to ignore it
 Where the wait falls into time in which the device is busy anyway.

@@ -7,11 +7,12 @@ step belongs to no optimizer. Its work is what runs after the last gradient that
 additions, and products whose result has the shape of unused gradients alone, with the part of a
 convolution that is for its weights and the sums for biases. Where the first convolution of a
 module's call makes no gradient of its input, and no weight in that call is used, the call's whole
-backward pass is such work; half of what its caller does with the result may be, too. The shapes of what the optimizer steps
-hold all that is stored anew and nothing else; where lists of tensors were recorded without shapes,
-one optimizer has to step and to drop its gradients in each step. Three steps are needed, of one
-process. Where all gradients are added to (several passes a step, gradients set to zero in place)
-this is not checked. Gradients that the model's own `zero_grad` drops do not show.
+backward pass is such work; half of what its caller does with the result may be, too. The shapes of
+what the optimizer steps hold all that is stored anew and nothing else; where lists of tensors were
+recorded without shapes, one optimizer has to step and to drop its gradients in each step. Three
+steps are needed, of one process. Where all gradients are added to (several passes a step, gradients
+set to zero in place) this is not checked. Gradients that the model's own `zero_grad` drops do not
+show.
 
 And weight gradients that an `autograd.Function` of the program computes though autograd drops them:
 products in its node that add up over all rows of the gradient it was given, of a size that nothing
