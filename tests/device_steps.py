@@ -22,6 +22,7 @@ class Work:
     strides: list | None = None
     values: list | None = None
     backward: bool = False
+    device: dict = field(default_factory=dict)  # what else its row on the device has
 
 
 def device_bound(work: list[Work], *, steps: int = 6, host_us: float = 10) -> Trace:
@@ -55,6 +56,6 @@ def device_bound(work: list[Work], *, steps: int = 6, host_us: float = 10) -> Tr
             b.op(w.operator, at + 1, issue - 3, thread=thread, **more)
             runs_at = max(runs_at + US, at + 6 * US)
             takes = round(w.takes_us * US)
-            b.launch(at + 2, issue // 2, w.kernel, runs_at, takes, thread=thread)
+            b.launch(at + 2, issue // 2, w.kernel, runs_at, takes, thread=thread, **w.device)
             runs_at += takes
     return b.trace()

@@ -7,7 +7,9 @@ MS = 1_000_000
 BEGIN = 1_700_000_000 * 10**9  # Unix time of the first step
 
 
-def traces_of_hosts(*work_ms: int, async_ms: int = 0, steps: int = 6) -> list[Trace]:
+def traces_of_hosts(
+    *work_ms: int, async_ms: int = 0, steps: int = 6, what: str = "all_reduce"
+) -> list[Trace]:
     """One trace a rank, which computes for so long in train.py:7 and then stands in the all-reduce
     until the last one is there and 1 ms more; ``async_ms`` of a layer come after it is issued."""
     traces, each_ms = [], max(work_ms) + async_ms + 2
@@ -25,7 +27,7 @@ def traces_of_hosts(*work_ms: int, async_ms: int = 0, steps: int = 6) -> list[Tr
                 b.op("aten::relu", at + mine * MS + MS // 50, async_ms * MS)
             end = at + (max(work_ms) + async_ms + 1) * MS
             start = at + mine * MS + MS // 200
-            b.annotation("gloo:all_reduce", start, end - start, thread=gloo)
+            b.annotation(f"gloo:{what}", start, end - start, thread=gloo)
             b.op("aten::copy_", end + 1_000, MS // 2)
         traces.append(b.trace(rank=rank, world_size=len(work_ms), origin_ns=BEGIN))
     return traces

@@ -23,6 +23,7 @@ def test_a_healthy_job_has_no_finding():
     assert {o.id: o.answer for o in said.outcomes} == {
         "nccl-slow-transport": "clear",
         "rank0-stall": "clear",
+        "stages-take-turns": "clear",
         "straggler-rank": "clear",
     }
 
@@ -162,3 +163,43 @@ def test_a_cause_ranges_from_what_its_ranks_win_at_least_to_what_they_win_at_mos
     found = of_hosts(late).found[0]
     assert found.saving_ns == near(8)
     assert found.predicted.range_ns == (near(13), near(16))
+
+
+def far(rank, saving_ms, *steps, place="tick train.py"):
+    ends = (saving_ms * MS, saving_ms * MS)
+    return RankFinding("python-gc", rank, saving_ms * MS, place, ends, steps)
+
+
+@pytest.mark.parametrize(
+    ("found", "saving_ms"),
+    [
+        pytest.param([far(0, 4, 8, 16, 24)], 4, id="one rank, and the other waits"),
+        pytest.param([far(0, 4, 8, 16), far(1, 3, 8, 16)], 4, id="both in the same steps"),
+        pytest.param([far(0, 4, 8, 16), far(1, 3, 4, 12)], 7, id="in turn"),
+        pytest.param([far(0, 4, 8, 16), far(1, 3, 8, 12)], 5.5, id="half of them in the same"),
+    ],
+)
+def test_far_steps_of_the_run_are_as_long_for_all_ranks(found, saving_ms):
+    said = of_hosts(*found)
+    assert [(f.id, f.saving_ns) for f in said.found] == [("python-gc", near(saving_ms))]
+
+
+def test_what_makes_far_steps_long_is_told_once():
+    there = RankFinding("host-hotspot", 0, 12 * MS, "tick train.py")
+    recorded = RankFinding("exceptional-steps", 1, 8 * MS, "main train.py")
+    assert [f.id for f in of_hosts(far(0, 4, 8, 16), there, recorded).found] == ["python-gc"]
+    elsewhere = RankFinding("host-hotspot", 1, 8 * MS, "load data.py")
+    kept = of_hosts(far(0, 4, 8, 16), elsewhere).found
+    assert {f.id for f in kept} == {"python-gc", "host-hotspot"}
+
+
+def test_recorded_steps_that_wait_for_a_rank_are_explained_by_its_far_steps():
+    job = Job(steps=10, stall_ms=lambda r, s: 40.0 * (r == 1 and s == 5))
+    assert [f.id for f in diagnosed(job).found] == ["straggler-rank"]
+    assert [f.id for f in diagnosed(job, far(1, 4, 5)).found] == ["python-gc"]
+    assert "straggler-rank" in [f.id for f in diagnosed(job, far(0, 4, 5)).found]
+
+
+def test_a_synchronisation_wins_no_more_than_the_device_is_idle():
+    waits = RankFinding("sync-in-loop", 0, 5 * MS, "main train.py")
+    assert diagnosed(Job(), waits).found == ()

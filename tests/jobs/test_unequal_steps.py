@@ -29,7 +29,7 @@ def answer(tmp_path):
 
 def said(report):
     text = " ".join(render(ranks_page(report), Look(width=80)).split())
-    return text.partition(" ! ")[2].partition(" The step after")[0]
+    return text.partition(" ! ")[2].partition(" Nothing worth fixing")[0]
 
 
 def transfers(report):

@@ -16,6 +16,7 @@ from pinchpoint.analysis.ranks.late_causes import WORK_SUBJECTS
 from pinchpoint.analysis.ranks.longest_own import longest_gain_ns
 from pinchpoint.analysis.ranks.what_if import JobReplay, Own, as_recorded
 from pinchpoint.analysis.replay.prediction import Prediction
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.registry import answer, rules
@@ -23,6 +24,11 @@ from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About, Outcome
 from pinchpoint.frozen import dataclass
 
 MOST_RATIO = 0.5  # of the ranks: a cause of communication shows on most of them
+EXPLAINED_RATIO = 0.5  # of what late ranks cost: most of it
+_LATE = "straggler-rank"
+_MANY = "small-collectives"
+_SYNCHRONISING = "synchronising"  # the folder of rules about waits of the host for its device
+_LATENCY = GapKind.START_LATENCY.id  # between operations that wait for no host
 LESS_RATIO, MORE_RATIO = 0.25, 0.15  # range of a predicted gain, as everywhere
 
 
@@ -35,6 +41,7 @@ class RankFinding:
     saving_ns: int
     place: str = ""  # function and file; empty where it has none
     saving_range_ns: tuple[int, int] | None = None  # least and most, as the rank's report has it
+    far_steps: tuple[int, ...] = ()  # of the run, where it is about those alone
 
     def winning(self, at: int | None) -> "RankFinding":
         """With the least that it may win (0), the most (1), or what is said."""
@@ -54,6 +61,11 @@ class JobFinding:
     ranks: tuple[int, ...] = ()  # positions of the ranks that show it
     shown_by: int | None = None  # position of the rank that shows it best
     of_ranks: tuple[RankFinding, ...] = ()  # what those ranks say, the one that shows it best first
+
+    @property
+    def in_far_steps(self) -> bool:
+        """Whether it is about steps of the run that were far longer than others."""
+        return any(one.far_steps for one in self.of_ranks)
 
 
 @dataclass(frozen=True)
@@ -87,10 +99,13 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
     ratio = job.said_ratio
     candidates = [_of_job(o.id, f, base, bound, ratio) for o in outcomes for f in o.findings]
     candidates = _without_parents(candidates)
-    candidates += _without_larger_children(
-        _of_ranks(job, [f for f in per_rank if f.id not in answered], base)
-    )
-    candidates = _told_once(candidates, base)
+    of_ranks = [
+        _without_waits_for_others(job, f)
+        for f in _outside_far_steps(per_rank)
+        if f.id not in answered
+    ]
+    candidates += _without_larger_children(_of_ranks(job, of_ranks, base))
+    candidates = _told_once(_without_explained_turns(job, candidates), base)
     candidates.sort(key=lambda c: (-c.saving_ns, c.id))
     return JobDiagnosis(tuple(_kept(job, candidates, base)), outcomes, base)
 
@@ -98,8 +113,11 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
 def _of_job(id_: str, finding: Found, base: int, bound: int, ratio: float) -> JobFinding:
     """No step that the job may have is shorter than ``bound``, the work of its fastest rank.
 
-    ``ratio``: of the step that is said to the recorded one, of which the finding speaks.
+    ``ratio``: of the step that is said to the recorded one, of which the finding speaks. A finding
+    that changes in which order ranks wait for each other knows itself what it leaves.
     """
+    if finding.leaves_ns_per_step is not None:
+        bound = round(ratio * finding.leaves_ns_per_step)
     of_recorded = finding.saving_ns_per_step or (0, finding.cost_ns_per_step or 0)
     least, most = (round(ratio * ns) for ns in of_recorded)
     raw = base - (least + most) // 2
@@ -172,15 +190,29 @@ def _causes(found: Sequence[RankFinding]) -> list[list[RankFinding]]:
 
 def _gain(job: Job, own: Own, same: Sequence[RankFinding], id_: str) -> int:
     """What the job wins if the cause goes away on every rank that shows it."""
-    if _in_collectives(id_):
+    if _in_collectives(id_) and not _is_launching(job, same, id_):
         least = min(_without_waiting(job, f) for f in same)
         usable = int(job.facts.usable.sum())
         enough = len({f.rank for f in same}) >= MOST_RATIO * usable
         return round(job.said_ratio * least) if enough else 0
+    if any(one.far_steps for one in same):
+        return _in_far_steps(same)
     replay = job.replay or job.of_hosts
     if replay is None:
         return longest_gain_ns(job, own, _less(own, same))
     return max(replay.ask(own) - replay.ask(_less(own, same)), 0)
+
+
+def _in_far_steps(same: Sequence[RankFinding]) -> int:
+    """What goes with far steps of the run, which all ranks take as long as the one that holds them
+    up: of ranks that do it in the same steps the longest, of others the sum."""
+    far = sorted((one for one in same if one.far_steps), key=lambda one: -one.saving_ns)
+    counted, total = set[int](), 0
+    for one in far:
+        fresh = set(one.far_steps) - counted
+        total += round(one.saving_ns * len(fresh) / len(one.far_steps))
+        counted |= fresh
+    return total
 
 
 def _without_waiting(job: Job, found: RankFinding) -> int:
@@ -193,6 +225,60 @@ def _without_waiting(job: Job, found: RankFinding) -> int:
     return min(found.saving_ns, round(transfer)) if waits > transfer else found.saving_ns
 
 
+def _outside_far_steps(found: Sequence[RankFinding]) -> list[RankFinding]:
+    """Without what a rank shows where it does what makes its far steps long, and without longer
+    steps of the recording, where the run knows what makes its own: that is one cause."""
+    far = {(one.rank, one.place) for one in found if one.far_steps}
+    if not far:
+        return list(found)
+    return [
+        one
+        for one in found
+        if one.far_steps
+        or not (
+            (one.rank, one.place) in far or (one.id in rules() and rules()[one.id].rule.periodic)
+        )
+    ]
+
+
+def _without_waits_for_others(job: Job, found: RankFinding) -> RankFinding:
+    """Of a synchronisation that goes, a rank wins what its device was idle after it, and not what
+    the device itself stood in a collective meanwhile: that ends when the other rank comes."""
+    known = rules().get(found.id)
+    parts = [p.group == "idle" and p.id != _LATENCY for p in job.facts.parts]
+    waits = known is not None and known.check.__module__.split(".")[-2] == _SYNCHRONISING
+    if not waits or job.facts.ranks[found.rank].device is None:
+        return found
+    most = round(job.said_ratio * float(job.facts.parts_ns[found.rank, parts].sum()))
+    ends = found.saving_range_ns
+    return replace(
+        found,
+        saving_ns=min(found.saving_ns, most),
+        saving_range_ns=None if ends is None else (min(ends[0], most), min(ends[1], most)),
+    )
+
+
+def _without_explained_turns(job: Job, candidates: list[JobFinding]) -> list[JobFinding]:
+    """Without recorded steps that waited for one rank now and then, where the run knows what that
+    rank does in its far steps, and it explains most of them."""
+    if job.late.stragglers or not job.late.incidents:
+        return candidates
+    rank = job.late.incidents[0].rank
+    known_ns = sum(c.saving_ns for c in candidates if rank in c.ranks and c.in_far_steps)
+    return [
+        c
+        for c in candidates
+        if c.id != _LATE or c.finding is None or known_ns < EXPLAINED_RATIO * c.saving_ns
+    ]
+
+
+def _is_launching(job: Job, same: Sequence[RankFinding], id_: str) -> bool:
+    """Whether it is the number of collectives that costs, and so the hosts that launch them for
+    their devices: those are own time of each rank."""
+    on_devices = all(job.facts.ranks[one.rank].device is not None for one in same)
+    return id_ == _MANY and on_devices and job.replay is not None
+
+
 def _in_collectives(id_: str) -> bool:
     """Whether the cause is in the collectives: its gain is not the rank's own time."""
     known = rules().get(id_)
@@ -203,7 +289,10 @@ def _less(own: Own, same: Sequence[RankFinding]) -> Own:
     device, host = own.ns.copy(), own.host_ns.copy()
     for one in same:
         for ns in (device, host):
-            ns[one.rank] = np.maximum(ns[one.rank] - one.saving_ns, 0)
+            mine = ns[one.rank]
+            # Far steps that were recorded become usual ones; there may be more or fewer than usual.
+            usual = np.nanmedian(mine) if one.far_steps and not np.isnan(mine).all() else 0.0
+            ns[one.rank] = np.minimum(mine, usual) if usual else np.maximum(mine - one.saving_ns, 0)
     return Own(device, own.like, host)
 
 
@@ -234,6 +323,7 @@ def _kept(job: Job, candidates: list[JobFinding], base: int) -> list[JobFinding]
     for candidate in candidates:
         saving = candidate.saving_ns
         about_transfer = _in_collectives(candidate.id)
+        about_transfer &= not _is_launching(job, candidate.of_ranks, candidate.id)
         same = candidate.of_ranks
         if taken.kept and about_transfer:
             saving = round(saving * max(1 - taken.communication_ns / max(exposed, 1), 0))

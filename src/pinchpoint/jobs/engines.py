@@ -30,18 +30,23 @@ from typing import Any
 import psutil
 from msgspec.structs import replace
 
+from pinchpoint.analysis.mean.rare_steps import RareCause, rare_causes
 from pinchpoint.analysis.ranks.inputs import first_inputs
 from pinchpoint.analysis.ranks.stragglers import LEAST_EXCESS_RATIO
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import RankSummary
+from pinchpoint.analysis.replay.predict import in_bursts
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis import engine, windows
 from pinchpoint.diagnosis.engine import Diagnosis
+from pinchpoint.diagnosis.evidence.rare import location
+from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.errors import PinchpointError
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile, local_copy
-from pinchpoint.importers.run_folder import names_beside, with_values
-from pinchpoint.importers.run_folder.facts import timed_step_ns, was_contended
+from pinchpoint.importers.run_folder import names_beside, with_far_steps, with_values
+from pinchpoint.importers.run_folder.facts import timed_steps_ns, was_contended
 from pinchpoint.jobs.looks import looks_at
 from pinchpoint.report.assemble.findings import answers
 from pinchpoint.report.assemble.ladder import ladder_info
@@ -73,9 +78,12 @@ def _failed(file: RankFile, why: str) -> RankRecord:
 
 def summary_of(trace: Trace, path: str) -> RankSummary:
     """What is kept of a rank, with what the run folder around its file knows of it."""
-    timed_ns = timed_step_ns(path)
+    timed = timed_steps_ns(path)
+    timed_ns = round(sum(timed) / len(timed)) if timed else None
     summary, looks = summarise(trace), looks_at(path, timed_ns)
-    summary = replace(summary, contended=was_contended(path), timed_step_ns=timed_ns)
+    summary = replace(summary, contended=was_contended(path))
+    if summary.device is None or (timed and in_bursts(timed)):  # else replay corrects them
+        summary = replace(summary, timed_step_ns=timed_ns)
     no_core = looks.no_core_ratio or 0.0
     summary = replace(
         summary,
@@ -94,11 +102,15 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
     record = RankRecord(path=file.path, rank=file.rank, label=file.label, summary=summary)
     if summary.refused is not None:
         return record
+    whole = with_far_steps(trace, file.path)
+    far = rare_causes(whole)
+    trace = whole if far else trace
     said = in_order(_diagnosed(trace))
     items = answers(said)
     found = [
-        FoundOnRank(saving_ns=ranked.saving_ns, item=item)
+        FoundOnRank(saving_ns=ranked.saving_ns, item=item, far_steps=_numbers(far, item))
         for ranked, item in zip(said.found, items["findings"], strict=True)
+        if not _may_stand_in_a_collective(far, item)
     ]
     return RankRecord(
         path=file.path,
@@ -110,6 +122,27 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
         not_checked=tuple(item.id for item in items["not_checked"]),
         crashed=tuple(item.id for item in items["crashed"]),
     )
+
+
+# What a rank does of its own accord in steps that take far longer. Elsewhere it may stand in a
+# collective, for another rank: its looks do not say for whom.
+_OWN_TIME = (GapKind.DATA, GapKind.GC, GapKind.CHECKPOINT, GapKind.LOGGING, GapKind.COMPILE)
+
+
+def _numbers(far: Sequence[RareCause], item: Finding) -> tuple[int, ...]:
+    """Of the steps of the run that a finding is about; none where it is about the recorded ones."""
+    return tuple(sorted(step.step for cause in _causes_of(far, item) for step in cause.steps))
+
+
+def _may_stand_in_a_collective(far: Sequence[RareCause], item: Finding) -> bool:
+    return any(cause.kind not in _OWN_TIME for cause in _causes_of(far, item))
+
+
+def _causes_of(far: Sequence[RareCause], item: Finding) -> Iterator[RareCause]:
+    """Causes of far steps that a finding was made of."""
+    for cause in far:
+        if location(cause) == item.location and cause.ns_per_step == item.cost_ns_per_step:
+            yield cause
 
 
 def _diagnosed(trace: Trace) -> Diagnosis:

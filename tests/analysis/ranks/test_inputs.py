@@ -98,3 +98,16 @@ def test_waiting_for_a_late_rank_is_no_transfer():
     gains = {f.id: f.saving_ns for f in said.found}
     assert gains.pop("comm-not-overlapped", 0) <= 1.1 * MS  # the transfer takes 1
     assert set(gains) == {"straggler-rank"}
+
+
+def test_the_first_sum_of_a_rank_that_serves_the_others_is_no_batch():
+    table = FirstInput(
+        operator="aten::sum", call=0, dims=(3e6,), elements=pack([3_000_000] * 4),
+        file="train.py", line=45, function="serve",
+    )  # fmt: skip
+    loss = FirstInput(
+        operator="aten::sum", call=0, dims=(1536.0,), elements=pack([1536] * 4),
+        file="train.py", line=90, function="main",
+    )  # fmt: skip
+    assert larger_input((table,), [(loss,)]) is None
+    assert larger_input((table,), [(replace(loss, line=45, function="serve"),)]) is not None

@@ -201,3 +201,17 @@ def test_a_weight_whose_gradient_is_needed_number_by_number(costly, what):
         trained(a, b)
 
     assert costly(step) == []
+
+
+def test_gradients_in_between_that_biases_and_other_branches_take_as_well(costly):
+    up, down, head = (torch.nn.Linear(*sizes) for sizes in ((256, 256), (256, 256), (256, 16)))
+    parameters = [p for one in (up, down, head) for p in one.parameters()]
+
+    def step(_):
+        x = torch.randn(384, 256, requires_grad=True)
+        y = head(x + down(torch.relu(up(x))))  # of few classes: gradients of low rank
+        y.pow(2).mean().backward()
+        trained(*parameters)
+        return y.sum().item()
+
+    assert costly(step) == []

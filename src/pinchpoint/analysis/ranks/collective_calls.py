@@ -7,6 +7,7 @@ from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.host.launches import issued, own_work
 from pinchpoint.analysis.ranks.blocked import blocked_ns
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.host_activity import sends_left_alone
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, HostKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Rows
@@ -119,10 +120,17 @@ def _by_the_host(trace: Trace) -> list[_Call]:
     exposed, covered = _alone(busy, start, end), _covers(busy, end)
     if trace.device_ops is None or not len(trace.device_ops):
         exposed = blocked_ns(trace, start, end)
-    asked = [Arguments(kind=trace.names[n]) for n in host["name"][rows].tolist()]
+        exposed[np.isin(rows, sends_left_alone(trace))] = 0
+    asked = [_of_the_host(trace.names[n]) for n in host["name"][rows].tolist()]
     columns = (start, end - start, start, exposed, covered, step)
     numbers = zip(*(c.tolist() for c in columns), strict=True)
     return [(*n, a, "") for n, a in zip(numbers, asked, strict=True) if n[5] >= 0]
+
+
+def _of_the_host(name: str) -> Arguments:
+    """Sends and receives by themselves: ranks do not make as many of them, and in another order."""
+    alone = name.split(":")[-1] in POINT_TO_POINT
+    return Arguments(kind=name, group="point to point" if alone else None)
 
 
 def ready(trace: Trace, rows: Rows) -> Ints:

@@ -140,9 +140,16 @@ def _alike(
     known = [{(p.operator, p.call): p for p in peer} for peer in peers if peer]
     for own in mine if known else ():
         same = [k[own.operator, own.call] for k in known if (own.operator, own.call) in k]
-        same = [s for s in same if len(s.dims) == len(own.dims)]
+        same = [s for s in same if len(s.dims) == len(own.dims) and _at_one_place(own, s)]
         if 2 * len(same) >= len(known):
             yield own, same
+
+
+def _at_one_place(one: FirstInput, other: FirstInput) -> bool:
+    """Whether both came in at the same line, as far as lines are known: the first sum of a rank
+    that serves the others is no part of its batch."""
+    places = (one.file, one.line, one.function), (other.file, other.line, other.function)
+    return places[0] == places[1] or None in (one.line, other.line)
 
 
 def _larger(own: FirstInput, usual: Floats) -> LargerInput | None:

@@ -20,6 +20,7 @@ from pinchpoint.analysis.ranks.matching import (
     Matching,
     Source,
     by_group,
+    one_end,
     renumbered,
     step_shifts,
 )
@@ -33,6 +34,7 @@ from pinchpoint.analysis.ranks.rendezvous import marks, replayed_steps
 from pinchpoint.analysis.ranks.stragglers import Excess, Lateness, excess, lateness
 from pinchpoint.analysis.ranks.summary import RankSummary, unpack
 from pinchpoint.analysis.ranks.timed import timed_step_ns
+from pinchpoint.analysis.ranks.turns import Turns, turns
 from pinchpoint.analysis.ranks.waits import NOBODY, Rendezvous, gather
 from pinchpoint.analysis.ranks.what_if import JobReplay, own_of_hosts, replay
 from pinchpoint.analysis.statistics import mean, median_of_ranks
@@ -104,11 +106,15 @@ def mismatches(missing: MissingRank, matching: Matching, found: Rendezvous) -> t
     for (group, key), ranks in missing.found.items():
         peers = found.groups[group]
         at = int(np.searchsorted(peers.keys, key))
+        if one_end(names[int(peers.kind[at])][1]):
+            continue
         call = _call(names[int(peers.kind[at])])
         out.append(_mismatch("missing", matching, group, key, call, None, ranks))
     for group, peers in found.groups.items():
         for at in np.flatnonzero(peers.odd != NOBODY).tolist():
             usual, odd = names[int(peers.kind[at])], names[int(peers.odd_kind[at])]
+            if one_end(usual[1]) or one_end(odd[1]):  # one rank sends what another one receives
+                continue
             if usual[1] == odd[1] and (usual[1] in _UNEVEN or usual[2] == odd[2]):
                 continue
             ranks = [int(peers.odd[at])]
@@ -184,6 +190,7 @@ class Job:
     replay: JobReplay | None
     of_hosts: JobReplay | None  # the same of ranks without devices, from when their threads rested
     step_shifts: Ints  # what the numbers of the steps are beyond each rank's own; empty: nothing
+    turns: tuple[Turns, ...] = ()  # of ranks that send each other pieces of a step
 
     @property
     def step_ns(self) -> float:
@@ -197,7 +204,8 @@ class Job:
 
     @property
     def timed_ns(self) -> float | None:
-        """Mean step of ranks without devices, as most of them timed it beside their recordings."""
+        """Mean step as most ranks timed it beside their recordings: those without devices, and
+        those whose steps come in bursts."""
         return timed_step_ns(self.facts)
 
     @property
@@ -271,6 +279,7 @@ def reduce(source: Source) -> Job:
         replay=replayed if on_devices else None,
         of_hosts=None if on_devices else replayed,
         step_shifts=shifts,
+        turns=turns(source, clocks),
     )
 
 

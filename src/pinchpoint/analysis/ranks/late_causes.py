@@ -51,6 +51,7 @@ class LateCause:
     what: str  # in words
     ns_per_step: int  # beyond the peers, in the steps in which it was late
     place: Cause | None = None  # where in the program, and when in the rank's recording
+    slower_ratio: float | None = None  # of a slow device: its kernels' time to that of its peers'
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,13 @@ def late_causes(
     if on_device > 0:
         work = device_work(facts, rank, summary.kernels, peers)
         subject, what = _on_device(work)
+        ratio = work.slower_ratio if subject == SLOW_DEVICE else None
         at = work.most_at
         given = _given_more(facts, summary, peers, always=always)
         if given is not None:
             subject, what, at = UNEVEN_INPUTS, share_in_words(given), _where_it_came(given, at)
-        found.append(LateCause(subject, what, round(on_device), at))
+            ratio = None
+        found.append(LateCause(subject, what, round(on_device), at, ratio))
     causes = summary.causes
     for part_id, part in groups.items():
         if part.group != "device" and more[part_id] > 0:

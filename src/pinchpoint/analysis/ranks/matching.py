@@ -13,7 +13,7 @@ from dataclasses import field
 import msgspec
 import numpy as np
 
-from pinchpoint.analysis.ranks.collective_calls import PAIR
+from pinchpoint.analysis.ranks.collective_calls import PAIR, POINT_TO_POINT
 from pinchpoint.analysis.ranks.summary import (
     UNKNOWN,
     CallKind,
@@ -43,6 +43,7 @@ _MASK = (1 << 40) - 1  # fits an int64, and two kinds of calls hardly ever share
 # All ranks leave these together, because each needs something from every other one.
 SYNCHRONISING = ("allreduce", "allgather", "reduce_scatter", "alltoall", "barrier", "all_reduce",
                  "all_gather", "allgather_base", "all_to_all")  # fmt: skip
+ONE_TO_ALL = ("broadcast", "scatter")
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,19 @@ def meets(kind: str) -> bool:
     """Whether ranks wait for each other in a call of this kind.
 
     The two ends of a transfer do; but the sender may be done before the receiver is, so clocks
-    are not told by it.
+    are not told by it. Of what the host's backend sends from one rank to all, too: who comes first
+    stands in it until the rank that sends is there.
     """
-    return kind == PAIR or synchronises(kind)
+    return kind == PAIR or synchronises(kind) or _from_one_by_the_host(kind)
+
+
+def _from_one_by_the_host(kind: str) -> bool:
+    return ":" in kind and kind.split(":")[-1] in ONE_TO_ALL
+
+
+def one_end(kind: str) -> bool:
+    """Whether it is a send or a receive of which the other rank is not known."""
+    return kind.split(":")[-1] in POINT_TO_POINT
 
 
 @dataclass(frozen=True, eq=False)

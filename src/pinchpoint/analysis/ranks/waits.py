@@ -22,6 +22,7 @@ from pinchpoint.analysis.ranks.matching import (
     Source,
     by_group,
     meets,
+    one_end,
 )
 from pinchpoint.analysis.ranks.summary import CallKind, RankSummary, unpack, unpack_small
 from pinchpoint.frozen import dataclass
@@ -171,7 +172,9 @@ def split(
     duration, exposed = unpack(summary.calls.duration_ns), unpack(summary.calls.exposed_ns)
     step = unpack_small(summary.calls.step)
     together = np.array([meets(k.kind) for k in summary.call_kinds], np.bool_)
-    named = np.array([k.kind != UNNAMED for k in summary.call_kinds], np.bool_)
+    named = np.array(
+        [k.kind != UNNAMED and not one_end(k.kind) for k in summary.call_kinds], np.bool_
+    )
     for calls in by_group(summary):
         keys = matching.keys(summary, calls)
         if keys is None or calls.group not in found.groups:

@@ -153,7 +153,7 @@ class JobReplay:
     marks: Marks
     chosen: slice  # of the job's steps
     recorded_ns: float  # mean of the replayed steps as recorded
-    usual_ns: float  # mean of all steps as recorded; of hosts that timed their steps, of those
+    usual_ns: float  # mean of all steps as recorded; of ranks that timed their steps, of those
     identity_ns: float  # the same, replayed unchanged
     corrected_ns: float  # replayed without recording cost
 
@@ -313,13 +313,19 @@ def replay(facts: JobFacts, over: Excess, marks: Marks, chosen: slice) -> JobRep
     if not ranks.all() or ranks.max() < 2:  # of one rank at a time nobody waits for another
         return None
     unchanged = step_ns(marks)
+    corrected = min(step_ns(marks, JobChange(_length(facts, chosen, None))), unchanged)
+    timed = timed_step_ns(facts)
     return JobReplay(
         facts,
         over,
         marks,
         chosen,
         recorded_ns=mean(median_of_ranks(window)),
-        usual_ns=timed_step_ns(facts) or mean(median_of_ranks(facts.window_ns)),
+        usual_ns=(
+            mean(median_of_ranks(facts.window_ns))
+            if timed is None
+            else timed * unchanged / max(corrected, 1)  # which has no recording cost to take off
+        ),
         identity_ns=unchanged,
-        corrected_ns=min(step_ns(marks, JobChange(_length(facts, chosen, None))), unchanged),
+        corrected_ns=corrected,
     )

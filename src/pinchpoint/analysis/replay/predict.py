@@ -141,12 +141,12 @@ def comes_in_bursts(trace: Trace) -> bool:
     Of what the recorded steps have nothing, replay shows nothing. False where the run timed none.
     """
     timed = timed_ns(trace)
-    if not timed or not _in_bursts(timed):
+    if not timed or not in_bursts(timed):
         return False
     return bool(steps(trace).durations_ns.max(initial=0) >= np.mean(timed))
 
 
-def _in_bursts(timed: Sequence[int]) -> bool:
+def in_bursts(timed: Sequence[int]) -> bool:
     """Whether long steps come so often that they are part of what a step usually costs."""
     late = np.percentile(timed, BURST_PERCENTILE, method="lower")
     return bool(late > BURST_RATIO * np.median(timed))

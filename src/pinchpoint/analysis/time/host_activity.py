@@ -18,7 +18,7 @@ from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
-from pinchpoint.trace.arrays import Codes, Ints, Mask
+from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows, distinct
 from pinchpoint.trace.names import rows_named
 
 # ------------------------------------------------------------------------------------------------
@@ -215,16 +215,52 @@ def activity(trace: Trace) -> Codes:
     python = code[: rows.operators] == GapKind.PYTHON
     enclosing = _by_name(trace, rows.name)
     enclosing[_around_steps(trace)] = 0
+    left = sends_left_alone(trace)
+    enclosing[left], code[left] = 0, GapKind.PYTHON
     if trace.host_ops is not None:
         compiler = trace.host_ops["kind"] == HostKind.COMPILE
         enclosing[: rows.operators][compiler] = GapKind.COMPILE
     strong = (enclosing != 0) & ~np.isin(enclosing, _WEAK)
     around = nearest(_chain(rows.parent), strong)
     inside = around < len(rows)
+    if trace.host_ops is not None:  # a thread that computes stands in no transfer of its backend
+        computes = np.flatnonzero(trace.host_ops["kind"] == HostKind.OPERATOR)
+        between = enclosing[np.minimum(around[computes], len(rows) - 1)] == GapKind.HOST_COLLECTIVE
+        inside[computes[between & ~_issues(trace)[computes]]] = False
     code[inside] = enclosing[around[inside]]
     code = _weakly(code, enclosing, rows.parent, inside)
     code[: rows.operators][recorder_rows(trace) & python] = GapKind.PROFILER
     return np.append(code, np.uint8(GapKind.UNRECORDED))
+
+
+_SEND = regex(r"(gloo|mpi|ucc):send")
+_ISSUES = ("c10d::", "record_param_comms")  # operators that hand a transfer over to the backend
+
+
+def _issues(trace: Trace) -> Mask:
+    host = trace.host_ops
+    assert host is not None
+    return rows_named(trace, host, lambda name: name.startswith(_ISSUES))
+
+
+@once_per_trace
+def sends_left_alone(trace: Trace) -> Rows:
+    """Sends of the host's backend in which their thread goes on with operators: nobody waits in
+    them, and they end when the other rank has received."""
+    host = trace.host_ops
+    if host is None:
+        return np.zeros(0, np.intp)
+    sends = rows_named(trace, host, lambda name: _SEND.match(name) is not None)
+    found = np.flatnonzero(sends)
+    computes = (host["kind"] == HostKind.OPERATOR) & ~_issues(trace) if len(found) else sends
+    goes_on = np.zeros(len(found), np.bool_)
+    for thread in distinct(host["thread"][found]).tolist():
+        begins = np.sort(host["start_ns"][computes & (host["thread"] == thread)])
+        mine = host["thread"][found] == thread
+        rows = found[mine]
+        edges = np.searchsorted(begins, (host["start_ns"][rows], host.end_ns[rows]))
+        goes_on[mine] = edges[1] > edges[0]
+    return found[goes_on]
 
 
 def _weakly(code: Codes, enclosing: Codes, parent: Ints, taken: Mask) -> Codes:

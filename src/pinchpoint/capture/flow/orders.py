@@ -48,6 +48,7 @@ class Chain:
     flops_left: int
     products_left: int
     elements_left: int  # that these read and write, each by itself
+    needed_too: bool = False  # something else reads a value in between, too
 
 
 @dataclass
@@ -105,6 +106,8 @@ class _Walk:
         self.costs: dict[int, _Costs] = {}
         self.parent: dict[int, int] = {}
         self.carried: list[tuple[int, int, int]] = []  # operation, what gave the pair, its key
+        self.multiplied: set[int] = set()  # keys of pairs that products read
+        self.needed_too: set[int] = set()  # products whose result something else reads as well
 
     # What flows
 
@@ -136,6 +139,7 @@ class _Walk:
         for value in (a, b):
             if isinstance(value, Pair):
                 self._join(at, value.by)
+                self.multiplied.add(value.key)
         answer: Value = self._times(at, batch, a, b)
         if first:
             answer = self._plus(at, answer, one.reads[0])
@@ -332,7 +336,11 @@ class _Walk:
     def _needed(self, number: int) -> None:
         known = self.values.pop(number, None)
         if known is not None:
-            self._compute(known[0])
+            value = known[0]
+            there = value.key in self.computed
+            if isinstance(value, Pair) and not there and value.key in self.multiplied:
+                self.needed_too.add(value.by)
+            self._compute(value)
 
     def ends(self, elsewhere: frozenset[int]) -> None:
         """What is kept is computed."""
@@ -367,4 +375,5 @@ class _Walk:
             if len(members) > 1 and left <= MOST_LEFT_RATIO * flops and flops >= LEAST_FLOPS:
                 products, moved = sum(o.products for o in mine), sum(o.elements for o in mine)
                 more = tuple(carried[group])
-                yield Chain(tuple(sorted(members)), more, flops, left, products, moved)
+                too = not self.needed_too.isdisjoint(members)
+                yield Chain(tuple(sorted(members)), more, flops, left, products, moved, too)

@@ -285,7 +285,10 @@ def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
 def _products(watch: Watch, step: int) -> Iterator[Products]:
     others = (one for n, some in enumerate(watch.steps) if n != step for one in some)
     elsewhere = frozenset(number for one in others for number, _ in one.reads)
-    yield from chains_of_products(watch.steps[step], watch.storages.all, elsewhere)
+    for one in chains_of_products(watch.steps[step], watch.storages.all, elsewhere):
+        # Gradients in between are autograd's: what a bias or another branch takes of them stays.
+        if not (one.needed_too and watch.steps[step][one.operations[0]].backward):
+            yield one
 
 
 def _of_any_shape(watch: Watch) -> frozenset[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from pinchpoint.errors import OutOfMemory, UnreadableFile
 from pinchpoint.importers.open import load
 from pinchpoint.importers.run_folder.documents import Documents, documents_of
-from pinchpoint.importers.run_folder.facts import device_record, run_facts
+from pinchpoint.importers.run_folder.facts import device_record, run_facts, timed_steps_ns
 from pinchpoint.importers.run_folder.samples import run_samples, samples_of
 from pinchpoint.importers.run_folder.values import run_values, values_beside
 from pinchpoint.importers.telemetry._samples import health_table
@@ -227,6 +227,18 @@ def with_values(trace: Trace, recording: str) -> Trace:
         samples = replace(samples, far=0, excess_ns=0, far_steps=(), far_excess_ns=(), events=())
     facts = RunFacts(values=values_beside(recording), samples=samples)
     return replace(trace, run=replace(facts, named=replace(named, run=facts)))
+
+
+def with_far_steps(trace: Trace, recording: str) -> Trace:
+    """The same with the steps that the rank timed, and those of the whole run that took far longer:
+    then gains count from its mean step."""
+    samples = samples_of(Path(recording))
+    if trace.run is None or samples is None:
+        return trace
+    timed_ns = timed_steps_ns(recording)
+    facts = replace(trace.run, samples=samples, unprofiled_step_ns=timed_ns)
+    named = facts.named and _with_facts(facts.named, replace(facts, named=None))
+    return replace(trace, run=replace(facts, named=named))
 
 
 def _with_kernel_counters(trace: Trace, profiled: Trace) -> Trace:

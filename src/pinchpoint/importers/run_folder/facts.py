@@ -139,21 +139,20 @@ def was_contended(recording: str) -> bool:
     return cores_taken(metrics.others.cpu)
 
 
-def timed_step_ns(recording: str) -> int | None:
-    """The mean of the steps that the process which wrote this file of a run folder's traces timed
-    beside its recordings; None where it timed none."""
+def timed_steps_ns(recording: str) -> tuple[int, ...]:
+    """The steps that the process which wrote this file of a run folder's traces timed beside its
+    recordings; empty where it timed none."""
     path = Path(recording)
     if path.parent.name != TRACES:
-        return None
+        return ()
     name = path.name.partition(".trace.")[0]
     try:
         process = read_if_there(
             path.parent.parent / PROCESSES / f"{name}.json", ProcessDocument
         ).document
     except UnreadableFile:
-        return None
-    timed = process.steps.unprofiled_ns
-    return round(sum(timed) / len(timed)) if timed else None
+        return ()
+    return process.steps.unprofiled_ns
 
 
 def _cores_of_others(metrics: MetricsDocument) -> float | None:

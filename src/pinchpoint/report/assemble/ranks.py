@@ -101,7 +101,12 @@ def _of_ranks(records: Records) -> tuple[list[RankFinding], tuple[str, ...]]:
     for rank, record in enumerate(records.records()):
         found += [
             RankFinding(
-                intern(f.item.id), rank, f.saving_ns, intern(_place(f.item)), _saving_range(f)
+                intern(f.item.id),
+                rank,
+                f.saving_ns,
+                intern(_place(f.item)),
+                _saving_range(f),
+                f.far_steps,
             )
             for f in record.found
         ]

@@ -23,6 +23,7 @@ class FoundOnRank(msgspec.Struct, frozen=True, kw_only=True):
 
     saving_ns: int
     item: Finding
+    far_steps: tuple[int, ...] = ()  # numbers of those of the run that it is about; empty: of all
 
 
 class RankRecord(msgspec.Struct, frozen=True, kw_only=True):

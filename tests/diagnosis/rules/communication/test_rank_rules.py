@@ -233,3 +233,19 @@ def _asleep(least, usual, most):
     ns = {name: round(value) for name, value in ns.items()}
     where = {"file": "train.py", "function": "prepare", "line": 3, "doing": "time.sleep()"}
     return (other, RankPlace(**where, **ns, none_ns=3_000_000))
+
+
+@pytest.mark.parametrize(
+    ("slower", "answer"),
+    [
+        pytest.param(1.07, "not checked", id="as devices of one kind differ"),
+        pytest.param(1.3, "found", id="slower than that"),
+    ],
+)
+def test_devices_of_one_kind_differ(slower, answer):
+    job = Job(ranks=2, work_ms=lambda rank, step: 10.0 * (slower if rank else 1))
+    summaries = [summarise(trace) for trace in job.traces()]
+    said = diagnose_job(reduce(lambda: iter(summaries)), [])
+    (straggler,) = (o for o in said.outcomes if o.id == "straggler-rank")
+    assert straggler.answer == answer
+    assert ("1.07" in (straggler.why or "")) == (answer == "not checked")

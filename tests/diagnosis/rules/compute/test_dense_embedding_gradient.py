@@ -1,7 +1,10 @@
+import json
+
 import pytest
 
 from builders import TraceBuilder
 from device_steps import Work, device_bound
+from pinchpoint.trace import DeviceKind
 
 FILL = "void at::native::vectorized_elementwise_kernel<4, FillFunctor<float> >(int)"
 SCATTER = "void at::native::(anonymous namespace)::sum_and_scatter<float, long>(long*)"
@@ -10,7 +13,7 @@ GEMM = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32(int)"
 WIDTH = 128
 
 
-def ranking(rows, indices, *, tied=False, others=(), values=True):
+def ranking(rows, indices, *, tied=False, others=(), values=True, sends=0):
     table = [rows, WIDTH]
     backward = [[indices, WIDTH], [indices], [], [], []]
     given = ["", "", str(rows), "-1", "False"] if values else None
@@ -23,6 +26,14 @@ def ranking(rows, indices, *, tied=False, others=(), values=True):
     ]
     if tied:
         work.append(Work(GEMM, 300, "aten::mm", [[rows, 1024], [1024, WIDTH]], ["float"] * 2))
+    if sends:
+        message = {"In msg nelems": sends, "Out msg nelems": sends, "dtype": "Float"}
+        row = {
+            "kind": DeviceKind.COLLECTIVE,
+            "collective": "allreduce",
+            "collective_args": json.dumps(message | {"Group size": 2}),
+        }
+        work.append(Work("ncclDevKernel_AllReduce", 9_000, "c10d::allreduce_", device=row))
     return device_bound(work)
 
 
@@ -51,3 +62,19 @@ def test_cannot_judge_without_the_size_of_the_table(outcome):
     trace = ranking(6_000_000, 60_000, values=False)
     assert outcome("dense-embedding-gradient", trace).answer == "not checked"
     assert outcome("dense-embedding-gradient", TraceBuilder().trace()).answer == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("elements", "left"),
+    [
+        pytest.param(6_000_000 * WIDTH, 0.03, id="the gradient alone"),
+        pytest.param(2 * 6_000_000 * WIDTH, 1 - 0.97 / 2, id="half of a bucket"),
+        pytest.param(3 * 6_000_000 * WIDTH, None, id="a bucket of other gradients"),
+        pytest.param(6_000_000, None, id="smaller than it"),
+    ],
+)
+def test_only_rows_that_were_read_travel(outcome, elements, left):
+    trace = ranking(6_000_000, 60_000, sends=elements)
+    (finding,) = outcome("dense-embedding-gradient", trace).findings
+    sent = [change.factor for change in finding.changes[2:]]
+    assert sent == ([] if left is None else [pytest.approx([left] * len(sent[0]))])

@@ -92,7 +92,7 @@ def check(trace: Trace) -> Iterator[Found]:
     spent = 0 if host is None else int(host["duration_ns"][around].sum())
     median = float(np.median(found.bytes[np.isin(found.rows, small)]))
     yield Found(
-        summary=f"{work.count:.0f} collectives a step move {median / 1024:.0f} KiB each",
+        summary=f"{work.count:.0f} collectives a step move {_size(median)} each",
         evidence=(
             Evidence("median message", round(median), "bytes"),
             Evidence("host time of them", round(per_step(trace, spent)), "ns per step"),
@@ -108,6 +108,10 @@ def check(trace: Trace) -> Iterator[Found]:
         location=work.place,
         fix="Reduce one flat buffer, or a few buckets",
     )
+
+
+def _size(size_bytes: float) -> str:
+    return f"{size_bytes:.0f} bytes" if size_bytes < 1024 else f"{size_bytes / 1024:.0f} KiB"
 
 
 def _mergeable(trace: Trace, found: Collectives) -> Mask:

@@ -10,8 +10,9 @@ itself may have added is not held against a rank; device work beyond all that it
 Where other programs took the cores, or ranks took each other's and the late one did no more over
 the whole run, recorded times tell who got one. Then looks at the whole run are asked at which
 function a rank was on a core, or asleep, for longer than its peers can have been: bounds of 95 %
-must not touch. Sizes of inputs no other program changes: a rank that is given more than its peers
-in each recorded step, and comes last or does more over the whole run, is named by them.
+must not touch. A device on which the same kernels take a few per cent longer is as devices of one
+kind are, and no finding. Sizes of inputs no other program changes: a rank that is given more than
+its peers in each recorded step, and comes last or does more over the whole run, is named by them.
 
 ## Why it matters
 A synchronous job runs at the pace of its slowest rank.
@@ -70,6 +71,12 @@ def check_job(job: "Job") -> Iterator[Found]:
     """The ranks that hold up the others again and again, or the steps that somebody held up."""
     if int((job.over.peer_of >= 0).sum()) < _FEWEST_RANKS:
         raise NotChecked("no collectives that could be matched between ranks")
+    if job.late.stragglers and (ratio := _as_devices_differ(job)) is not None:
+        raise NotChecked(
+            f"the same kernels take {ratio:.2f} times as long on the rank that comes last, and"
+            " devices of one kind differ by as much by themselves",
+            Record("the job with the ranks' devices changed over: CUDA_VISIBLE_DEVICES=1,0"),
+        )
     if job.late.cost_ns or job.late.stragglers:
         yield _always(job) if job.late.stragglers else _now_and_then(job)
         return
@@ -88,6 +95,25 @@ def check_job(job: "Job") -> Iterator[Found]:
                 else "the same with no more threads in all ranks than cores"
             ),
         )
+
+
+# Devices of one model under one load: 8 % between them on average, in clusters of several machines
+# (Sinha et al., Not All GPUs Are Created Equal, SC 2022); 7 % between two H200 of one host.
+_DEVICES_DIFFER_RATIO = 1.1
+
+
+def _as_devices_differ(job: "Job") -> float | None:
+    """By what the late ranks' devices are slower, where that is their reason and no more than what
+    devices of one kind differ by."""
+    from pinchpoint.analysis.ranks.late_causes import SLOW_DEVICE
+
+    ratios = []
+    for one in job.late.stragglers:
+        doing = next((late.doing for late in job.late_ranks if late.rank == one.rank), ())
+        if not doing or doing[0].subject != SLOW_DEVICE or doing[0].slower_ratio is None:
+            return None
+        ratios.append(doing[0].slower_ratio)
+    return max(ratios) if max(ratios) < _DEVICES_DIFFER_RATIO else None
 
 
 def _at_what_is_given(job: "Job", more: "OwnPlace", given: "tuple[int, LargerInput]") -> bool:

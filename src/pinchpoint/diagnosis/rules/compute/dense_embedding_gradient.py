@@ -28,14 +28,16 @@ import numpy as np
 
 from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
-from pinchpoint.analysis.replay import AddHostTime, ScaleDeviceOps
-from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
+from pinchpoint.analysis.device.collectives import collectives
+from pinchpoint.analysis.replay import AddHostTime, Change, ScaleDeviceOps
+from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.evidence.host_spans import named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Rows
 from pinchpoint.trace.durations import duration
@@ -49,6 +51,7 @@ RULE = Rule(needs=("device_ops", "host_ops"), record=SHAPES_OF_INPUTS, advice=NO
 # Host time of SparseAdam beyond a fused update: it adds up equal rows and waits for their number,
 # and is a hundred eager operators; one millisecond beside an H200.
 SPARSE_UPDATE_NS = 1_000_000
+MOSTLY_RATIO = 0.5  # of a message: a bucket that other gradients fill is not this one's
 
 
 _ZEROS = ("aten::fill_", "aten::zero_")
@@ -78,7 +81,7 @@ def _found(trace: Trace, table: "Table") -> Iterator[Found]:
     work = device_work(trace, passes, "passes over the whole table and its gradient")
     if work is None:
         return
-    rows = table.shape[0]
+    rows, sent = table.shape[0], _sent(trace, table)
     factor: Floats = 1.0 - share[work.rows] * (1.0 - table.left_ratio)
 
     yield Found(
@@ -91,16 +94,46 @@ def _found(trace: Trace, table: "Table") -> Iterator[Found]:
             Evidence("rows of the table", rows, "count"),
             Evidence("rows read, at most", table.indices, "per step"),
             Evidence("gradient of the table", table.bytes, "bytes"),
+            *sent.evidence,
         ),
         cost_ns_per_step=work.ns_per_step,
         changes=(
             ScaleDeviceOps(work.rows, factor, bytes_left=table.left_ratio),
             AddHostTime(_updates(trace, work.rows), SPARSE_UPDATE_NS),
+            *sent.changes,
         ),
         saving_bytes=table.bytes,
         location=work.place,
         fix="Give the table sparse gradients and an optimizer that updates the rows read",
         hint="nn.Embedding(rows, width, sparse=True)  # and torch.optim.SparseAdam for it",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Sent:
+    """Between ranks, the gradient of the whole table; of rows alone only these would travel."""
+
+    changes: tuple[Change, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+
+
+def _sent(trace: Trace, table: "Table") -> _Sent:
+    """All-reduces of messages that are mostly this gradient."""
+    found = collectives(trace)
+    if found is None:
+        return _Sent()
+    mine = (found.kind == "allreduce") & (found.bytes >= table.bytes)
+    mine &= found.bytes * MOSTLY_RATIO <= table.bytes
+    if not mine.any():
+        return _Sent()
+    # All ranks' rows are gathered where sums were reduced, which moves each number twice.
+    ranks = trace.world_size or 2
+    left = min(table.left_ratio * ranks / 2, 1.0)
+    factor: Floats = 1.0 - table.bytes / found.bytes[mine] * (1.0 - left)
+    took = round(per_step(trace, int(found.duration_ns[mine].sum())))
+    return _Sent(
+        (ScaleDeviceOps(found.rows[mine], factor, bytes_left=left),),
+        (Evidence("all-reduces of all of it, waiting included", took, "ns per step"),),
     )
 
 
