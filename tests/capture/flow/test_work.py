@@ -511,7 +511,7 @@ def test_a_program_with_a_mode_of_its_own_is_left_alone(told):
 
 
 def test_nothing_is_watched_where_the_device_is_full(monkeypatch):
-    monkeypatch.setattr("pinchpoint.capture.flow.watch._free_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr("pinchpoint.capture.flow.watch.free_bytes", lambda _: 1 << 20)
     work = RepeatedWork()
     work.begin()
     assert not work.watches
