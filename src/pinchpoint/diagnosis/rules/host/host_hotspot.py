@@ -58,6 +58,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
+from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
 from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.evidence.seen_computing import (
     LEAST_GAIN_RATIO,
@@ -128,6 +129,9 @@ def check(trace: Trace) -> Iterator[Found]:
         return  # how much of it the recorder itself took does not show
     if compiled_for_cpu(trace):
         worth = [s for s in worth if not _in_a_compiled_call(trace, s.row)]
+    if computes_on_cpu(trace):  # what a library does with a history is told with that
+        known = np.flatnonzero(inside_calls_for_history(trace))
+        worth = [s for s in worth if s.row not in known]
     worth = [s for s in worth if s.steps >= AGAIN or _work(s) is _COMPUTES]
     worth.sort(key=lambda spot: -spot.ns_per_step)
     yield from (_finding(trace, found, spot) for spot in worth[:MOST_TOLD])
