@@ -8,8 +8,8 @@ is a count that differs by at most one (a marker may have been cut at either end
 typical step within a tenth. Recordings of one program, with and without a fault or of other ranks,
 are one family; each family has the same weight.
 
-Of recordings with several markers, the middle step alone is tried as well: steps found in it are
-parts of one, and wrong.
+Of recordings with several markers, the middle step alone is tried as well, and its device
+operations alone: steps found in it are parts of one, and wrong.
 
 The second table leaves one family out: each family's rows are given the share of right answers that
 the same evidence had in the other families, and compared with what they turned out to be. CORPUS is
@@ -35,7 +35,8 @@ from pinchpoint.trace import HostKind, Table, Trace, table
 
 BINS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.01)
 SAME_RATIO = 0.1  # of the count and of the typical step
-VIEWS = ("all", "no frames", "no annotations", "device alone", "one step")
+VIEWS = ("all", "no frames", "no annotations", "device alone", "one step", "one on device")
+_OF_ONE = ("one step", "one on device")
 _FRAMES = (HostKind.PYTHON, HostKind.MODULE)
 
 
@@ -81,11 +82,12 @@ def print_tables(rows: list[Row]) -> None:
     )
     _print_bins("as stated", answered, np.array([row.confidence for row in answered], float))
     _print_bins("one family left out", answered, np.array(_from_others(answered)))
-    alone = [row for row in rows if row.view == "one step"]
-    print(
-        f"one step alone: steps found in {sum(r.confidence is not None for r in alone)} "
-        f"of {len(alone)}"
-    )
+    for view in _OF_ONE:
+        alone = [row for row in rows if row.view == view]
+        print(
+            f"{view}, alone: steps found in {sum(r.confidence is not None for r in alone)} "
+            f"of {len(alone)}"
+        )
     for evidence in sorted({row.evidence for row in answered}):
         mine = [i for i, row in enumerate(answered) if row.evidence == evidence]
         said = np.array([row.confidence for row in answered], float)
@@ -152,7 +154,7 @@ def _rows_of(path: Path) -> Iterator[Row]:
         if seen is None:
             continue
         found = steps(seen)
-        inferred = found.how == "inferred" and (view != "one step" or len(found) > 1)
+        inferred = found.how == "inferred" and (view not in _OF_ONE or len(found) > 1)
         yield Row(
             path.name,
             view,
@@ -161,7 +163,7 @@ def _rows_of(path: Path) -> Iterator[Row]:
             found.basis,
             _evidence(seen),
             found.confidence if inferred else None,
-            inferred and view != "one step" and _same(marked, found),
+            inferred and view not in _OF_ONE and _same(marked, found),
         )
 
 
@@ -184,11 +186,7 @@ def without_markers(trace: Trace, view: str) -> Trace | None:
     host, marks = trace.host_ops, trace.steps
     assert marks is not None
     if view == "device alone":
-        nothing = {"host_ops": None, "api_calls": None, "steps": None, "flows": None}
-        if trace.device_ops is None or not len(trace.device_ops):
-            return None
-        alone = _unlinked(trace.device_ops, ("api_call", "host_op"))
-        return replace(trace, device_ops=alone, device_annotations=None, **nothing)
+        return _on_device(trace)
     if host is None:
         return None
     kinds = {"no frames": _FRAMES, "no annotations": (*_FRAMES, HostKind.ANNOTATION)}
@@ -196,9 +194,19 @@ def without_markers(trace: Trace, view: str) -> Trace | None:
     if view in kinds and kept.all():
         return None
     kept &= ~np.isin(host["name"], np.unique(marks["name"]))
-    if view == "one step":
-        return _one_step(trace, kept)
+    if view in _OF_ONE:
+        one = _one_step(trace, kept)
+        return _on_device(one) if one is not None and view == "one on device" else one
     return _with_host_rows(trace, kept)
+
+
+def _on_device(trace: Trace) -> Trace | None:
+    """What the device ran, without the calls that launched it."""
+    if trace.device_ops is None or not len(trace.device_ops):
+        return None
+    nothing = {"host_ops": None, "api_calls": None, "steps": None, "flows": None}
+    alone = _unlinked(trace.device_ops, ("api_call", "host_op"))
+    return replace(trace, device_ops=alone, device_annotations=None, **nothing)
 
 
 def _one_step(trace: Trace, kept: np.ndarray) -> Trace | None:

@@ -322,6 +322,11 @@ STRANGERS = {
     ),
     "deepspeed": (b"--- DeepSpeed Flops Profiler ---\n", "DeepSpeed's FLOPs", "pinchpoint run"),
     "mlperf": (b':::MLLOG {"key": "a"}\n', "a log of MLPerf", "pinchpoint run"),
+    "horovod": (
+        b'[\n{"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": 1, "pid": 1},\n',
+        "a timeline of Horovod",
+        "pinchpoint run",
+    ),
     "proton": (b'\n[{"children": [], "frame": {"name": "gemm"}}]', "Triton's Proton", "trace"),
     "workload": (b'{"workload_graph": []}', "a workload for simulators", "of the run"),
     "chakra of 1.0": (

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from importers.test_rocpd import database
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.cli import main
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers import load
@@ -241,6 +242,60 @@ def test_tables_of_kernels(tmp_path):
     assert trace.text(ops, "grid", 0) == "[48,1,1]"
     (tmp_path / "op_summary_1.csv").write_text(SUMMARY)
     assert load(tmp_path / "op_summary_1.csv").device_ops["duration_ns"].tolist() == [2000]
+
+
+def iterations(*marked):
+    """One iteration as msprof's view of MindSpore has it: 40 µs, of which a collective is 30."""
+    line = {"ph": "M", "name": "thread_name", "pid": DEVICE, "tid": 99}
+    whole = {"ph": "M", "name": "thread_name", "pid": COMMUNICATION, "tid": 7}
+    return view(
+        line | {"args": {"name": "Step Trace(Model ID:2)"}},
+        whole | {"args": {"name": "Communication Kernel"}},
+        row(DEVICE, 99, "Iteration 3", 100, 40, "Iteration Time"),
+        row(DEVICE, 99, "FP_BP Time 3", 100, 8, "FP_BP Time"),
+        row(DEVICE, 99, "Reduce_3_0", 108, 31, "Reduce"),
+        row(DEVICE, 3, "Default/MatMul-op1", 100, 8),
+        row(COMMUNICATION, 7, "Default/AllReduce-op2_0", 109, 30),
+        row(COMMUNICATION, 0, "Notify_Wait", 109, 20),
+        *marked,
+    )
+
+
+def test_iterations_of_the_device_are_steps_and_no_work(tmp_path):
+    (tmp_path / "msprof_0.json").write_text(iterations())
+    trace = load(tmp_path / "msprof_0.json")
+    assert [trace.names[n] for n in trace.device_ops["name"]] == [
+        "Default/MatMul-op1", "Default/AllReduce-op2_0",
+    ]  # fmt: skip
+    assert trace.device_ops["kind"].tolist() == [DeviceKind.KERNEL, DeviceKind.COLLECTIVE]
+    found = steps(trace)
+    assert (found.how, found.number.tolist(), found.typical_ns) == ("marker", [3], 40_000)
+
+
+def test_steps_that_the_host_marks_count_before_those_of_the_device(tmp_path):
+    path = tmp_path / "msprof_0.json"
+    path.write_text(iterations(row(PYTHON, 1, "ProfilerStep#8", 90, 60, "cpu_op")))
+    assert steps(load(path)).number.tolist() == [8]
+
+
+def test_a_table_of_kernels_tells_its_steps(tmp_path):
+    """A step ends with its last row, 12 µs after the one before ended."""
+    rows = [f"{step},gemm,AI_CORE,{at},{us}" for step, at, us in STEPS_OF_ROWS]
+    path = tmp_path / "kernel_details.csv"
+    path.write_text("\n".join(["Step Id,Name,Accelerator Core,Start Time(us),Duration(us)", *rows]))
+    found = steps(load(path))
+    assert (found.how, found.number.tolist()) == ("marker", [7, 8, 9])
+    assert found.end_ns.tolist() == [10_000, 22_000, 34_000]
+    assert found.durations_ns.tolist() == [12_000, 12_000]
+
+
+STEPS_OF_ROWS = [(7, 100, 5), (7, 106, 4), (8, 111, 6), (8, 118, 4), (9, 123, 6), (9, 130, 4)]
+
+
+def test_rows_without_a_number_belong_to_no_step(tmp_path):
+    path = tmp_path / "kernel_details.csv"
+    path.write_text("Step Id,Name,Start Time(us),Duration(us)\nN/A,gemm,1,1\n,gemm,3,1\n")
+    assert steps(load(path)).how == "none"
 
 
 def test_a_table_without_rows_is_one_clear_error(tmp_path):

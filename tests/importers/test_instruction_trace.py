@@ -1,5 +1,7 @@
 """Cycles by instruction as rocprofv3's thread trace sums them."""
 
+import tracemalloc
+
 import pytest
 
 import pinchpoint as pp
@@ -63,3 +65,21 @@ def test_a_damaged_row_takes_no_other_along(tmp_path, cell):
     assert dict(trace.summaries[0].rows)["cycles of the traced waves"] == "200"
     assert trace.text(trace.health, "fact", 0) == "rows-cut"
     assert trace.health["count"].tolist() == [2]
+
+
+def test_rows_of_as_many_kinds_as_there_are_take_no_more_than_the_file(tmp_path):
+    letters = "abcdefghij"
+    rows = [
+        "".join(letters[int(digit)] for digit in f"{n:05d}") + f"_x v{n},1,{n + 1},0,0,\n"
+        for n in range(20_000)
+    ]
+    text = HEAD + "".join(f"2,{n},{row}" for n, row in enumerate(rows))
+    load(tmp_path, text)  # what is imported first does not count
+    tracemalloc.start()
+    trace = load(tmp_path, text)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 3 * len(text)
+    _, kinds, instructions = trace.summaries
+    assert kinds.rows[0][0] == "others"
+    assert instructions.rows[0][2] == "20,000"

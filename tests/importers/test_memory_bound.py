@@ -60,7 +60,7 @@ def test_a_trace_that_unpacks_to_more_than_any_does_is_refused(tmp_path, monkeyp
 @pytest.mark.parametrize("lane", ["tid", "pid"])
 def test_more_threads_or_devices_than_any_job_has_are_refused(lane, tmp_path, monkeypatch):
     monkeypatch.setattr("pinchpoint.importers.assembly.facts._MOST_THREADS", 9)
-    monkeypatch.setattr("pinchpoint.importers.assembly.facts._MOST_DEVICES", 9)
+    monkeypatch.setattr("pinchpoint.importers.assembly.facts.MOST_DEVICES", 9)
     event = {"ph": "X", "cat": "cpu_op" if lane == "tid" else "kernel", "name": "a", "dur": 1}
     for count in (9, 10):
         events = [event | {"pid": 1, "tid": 1, "ts": n, lane: n} for n in range(count)]

@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 import pinchpoint as pp
-from pinchpoint.errors import UnreadableFile
+from pinchpoint.errors import HostileFile, UnreadableFile
 
 MIB = 1 << 20
 TEXTS = ("", "allocations", "count", "space", "bytes", "kind", "buffer", "executable", "device",
@@ -112,3 +112,36 @@ def test_a_stack_that_does_not_end_takes_no_more_than_the_file(tmp_path):
     assert peak_bytes < 3 * path.stat().st_size
     (lines,) = (one for one in trace.summaries if one.columns[0] == "made at")
     assert lines.rows[0][:4] == ("train.py:7", "50.0", "100.0", "5")
+
+
+def of_devices(count):
+    own = [message(6, f"d{n}".encode()) for n in range(count)]
+    samples = [
+        message(2, message(1, varint(1)), message(2, varint(1), varint(MIB)),
+                label("kind", "buffer"), message(3, number(1, TEXTS.index("device")),
+                                                 number(2, len(TEXTS) + n)))
+        for n in range(count)
+    ]  # fmt: skip
+    return b"".join((TYPES, *samples, PROFILE.removeprefix(TYPES), *own))
+
+
+def test_more_devices_than_any_job_has_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("pinchpoint.importers.pprof.MOST_DEVICES", 4)
+    assert len(load(tmp_path, of_devices(3)).summaries[0].rows) == 4  # and TPU_0
+    with pytest.raises(HostileFile, match="more than 4 devices"):
+        load(tmp_path, of_devices(4))
+
+
+def test_lines_beyond_a_bound_count_as_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("pinchpoint.importers.pprof._MOST_LINES", 1)
+    more = sample((3,), 1, 5 * MIB, "buffer") + place(3, 1, 8)
+    trace = load(tmp_path, PROFILE + more)
+    assert [row[:2] for row in trace.summaries[-1].rows] == [
+        ("train.py:7", "40.0"), ("other lines", "5.0"),
+    ]  # fmt: skip
+
+
+def test_ids_in_any_order_name_the_same_places(tmp_path):
+    turned = PROFILE.replace(place(1, 1, 7) + place(2, 2, 90), place(2, 2, 90) + place(1, 1, 7))
+    assert turned != PROFILE
+    assert load(tmp_path, turned).summaries == load(tmp_path, PROFILE).summaries

@@ -85,7 +85,9 @@ def _looks(trace: Trace, rows: Mask) -> Looks | None:
     counters = trace.counters
     if counters is None or not rows.any():
         return None
-    times, place = np.unique(counters["time_ns"][rows], return_inverse=True)
+    at = counters["time_ns"][rows]  # in order
+    begins = np.append(True, at[1:] != at[:-1])
+    times, place = at[begins], np.cumsum(begins) - 1
     names, values = counters["name"][rows], counters["value"][rows]
     pivot: dict[str, Floats] = {}
     known: dict[str, Mask] = {}

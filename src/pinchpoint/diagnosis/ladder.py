@@ -41,7 +41,7 @@ MOST_HEAVY = 4  # pieces, as many as a first screen has room for beside the verd
 class Effort(Enum):
     """What a fix takes: only the order rests on it."""
 
-    SETTING = "setting"  # ``pinchpoint try`` makes the change by itself
+    SETTING = "setting"  # ``pinchpoint try`` makes the very change by itself
     LINES = "lines"  # a few lines at one place
     WORK = "work"  # the whole program
     SEARCH = "search"  # what to do about it is not known
@@ -51,6 +51,10 @@ class Effort(Enum):
         """By which a gain is divided: as many times as much makes up for what the fix takes."""
         return _WEIGHTS.get(self, 1.0)
 
+
+# Knobs that try one of several ways to mend what a rule found in the code: the mending is a change
+# of lines (a loop, a function).
+_ONE_WAY = frozenset({"compile"})
 
 # The engine's ratios between a named cause, a generic one and a place alone.
 _WEIGHTS = {Effort.WORK: 1 / SPECIFIC_RATIO, Effort.SEARCH: 1 / NAMED_RATIO}
@@ -195,7 +199,7 @@ def effort_of(rule_id: str) -> Effort:
         return Effort.SEARCH
     if rule.generic:
         return Effort.WORK
-    return Effort.SETTING if rule.knobs else Effort.LINES
+    return Effort.SETTING if set(rule.knobs) - _ONE_WAY else Effort.LINES
 
 
 def _unexplained(trace: Trace) -> Rung | None:

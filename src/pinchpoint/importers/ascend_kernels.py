@@ -2,6 +2,7 @@
 
 One row an operation, in microseconds since 1970. Nothing of the host is in them: beside
 ``trace_view.json``, which has both sides, they say shapes. Numbers may carry tabs, or be ``N/A``.
+A column ``Step Id`` says which step launched a row: a step is from its first row to its last.
 """
 
 import io
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 FORMAT = "Ascend kernel table"
 FILES = ("kernel_details.csv op_summary_*.csv", "torch_npu.profiler, msprof")
-READS: tuple[str, ...] = ("device",)
+READS: tuple[str, ...] = ("device", "steps")
 NOT_READ = "hardware counters, shapes"
 
 _START = ("start time(us)", "task start time(us)")
 _LASTS = ("duration(us)", "task duration(us)")
 _CSV_FIELD_BYTES = 1 << 20  # shapes can be long; a field of this length is damage
-_ROWS_AT_ONCE = 5_000  # few enough to take no memory that counts
+_ROWS_AT_ONCE = 500  # of 40 cells each: some 1 MB
 _KINDS = ("accelerator core", "task type", "type", "op type")
 _COLLECTIVE = ("hcom", "HCCL", "COMMUNICATION")
 
@@ -46,20 +47,31 @@ def read(path: Path) -> Trace:
 
     timeline = Timeline()
     numbers = set[int]()
+    spans: _Spans = {}
     from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
 
     with unpacked(path) as plain:
         must_fit(path, plain.stat().st_size, TABLE_TIMES)
         for columns in _columns(path, plain, timeline):
-            numbers.update(_add(timeline, columns))
+            numbers.update(_add(timeline, columns, spans))
     if not len(timeline.operations):
         raise UnreadableFile(f"{path}: the table has no rows", hint="record again, with steps")
     source = Source(str(path), FORMAT, path.stat().st_size, recorder="torch_npu.profiler")
     devices = [Device(n, "Ascend NPU", vendor="huawei") for n in sorted(numbers)]
+    _mark_steps(timeline, spans)
     return timeline.trace(source, devices)
 
 
 _Columns = dict[str, Sequence[str]]
+_Spans = dict[int, tuple[int, int]]  # first start and last end of each step
+
+
+def _mark_steps(timeline: "Timeline", spans: _Spans) -> None:
+    """Each step as a marker, on a thread that stands for the host's."""
+    thread = timeline.thread("", "Step Id", "Step Id") if spans else 0
+    for number, (start, end) in spans.items():
+        what = {"name": f"step {number}", "thread": thread, "number": number}
+        timeline.marks.add(start, end - start, what)
 
 
 def _columns(path: Path, plain: Path, timeline: "Timeline") -> Iterator[_Columns]:
@@ -80,8 +92,8 @@ def _columns(path: Path, plain: Path, timeline: "Timeline") -> Iterator[_Columns
         raise UnreadableFile(f"{path}: damaged CSV ({error})", hint="copy it again") from None
 
 
-def _add(timeline: "Timeline", columns: _Columns) -> Iterable[int]:
-    """Put the rows on their devices, whose numbers are told."""
+def _add(timeline: "Timeline", columns: _Columns, spans: _Spans) -> Iterable[int]:
+    """Put the rows on their devices, whose numbers are told; widen the spans of their steps."""
     none = [""] * len(next(iter(columns.values())))
     starts, lasts = (
         [_ns(text) for text in next((columns[c] for c in names if c in columns), none)]
@@ -95,10 +107,15 @@ def _add(timeline: "Timeline", columns: _Columns) -> Iterable[int]:
 
     whats = [_what(*of) for of in cells("name", "op name", *_KINDS)]
     devices = [_whole(text.strip()) or 0 for (text,) in cells("device_id")]
+    begun, took = (cast(list[int], list(compress(of, timed))) for of in (starts, lasts))
+    for (text,), start, lasting in zip(cells("step id"), begun, took, strict=True):
+        if (number := _whole(text.strip())) is not None:
+            first, last = spans.get(number, (start, start))
+            spans[number] = min(first, start), max(last, start + lasting)
     timeline.on_devices(
         [name for name, _ in whats],
-        cast(list[int], list(compress(starts, timed))),
-        cast(list[int], list(compress(lasts, timed))),
+        begun,
+        took,
         devices,
         [kind for _, kind in whats],
         stream=[_whole(text.strip()) for (text,) in cells("stream id")],

@@ -7,8 +7,10 @@ those of waves that run beside each other, so no time of the kernel follows from
 """
 
 import csv
+import heapq
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,8 +29,10 @@ NOT_READ = "waves one by one (ui_output folders, .att)"
 _NUMBERS = ("Hitcount", "Latency", "Stall", "Idle")
 _SIGN = regex(rb'\s*"?CodeObj"?,"?Vaddr"?,"?Instruction"?,"?Hitcount"?,"?Latency"?,')
 _NUMBER = regex(r"[0-9]{1,18}$")  # counters have 64 bits
+_OTHERS = "others"
 _OPCODE = regex(r"(s_waitcnt|s_barrier|[a-z]+_[a-z]+|[a-z]\w*)")
 _MOST_ROWS = 200_000  # instructions: the largest kernels have some ten thousand
+_MOST_KINDS = 5_000  # an instruction set has some thousand opcodes; two words of each are told
 _MOST_SHOWN = 200  # more nobody reads
 _LONGEST_NAME = 200  # characters: of a kernel that is given as C++ writes it for linkers
 
@@ -42,6 +46,42 @@ class _Row(NamedTuple):
     source: str
 
 
+@dataclass
+class _Sums:
+    """What is told of all rows: memory does not grow with them."""
+
+    kernel: str = ""
+    count: int = 0
+    reached: int = 0  # instructions that a wave came to
+    latency: int = 0
+    stall: int = 0
+    idle: int = 0
+    left_out: int = 0  # rows that are cut off or damaged
+    by_kind: Counter[str] = field(default_factory=Counter)  # cycles
+
+    def instructions(self, path: Path) -> Iterator[_Row]:
+        """The instructions of the file, each counted."""
+        for row in _rows(path):
+            if row is None:
+                self.left_out += 1
+            elif row.instruction.startswith(";"):
+                self.kernel = self.kernel or row.instruction.lstrip("; ")[:_LONGEST_NAME]
+            elif self.count < _MOST_ROWS:
+                self._count(row)
+                yield row
+
+    def _count(self, row: _Row) -> None:
+        self.count += 1
+        self.reached += row.hits > 0
+        self.latency += row.latency
+        self.stall += row.stall
+        self.idle += row.idle
+        found = _OPCODE.match(row.instruction)
+        kind = found[1] if found else _OTHERS
+        known = kind in self.by_kind or len(self.by_kind) < _MOST_KINDS
+        self.by_kind[kind if known else _OTHERS] += row.latency
+
+
 def claims(path: Path, head: bytes) -> bool:
     """The names of its columns."""
     return _SIGN.match(head) is not None
@@ -49,26 +89,18 @@ def claims(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Trace:
     """Instructions, most cycles first; UnreadableFile where no wave came to any."""
-    kernel, rows = "", list[_Row]()
-    left_out = 0
-    for row in _rows(path):
-        if row is None:
-            left_out += 1
-        elif row.instruction.startswith(";"):
-            kernel = kernel or row.instruction.lstrip("; ")[:_LONGEST_NAME]
-        elif len(rows) < _MOST_ROWS:
-            rows.append(row)
-    whole = sum(row.latency for row in rows)
-    if not whole:
+    sums = _Sums()
+    heaviest = heapq.nlargest(_MOST_SHOWN, sums.instructions(path), key=_cycles)
+    if not sums.latency:
         raise UnreadableFile(
             f"{path}: instructions of a kernel that no traced wave came to",
             hint="trace a unit that it runs on: rocprofv3 --att --att-target-cu 1 -- PROGRAM",
         )
     names = Names()
-    facts = [Fact("rows-cut", left_out)] if left_out else []
+    facts = [Fact("rows-cut", sums.left_out)] if sums.left_out else []
     return Trace(
         source=Source(str(path), FORMAT, path.stat().st_size, recorder="rocprofv3"),
-        summaries=_tables(kernel, rows, whole),
+        summaries=_tables(sums, heaviest),
         health=health_table(facts, names),
         names=names.freeze(),
     )
@@ -99,34 +131,33 @@ def _cut(line: str) -> list[str]:
         return []
 
 
-def _tables(kernel: str, rows: list[_Row], whole: int) -> tuple[SummaryTable, ...]:
-    heaviest = sorted(rows, key=lambda row: -row.latency)[:_MOST_SHOWN]
+def _cycles(row: _Row) -> int:
+    return row.latency
+
+
+def _tables(sums: _Sums, heaviest: list[_Row]) -> tuple[SummaryTable, ...]:
+    whole = sums.latency
     columns = ("instruction", "%", "cycles", "stalled", "times", "source")
     shown = tuple(
         (row.instruction, _percent(row.latency, whole), f"{row.latency:,}", f"{row.stall:,}",
          f"{row.hits:,}", row.source)
         for row in heaviest if row.latency
     )  # fmt: skip
-    by_kind: Counter[str] = Counter()
-    for row in rows:
-        found = _OPCODE.match(row.instruction)
-        by_kind[found[1] if found else "others"] += row.latency
     kinds = tuple(
         (name, _percent(cycles, whole), f"{cycles:,}")
-        for name, cycles in by_kind.most_common(_MOST_SHOWN) if cycles
+        for name, cycles in sums.by_kind.most_common(_MOST_SHOWN) if cycles
     )  # fmt: skip
-    stalled, idle = sum(row.stall for row in rows), sum(row.idle for row in rows)
     said = [
         ("cycles of the traced waves", f"{whole:,}"),
-        ("stalled of them", f"{_percent(stalled, whole)} %"),
-        ("cycles between instructions", f"{idle:,}"),
-        ("instructions", f"{len(rows):,}, {sum(row.hits > 0 for row in rows):,} of them reached"),
+        ("stalled of them", f"{_percent(sums.stall, whole)} %"),
+        ("cycles between instructions", f"{sums.idle:,}"),
+        ("instructions", f"{sums.count:,}, {sums.reached:,} of them reached"),
     ]
     return (
         *said_table("of one dispatch", said),
         SummaryTable(("kind", "%", "cycles"), kinds, "cycles by kind of instruction"),
         SummaryTable(columns, shown, "cycles by instruction"),
-        *said_table("traced", [("kernel", kernel)] if kernel else []),
+        *said_table("traced", [("kernel", sums.kernel)] if sums.kernel else []),
     )
 
 

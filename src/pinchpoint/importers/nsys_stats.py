@@ -70,7 +70,7 @@ _COPY = regex(r"^\[CUDA (?:Unified Memory )?memcpy (\w+?)-to-(\w+)\]", re.IGNORE
 _SHORT_COPY = {"H": "Host", "D": "Device", "P": "Peer", "A": "Array"}
 _CSV_FIELD_BYTES = 1024**2  # a demangled name can be long; a field of this length is damage
 
-_ROWS_AT_ONCE = 5_000  # few enough to take no memory that counts
+_ROWS_AT_ONCE = 1_000  # of 20 cells each: some 1 MB
 _MOST_WHOLE = 2**31  # sizes, devices and numbers of calls fit; others are looked at one by one
 _Columns = list[tuple[str, ...]]
 

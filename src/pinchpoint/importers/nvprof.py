@@ -35,7 +35,7 @@ _ENDS = {
 }  # fmt: skip
 _COPY = regex(r"\[CUDA (?:Unified Memory )?memcpy")
 _MEMSET = "[CUDA memset"
-_ROWS_AT_ONCE = 5_000  # few enough to take no memory that counts
+_ROWS_AT_ONCE = 1_000  # of 20 cells each: some 1 MB
 _CSV_FIELD_BYTES = 1 << 20  # a mangled name can be long; a field of this length is damage
 
 

@@ -6,13 +6,18 @@ and on which device. It is one moment, so no step and no peak can be asked of it
 by other programs (Go, gperftools) know the host alone.
 """
 
+from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from pinchpoint.errors import UnreadableFile
+import numpy as np
+
+from pinchpoint.errors import HostileFile, UnreadableFile
+from pinchpoint.importers.assembly.facts import MOST_DEVICES
 from pinchpoint.importers.files.memory import TABLE_TIMES, must_fit
 from pinchpoint.importers.files.packed import unpacked
 from pinchpoint.importers.files.strangers import RECORD
@@ -44,6 +49,80 @@ _MOST_ROWS = 200  # places; more nobody reads
 # Of a stack, from the innermost on, in which the line of the program is looked for: Python itself
 # stops at 1,000 unless asked, and a file of one endless stack took 26 times its size.
 _MOST_FRAMES = 10_000
+_MOST_LINES = 4_000  # that make buffers: programs have some hundred; further ones count as one
+_OTHER_LINES = ("other lines", "")
+
+
+class _Texts:
+    """The texts of a profile, decoded when they are asked for; IndexError beyond the last."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._begin, self._end = array("Q", [0]), array("Q", [0])  # the first text is empty
+        for begin, end in messages(data, _STRING):
+            self._begin.append(begin)
+            self._end.append(end)
+
+    def __getitem__(self, at: int) -> str:
+        return self._data[self._begin[at] : self._end[at]].decode("utf-8", "replace")
+
+    def __contains__(self, text: str) -> bool:
+        said = text.encode()
+        places = zip(self._begin, self._end, strict=True)
+        return any(self._data[begin:end] == said for begin, end in places)
+
+
+class _ById:
+    """Pairs of numbers by their id; of one that comes twice the later pair."""
+
+    def __init__(self, rows: Iterable[tuple[int, int, int]]) -> None:
+        self._columns = tuple(array("Q") for _ in range(3))
+        for row in rows:
+            for column, value in zip(self._columns, row, strict=True):
+                column.append(value)
+        ids = np.frombuffer(self._columns[0], np.uint64)
+        if (ids[1:] <= ids[:-1]).any():
+            order = np.argsort(ids, kind="stable")
+            order = order[np.append(ids[order][1:] != ids[order][:-1], True)]
+            self._columns = tuple(
+                array("Q", np.frombuffer(column, np.uint64)[order].tobytes())
+                for column in self._columns
+            )
+
+    def get(self, number: int) -> tuple[int, int] | None:
+        """The pair of an id."""
+        ids, first, second = self._columns
+        at = bisect_left(ids, number)
+        return (first[at], second[at]) if at < len(ids) and ids[at] == number else None
+
+
+class _Places:
+    """Function, file and line of each location: of what is inlined there the innermost."""
+
+    def __init__(self, data: bytes, texts: _Texts) -> None:
+        self._texts = texts
+        self._functions = _ById(
+            (one.get(_ID, 0), one.get(_NAME, 0), one.get(_FILENAME, 0))
+            for one in (_numbers(data, a, b) for a, b in messages(data, _FUNCTION))
+        )
+        self._lines = _ById(_line_of_location(data, a, b) for a, b in messages(data, _LOCATION))
+
+    def get(self, location: int) -> tuple[str, str, int] | None:
+        """None where the profile has no such location."""
+        line = self._lines.get(location)
+        if line is None:
+            return None
+        named = self._functions.get(line[0])
+        name, file = ("", "") if named is None else map(self._texts.__getitem__, named)
+        return name, file, line[1]
+
+
+def _line_of_location(data: bytes, begin: int, end: int) -> tuple[int, int, int]:
+    """Its id, the id of its function, and the line."""
+    fields = parts(data, begin, end)
+    number = next((v for n, v, kind in fields if n == _ID and kind == INTEGER), 0)
+    line = next((_numbers(data, v, e) for n, v, e in fields if n == _LINE and e != INTEGER), {})
+    return number, line.get(_LINE_FUNCTION, 0), line.get(_LINE_NUMBER, 0)
 
 
 class _Held(NamedTuple):
@@ -77,7 +156,7 @@ def read(path: Path) -> Trace:
         must_fit(path, plain.stat().st_size, TABLE_TIMES)
         data = plain.read_bytes()
     try:
-        texts = [data[a:b].decode("utf-8", "replace") for a, b in _strings(data)]
+        texts = _Texts(data)
         types = [
             (texts[kind.get(_TYPE, 0)], texts[kind.get(_UNIT, 0)])
             for kind in (_numbers(data, a, b) for a, b in messages(data, _SAMPLE_TYPE))
@@ -87,7 +166,7 @@ def read(path: Path) -> Trace:
             raise UnreadableFile(
                 f"{path}: a profile of pprof with {said}, which knows the host alone", hint=RECORD
             )
-        held = _sums(_samples(data, texts, types.index(_OF_JAX)), _places(data, texts))
+        held = _sums(path, _samples(data, texts, types.index(_OF_JAX)), _Places(data, texts))
         tables = _by_device(held) + _by_line(held)
     except (MalformedMessage, IndexError):
         raise UnreadableFile(
@@ -103,12 +182,6 @@ def read(path: Path) -> Trace:
     )
 
 
-def _strings(data: bytes) -> Iterator[tuple[int, int]]:
-    """Places of all texts; the first is empty, which ``messages`` leaves out."""
-    yield 0, 0
-    yield from messages(data, _STRING)
-
-
 def _numbers(data: bytes, at: int, end: int) -> dict[int, int]:
     return {number: value for number, value, kind in parts(data, at, end) if kind == INTEGER}
 
@@ -119,7 +192,7 @@ def _packed(data: bytes, at: int, end: int) -> Iterator[int]:
         yield value - 2 * _SIGN if value >= _SIGN else value
 
 
-def _samples(data: bytes, texts: list[str], size_at: int) -> Iterator[_Held]:
+def _samples(data: bytes, texts: _Texts, size_at: int) -> Iterator[_Held]:
     for begin, end in messages(data, _SAMPLE):
         stack: list[int] = []
         values: list[int] = []
@@ -137,23 +210,7 @@ def _samples(data: bytes, texts: list[str], size_at: int) -> Iterator[_Held]:
                     labels.get("device", ""))  # fmt: skip
 
 
-def _places(data: bytes, texts: list[str]) -> dict[int, tuple[str, str, int]]:
-    """Of each location its function, file and line: of what is inlined there the innermost."""
-    functions = {
-        one.get(_ID, 0): (texts[one.get(_NAME, 0)], texts[one.get(_FILENAME, 0)])
-        for one in (_numbers(data, a, b) for a, b in messages(data, _FUNCTION))
-    }
-    found = {}
-    for begin, end in messages(data, _LOCATION):
-        fields = parts(data, begin, end)
-        number = next((v for n, v, kind in fields if n == _ID and kind == INTEGER), 0)
-        line = next((_numbers(data, v, e) for n, v, e in fields if n == _LINE and e != INTEGER), {})
-        name, file = functions.get(line.get(_LINE_FUNCTION, 0), ("", ""))
-        found[number] = (name, file, line.get(_LINE_NUMBER, 0))
-    return found
-
-
-def _sums(held: Iterator[_Held], places: dict[int, tuple[str, str, int]]) -> _Sums:
+def _sums(path: Path, held: Iterator[_Held], places: _Places) -> _Sums:
     """One sample after the other: memory does not grow with them.
 
     The innermost line that is of no library made a buffer, as far as the stack tells.
@@ -162,10 +219,17 @@ def _sums(held: Iterator[_Held], places: dict[int, tuple[str, str, int]]) -> _Su
     for one in held:
         if one.kind == "buffer":
             line = _line_of(one.stack, places)
+            if line not in sums.line_bytes and len(sums.line_bytes) >= _MOST_LINES:
+                line = _OTHER_LINES
             sums.device_bytes[one.device] += one.size
             sums.device_buffers[one.device] += one.number
             sums.line_bytes[line] += one.size
             sums.line_buffers[line] += one.number
+            if len(sums.device_bytes) > MOST_DEVICES:
+                raise HostileFile(
+                    f"{path}: buffers of more than {MOST_DEVICES:,} devices",
+                    hint="write it again: jax.profiler.save_device_memory_profile(PATH)",
+                )
         programs += one.number if one.kind == "executable" else 0
     return sums._replace(programs=programs)
 
@@ -203,8 +267,8 @@ def _by_line(held: _Sums) -> tuple[SummaryTable, ...]:
     return (SummaryTable(columns, rows, "buffers by the line that made them"),) if rows else ()
 
 
-def _line_of(at: tuple[int, ...], places: dict[int, tuple[str, str, int]]) -> tuple[str, str]:
-    stack = (places[one] for one in at if one in places)
+def _line_of(at: tuple[int, ...], places: _Places) -> tuple[str, str]:
+    stack = (found for one in at if (found := places.get(one)) is not None)
     first = next(stack, ("", "", 0))
     own = (one for one in chain((first,), stack) if not _LIBRARY.search(one[1]))
     name, file, number = next(own, first)

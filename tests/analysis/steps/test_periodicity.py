@@ -5,6 +5,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind
 
 LAYER = ["norm", "gemm", "gemm", "softmax", "gemm", "add"]
+BLOCK = ["norm", "q", "k", "v", "rope", "softmax", "out", "add", "up", "gate", "down"]
 
 
 def run(builder, kernels, at, *, spacing=10):
@@ -131,6 +132,43 @@ def test_layers_of_one_pass_are_no_steps():
     found = steps(b.trace())
     assert found.how == "none"
     assert "nothing repeats" in found.basis
+
+
+@pytest.mark.parametrize("host", [True, False])
+@pytest.mark.parametrize(
+    ("before", "after", "pause_ns", "how"),
+    [
+        pytest.param(["embed"], [], 0, "none", id="joined before"),
+        pytest.param([], ["head"], 0, "none", id="joined after"),
+        pytest.param(["embed"], ["head"], 500, "inferred", id="apart"),
+        pytest.param([], [], 0, "inferred", id="nothing else"),
+    ],
+)
+def test_layers_that_are_joined_by_what_comes_once_are_no_steps(host, before, after, pause_ns, how):
+    b = TraceBuilder()
+    at = run(b, before, 0)
+    at = run(b, BLOCK * 8, at + pause_ns)
+    run(b, after, at + pause_ns)
+    if not host:
+        b.rows.pop("api_calls", None)
+        for row in b.rows["device_ops"]:
+            row.pop("correlation", None)
+    found = steps(b.trace())
+    assert found.how == how
+    if how == "none":
+        assert "parts of one pass" in found.basis
+
+
+@pytest.mark.parametrize(("pause_ns", "how"), [(40, "none"), (60, "inferred")])
+def test_in_a_range_marked_once_any_pause_of_a_piece_joins(pause_ns, how):
+    b = TraceBuilder()
+    b.annotation("model_inference", 0, 10_000)
+    at = run(b, ["embed"], 10) + pause_ns
+    for i in range(8):
+        at = run(b, BLOCK[:5], at)
+        at = run(b, BLOCK[5:], at + (50 if i == 3 else 0))
+    found = steps(b.trace())
+    assert found.how == how
 
 
 @pytest.mark.parametrize(("name", "how"), [("forward pass", "none"), ("profile", "inferred")])
@@ -338,3 +376,21 @@ def test_layers_of_one_pass_that_are_ranges_are_no_steps():
     for place, name in enumerate(("norm", "head", "loss", "backward", "optimizer")):
         b.annotation(name, 2600 + 500 * place, 480)
     assert steps(b.trace()).how == "none"
+
+
+def test_ranges_that_differ_in_their_numbers_are_rounds():
+    b = TraceBuilder()
+    for i in range(10):
+        b.annotation(f"Iteration {i}", i * 100, 50)
+    found = steps(b.trace())
+    assert (len(found), set(found.durations_ns.tolist())) == (10, {100})
+
+
+@pytest.mark.parametrize(("long_round", "how"), [(0, "inferred"), (9, "none")])
+def test_rounds_of_which_one_lasts_longer_than_all_others_are_none(long_round, how):
+    b = TraceBuilder()
+    at = 0
+    for i in range(20):
+        b.annotation("Execute", at, 5)
+        at += 5_000 if i == long_round else 10
+    assert steps(b.trace()).how == how

@@ -1,7 +1,10 @@
 """Markers that are wrong in ways that recordings show; answers are those of a sound recording."""
 
+import pytest
+
 from builders import TraceBuilder
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.trace import MemoryKind
 
 STEP = 20_000
 WORK = [(500 + 100 * i, 3_000) for i in range(4)]  # launched at, lasting: 12 of 20
@@ -114,6 +117,19 @@ def test_a_stray_kernel_before_that_wait_is_not_its_beginning():
     for i in range(30):
         b.launch(200 + 400 * i, 10, "gemm", 2_000_000 + i * 1_000, 995)
     assert steps(b.trace()).start_ns.tolist() == [2_000_000]
+
+
+@pytest.mark.parametrize(
+    ("source", "begins_ns"),
+    [(MemoryKind.PINNED, 2_000_000), (MemoryKind.HOST, 100), (MemoryKind.PAGEABLE, 100)],
+)
+def test_a_copy_whose_pages_are_made_ready_first_waited_for_nobody(source, begins_ns):
+    b = TraceBuilder()
+    b.step(1, 100, 15_000)
+    b.copy(200, 10, "MEMCPY_ASYNC", 2_000_000, 800_000, size=1, source=source, target=1)
+    for i in range(30):
+        b.launch(300 + 400 * i, 10, "gemm", 2_800_000 + i * 1_000, 995)
+    assert steps(b.trace()).start_ns.tolist() == [begins_ns]
 
 
 def test_a_stub_before_a_pause_is_no_step():

@@ -44,6 +44,9 @@ class CountingWindow:
     def step(self):
         self.steps += 1
 
+    def may_end(self, *, step_ended):
+        return True
+
     def close(self, *, step_ended=False):
         self.calls.append("close")
         steps = self.steps + step_ended
@@ -98,6 +101,22 @@ def test_steady_steps_are_timed_recorded_and_timed_again(session, clock):
     assert set(before[1:]) == {10 * MS}
     assert after == [10 * MS] * 20
     assert session.saved
+
+
+def test_a_window_is_ended_when_what_began_in_it_is_over(session, clock):
+    asked = []
+
+    class HeldOpen(CountingWindow):
+        def may_end(self, *, step_ended):
+            asked.append((step_ended, self.steps))
+            return len(asked) == 3
+
+    session._make_window = HeldOpen
+    run(session, clock, *[10] * 60)
+    assert asked[0] == (True, 5)
+    assert [steps for _, steps in asked] == [5, 5, 5]  # nothing was recorded meanwhile
+    assert session.stage is Stage.DONE
+    assert [r.steps for r in session.recordings] == [6]
 
 
 def test_names_follow_the_window_of_times_and_the_early_window_gives_way(tmp_path, clock):

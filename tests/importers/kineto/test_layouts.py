@@ -382,6 +382,31 @@ def test_streams_of_a_timeline_of_tensorflow_1_are_the_device_side(tmp_path):
         assert trace.source.recorder == "TensorFlow 1 timeline"
 
 
+def test_the_first_timelines_of_tensorflow_say_gpu_alone(tmp_path):
+    processes = {
+        1: "/gpu:0/stream:12 Compute",
+        2: "/gpu:0/stream:all Compute",
+        3: "/gpu:0/memcpy Compute",
+        4: "/job:localhost/replica:0/task:0/gpu:0 Compute",
+        5: "/job:localhost/replica:0/task:0/cpu:0 Compute",
+    }
+    meta = [
+        {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+        for pid, name in processes.items()
+    ]
+    spans = [("MatMul", 1), ("MatMul", 2), ("MEMCPYHtoD", 3), ("Add", 4), ("NoOp", 5)]
+    events = [
+        {"ph": "X", "cat": "Op", "name": name, "pid": pid, "tid": 0, "ts": 10 + i, "dur": 1}
+        for i, (name, pid) in enumerate(spans)
+    ]
+    for scanner in SCANNERS:
+        trace = read(written(tmp_path, document(*meta, *events)), scanner=scanner)
+        assert names(trace, "host_ops") == ["Add", "NoOp"]
+        assert names(trace, "device_ops")[0] == "MatMul"
+        assert trace.device_ops["stream"].tolist()[0] == 12
+        assert trace.source.recorder == "TensorFlow 1 timeline"
+
+
 @pytest.mark.parametrize("category", ["FEE", "fee"])
 def test_functions_of_viztracer_are_python_frames(tmp_path, category):
     events = [

@@ -77,10 +77,15 @@ def _host_work(trace: Trace) -> LaunchedWork:
         )
     # A recording of ranges alone, or operators of other threads.
     outer = _outer_ranges(host, (host["kind"] == HostKind.ANNOTATION) & mine)
-    work = _numbered(
-        host["start_ns"][outer], host["name"][outer], host.end_ns[outer], "annotated ranges"
-    )
+    kind = _without_numbers(trace.names)[host["name"][outer]]
+    work = _numbered(host["start_ns"][outer], kind, host.end_ns[outer], "annotated ranges")
     return replace(work, of_ranges=True)
+
+
+def _without_numbers(names: tuple[str, ...]) -> Ints:
+    """A number for each name that those share which differ in their numbers alone."""
+    spelt: dict[str, int] = {}
+    return np.array([spelt.setdefault(re.sub(r"\d+", "#", n), len(spelt)) for n in names], np.int64)
 
 
 def _inside(host: Table, of: Mask) -> Mask:

@@ -3,7 +3,9 @@
 Modules are recorded by instance (``Block_3``). Layers are different instances inside one outermost
 call; passes call the same instances again. Where ranges were annotated instead, one that is called
 the forward or the backward pass is a part of a step, and holds layers, never steps; and ranges
-whose author calls them layers and numbers them come again, by number, once a pass.
+whose author calls them layers and numbers them come again, by number, once a pass. Where only a
+sequence of operations is known, layers show by what joins them without a pause and comes only
+there: an embedding before the first, a projection to the vocabulary after the last.
 """
 
 import re
@@ -12,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.launches import main_thread
+from pinchpoint.analysis.steps.candidates import LaunchedWork
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.names import rows_named
@@ -93,6 +96,49 @@ def _numbered_layers(trace: Trace) -> tuple[Times, Times]:
         ]
         kind[name] = called.setdefault(found[0].join(around), len(called))
     return kind[host["name"][rows]], host["start_ns"][rows]
+
+
+def joined_by_others(trace: Trace, work: LaunchedWork, at_ns: Times) -> bool:
+    """Whether work of a kind that no whole piece between these boundaries has comes directly before
+    the first piece or in the last: after a pause no longer than what a usual piece has inside of
+    itself, or any piece where one range that a person marked once holds all.
+
+    What a program sets up before its first step, or does after its last, is apart from them. A
+    piece at either end that has as many operations as the others is another form of these.
+    """
+    pieces = len(at_ns) - 1
+    piece = np.searchsorted(at_ns, work.at_ns, "right")  # 1 to pieces are whole
+    whole = (piece > 0) & (piece <= pieces)
+    if not whole.any():
+        return False
+    common = np.zeros(work.kinds, np.bool_)
+    common[work.key[whole]] = True
+    size = np.bincount(piece, minlength=pieces + 2)
+    pause_ns = np.append(0, work.at_ns[1:] - np.maximum.accumulate(work.until_ns)[:-1])
+    longest_ns = np.zeros(pieces + 2, np.int64)
+    within = np.append(False, piece[1:] == piece[:-1])
+    np.maximum.at(longest_ns, piece[within], pause_ns[within])
+    allowed = np.max if _marked_once(trace, work) else np.median
+    limit_ns, usual = allowed(longest_ns[1:-1]), np.median(size[1:-1])
+    foreign = ~common[work.key]
+    before, last = (
+        np.flatnonzero(foreign & (piece == 0)),
+        np.flatnonzero(foreign & (piece > pieces)),
+    )
+    joints = ((before, size[0], before[-1:] + 1), (last, size[-1], last[:1]))
+    return any(
+        len(rows) and edge != usual and pause_ns[joint] <= limit_ns for rows, edge, joint in joints
+    )
+
+
+def _marked_once(trace: Trace, work: LaunchedWork) -> bool:
+    """Whether one annotated range of the main thread holds all of the work."""
+    host = trace.host_ops
+    if host is None or work.on_device:
+        return False
+    marked = (host["kind"] == HostKind.ANNOTATION) & (host["thread"] == main_thread(trace))
+    around = (host["start_ns"] <= work.at_ns[0]) & (host.end_ns >= work.at_ns[-1])
+    return bool((marked & around).any())
 
 
 def _come_rarely(names: Times, at_ns: Times) -> bool:

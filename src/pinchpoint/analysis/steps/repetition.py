@@ -25,7 +25,7 @@ from pinchpoint.analysis.steps.candidates import (
     candidates,
     repeated_work,
 )
-from pinchpoint.analysis.steps.module_nesting import are_layers
+from pinchpoint.analysis.steps.module_nesting import are_layers, joined_by_others
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace, once_per_trace
@@ -149,12 +149,15 @@ def infer_steps(trace: Trace) -> Inference:
         longer = f". {_LONGER}" if trace.run is not None and compiled_for_cpu(trace) else ""
         return Inference(None, f"no markers, and only {few}: no repetition{longer}")
     best: tuple[float, Candidate] | None = None
-    fewest = MOST_PIECES
+    fewest, layers = MOST_PIECES, 0
     for candidate in candidates(trace, work):
         if best is not None and best[1].kind == "optimizer" != candidate.kind:
             break  # what the framework says outranks what merely repeats
         score = _score(candidate, work)
         if score < LEAST_SCORE or are_layers(trace, candidate.start_ns):
+            continue
+        if _of_one_pass(trace, work, candidate):
+            layers = max(layers, len(candidate.start_ns))
             continue
         if candidate.kind in ("annotation", "function") and candidate.end_ns is not None:
             fewest = min(fewest, len(candidate.start_ns))
@@ -162,11 +165,25 @@ def infer_steps(trace: Trace) -> Inference:
             best = score, candidate
     best = _of_whole_steps(trace, work, best) or best
     if best is None:
-        regular = _short_rounds(trace, work) or f"nothing repeats regularly in {work.unit}"
-        return Inference(None, f"no markers, and {regular}")
+        return Inference(None, f"no markers, and {_why_none(trace, work, layers)}")
     score, found = best
     evidence = _evidence(trace, found, longer=2 * fewest <= len(found.start_ns))
     return Inference(_spans(found, work, evidence, score), "")
+
+
+def _why_none(trace: Trace, work: LaunchedWork, layers: int) -> str:
+    if layers:
+        alone = f"what repeats {layers} times is joined by work that does not, without a pause"
+        return f"{alone}: parts of one pass"
+    return _short_rounds(trace, work) or f"nothing repeats regularly in {work.unit}"
+
+
+def _of_one_pass(trace: Trace, work: LaunchedWork, candidate: Candidate) -> bool:
+    """Whether a sequence is of layers. Of steps that train it is not: layers of a forward pass do
+    not hold what a backward one runs."""
+    if candidate.kind != "sequence" or _updates_weights(trace):
+        return False
+    return joined_by_others(trace, work, candidate.start_ns)
 
 
 def _many(count: int, work: LaunchedWork) -> str:
@@ -262,7 +279,7 @@ def _score(candidate: Candidate, work: LaunchedWork) -> float:
         coverage = max(coverage, _share_of_time(start, end, work))
     if end is None:  # the pieces before the first and after the last boundary are cut, not foreign
         coverage = min(1.0, coverage * repeats / pieces)
-    if coverage < LEAST_COVERAGE or repeats < 2:
+    if coverage < LEAST_COVERAGE or repeats < 2 or (work.of_ranges and _one_holds_most(start)):
         return 0.0
     if candidate.kind == "sequence" and (
         repeats < FEWEST_PIECES or inside.sum() < FEWEST_A_PIECE * pieces
@@ -271,6 +288,13 @@ def _score(candidate: Candidate, work: LaunchedWork) -> float:
     if end is not None and coverage > NEARLY_ALL:
         sameness = (1 + sameness) / 2
     return sameness * coverage * TRUST[candidate.kind] * (1 - 1 / repeats**2)
+
+
+def _one_holds_most(start: Times) -> bool:
+    """Whether one round, and not the first, lasts longer than all others together: a loop inside of
+    something, or the calls of a library. A first round may compile what the others run."""
+    lasting = np.diff(start)[1:]
+    return bool(2 * lasting.max(initial=0) > lasting.sum() > 0) and len(lasting) > 2
 
 
 def _share_of_time(start: Times, end: Times | None, work: LaunchedWork) -> float:

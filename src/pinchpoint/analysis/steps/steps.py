@@ -26,7 +26,7 @@ from pinchpoint.analysis.steps.markers import marked_spans
 from pinchpoint.analysis.steps.module_nesting import module_calls, outermost
 from pinchpoint.analysis.steps.repetition import Spans, infer_steps, single_step
 from pinchpoint.frozen import dataclass
-from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.intervals import contains, covered_before, flatten
 
@@ -165,10 +165,14 @@ def _begins(trace: Trace, marked_ns: int, ended_ns: int) -> int:
 def _after_what_is_not_recorded(by: Issued, ops: Table, own: Mask) -> int | None:
     """When the device was done with work that was issued before the recording, if it held up the
     first step: an operation that stands first on its stream started long after its call, while
-    nothing recorded ran, or so little that the device was not at work on it."""
+    nothing recorded ran, or so little that the device was not at work on it.
+
+    A copy of ordinary host memory says nothing: its pages are made ready before it starts."""
     rows = np.flatnonzero(own)
     place = np.stack((ops["device"][rows], ops["stream"][rows]), axis=1)
     heads = rows[np.unique(place, axis=0, return_index=True)[1]]  # rows stand in order of time
+    ready = np.isin(ops.filled("from_memory", 0), (MemoryKind.DEVICE, MemoryKind.PINNED))
+    heads = heads[(ready | (ops["kind"] != DeviceKind.COPY))[heads]]
     start, called = ops["start_ns"], by.end_ns
     late = heads[start[heads] - called[heads] > SLOWEST_START_NS]
     if not len(late):

@@ -98,6 +98,7 @@ class Stages:
         self._kind: Kind = "times"
         self._asked: Kind = "times"  # what was made for it, which may hold less
         self._wanted = self._countdown = 0
+        self._held_open = False  # a window that records nothing more, and cannot be ended yet
         self.thread: int | None = None  # the one that makes the steps
         self._resident_at_open = self._looked_ns = self._timing_since_ns = 0
         self._on_termination = OnTermination(self.finish)
@@ -252,8 +253,11 @@ class Stages:
         assert self.window is not None
         rare = self.foresight if self._kind == "rare" else None
         caught = rare is not None and rare.caught(self.clock, self.window.steps)
-        if caught or self.window.steps == self._wanted - 1 or self._costs_too_much():
-            self._close(step_ended=True)  # the next step is not begun
+        at_end = caught or self.window.steps == self._wanted - 1 or self._costs_too_much()
+        if at_end or self._held_open:
+            self._held_open = not self.window.may_end(step_ended=at_end)
+            if not self._held_open:
+                self._close(step_ended=True)  # the next step is not begun
             return
         self.window.step()
         if self.window.steps > 0:
@@ -276,14 +280,16 @@ class Stages:
 
     def _end_if_grown(self) -> None:
         grown = self._grown()
-        if self.window is None or grown <= self.settings.max_bytes:
+        if self.window is None or self._held_open or grown <= self.settings.max_bytes:
             return
         if self._kind == "times":
             self.problems.append(
                 f"the recording ended after {self.window.steps} of {self._wanted} steps: "
                 f"the program had grown by {grown >> 20} MiB, the limit of --max-size"
             )
-        self._close()
+        self._held_open = not self.window.may_end(step_ended=False)
+        if not self._held_open:
+            self._close()
 
     def _grown(self) -> int:
         return (resident_bytes() or 0) - self._resident_at_open
@@ -298,7 +304,7 @@ class Stages:
         return max(asked, self._loader.round_steps()) if self.settings.whole_round else asked
 
     def _close(self, *, step_ended: bool = False) -> None:
-        window, self.window = self.window, None
+        window, self.window, self._held_open = self.window, None, False
         began_ns = self.clock.now_ns()
         if window is not None:
             self._take(window.close(step_ended=step_ended), self.clock.now_ns() - began_ns)

@@ -28,6 +28,10 @@ class Window(Protocol):
         """A step ends; the first call begins the recording itself."""
         ...
 
+    def may_end(self, *, step_ended: bool) -> bool:
+        """Whether the program can bear its end now; if not, nothing more is recorded until then."""
+        ...
+
     def close(self, *, step_ended: bool = False) -> Recording:
         """End, write, and say what became of it; ``step_ended``: at the end of a whole step."""
         ...

@@ -30,6 +30,7 @@ from pinchpoint.capture.windows.threads import (
     captures_under_way,
 )
 from pinchpoint.capture.windows.torch import OWN, USED, write_trace
+from pinchpoint.capture.windows.works import Works
 
 
 class GlobalWindow:
@@ -38,6 +39,7 @@ class GlobalWindow:
     # Where the threads were when the last one ended: operators that began in it may be under way.
     left_at: ClassVar[Places] = {}
     compiled_then: ClassVar[set[int]] = set()  # threads in what torch compiled, or its compiler
+    works_then: ClassVar[Works] = Works()  # which write to it only while a recording is open
 
     def __init__(self, settings: Settings, folder: Path, stem: str) -> None:
         self._settings, self._folder, self._stem = settings, folder, stem
@@ -75,11 +77,14 @@ class GlobalWindow:
     def open(self) -> None:
         """Warm up."""
         USED.set()
-        self._may_begin = all_moved_on(GlobalWindow.left_at) and all_left_compiled_code(
-            GlobalWindow.compiled_then
+        self._may_begin = (
+            all_moved_on(GlobalWindow.left_at)
+            and all_left_compiled_code(GlobalWindow.compiled_then)
+            and not GlobalWindow.works_then.under_way()
         )
         if not self._may_begin:
             return
+        GlobalWindow.works_then.watch()
         with without_expected_messages():
             at_rest(self._profiler._prepare_trace)
 
@@ -112,9 +117,15 @@ class GlobalWindow:
             profiler._run_on_profiler_start = say
         say()
 
+    def may_end(self, *, step_ended: bool) -> bool:
+        """At any time: what is under way then keeps the next one from beginning."""
+        del step_ended
+        return True
+
     def close(self, *, step_ended: bool = False) -> Recording:
         """End and write the file; what went wrong is in the answer, nothing is raised."""
         end_ns = time.time_ns()
+        GlobalWindow.works_then.leave()
         if not self._start_unix_ns:
             return Recording(None, NOT_BEGUN, end_ns, end_ns, 0)
         torch = sys.modules["torch"]

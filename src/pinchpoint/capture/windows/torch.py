@@ -17,6 +17,7 @@ from pinchpoint.capture.windows.known_messages import quiet_beside_main
 from pinchpoint.capture.windows.left_open import let_ranges_go
 from pinchpoint.capture.windows.recording import NOT_BEGUN, BrokenTrace, Recording, TraceFile, pack
 from pinchpoint.capture.windows.threads import begin_with_stacks
+from pinchpoint.capture.windows.works import Works
 
 OTHER_THREAD = (
     "the program ended while the thread of its steps was being recorded, which no other thread can "
@@ -127,6 +128,7 @@ class TorchWindow:
         self._thread: int | None = None  # that opened it: no other one can end it
         self._ended_early: Recording | None = None  # with its thread
         self._heard: Any = None  # the function that the program itself profiles calls with
+        self._works, self._paused = Works(), False
         self.steps = -1
 
     @staticmethod
@@ -164,6 +166,7 @@ class TorchWindow:
             with quiet_beside_main():
                 self._profiler.start()
             ENDS.window = EndsWithThread(self)
+        self._works.watch()
 
     def step(self) -> None:
         """A step ends; the recording itself begins at the first call."""
@@ -182,6 +185,29 @@ class TorchWindow:
         self._profiler.profiler.with_stack = False
         return False
 
+    def may_end(self, *, step_ended: bool) -> bool:
+        """Whether nothing is under way that writes to what was recorded (``Works``).
+
+        If something is, no more is recorded: what the program begins from now on has no event.
+        """
+        if self._thread != threading.get_ident():
+            return True  # it is not ended from here, see ``close``
+        if not self._paused and self._works.under_way():
+            self._pause(step_ended)
+        return not (self._paused and self._works.under_way())
+
+    def _pause(self, step_ended: bool) -> None:
+        self._works.leave()
+        step = getattr(self._profiler, "step_rec_fn", None)
+        if step is not None:  # the mark of the step that would begin now
+            step.__exit__(None, None, None)
+            self._profiler.step_rec_fn = None
+        if self._settings.stacks:
+            sys.setprofile(None)
+        sys.modules["torch"].autograd._enable_record_function(False)
+        self.steps += step_ended
+        self._paused = True
+
     def thread_ends(self) -> None:
         """Its thread ends: a profiler that nobody has ended there ends the program (torch 2.13)."""
         if self._thread == threading.get_ident():
@@ -197,6 +223,9 @@ class TorchWindow:
             # What torch then gives back is empty, and to write it ends the program (torch 2.13).
             return Recording(None, OTHER_THREAD, self._start_unix_ns or end_ns, end_ns, 0)
         self._thread = ENDS.window = None
+        self._works.leave()
+        if self._works.under_way():
+            self._works.keep()
         if not self._start_unix_ns:
             problem = NOT_BEGUN
         try:
@@ -206,10 +235,13 @@ class TorchWindow:
                 file = write_trace(self._profiler.export_chrome_trace, self._folder, self._stem)
         except (BrokenTrace, OSError, RuntimeError) as error:
             problem = str(error).splitlines()[0]
+        finally:
+            if self._paused:
+                sys.modules["torch"].autograd._enable_record_function(True)
         self._profiler = None
         if callable(self._heard) and sys.getprofile() is None:
             sys.setprofile(self._heard)  # torch's took its place, and left none
-        steps = max(self.steps + step_ended, 0)
+        steps = max(self.steps + (step_ended and not self._paused), 0)
         stacks = self._settings.stacks
         return Recording(file, problem, self._start_unix_ns or end_ns, end_ns, steps, stacks=stacks)
 

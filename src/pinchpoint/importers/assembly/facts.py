@@ -7,7 +7,7 @@ from pinchpoint.trace import Trace
 
 # Of one recording; each takes some analyses 0.1 ms, however little it did.
 _MOST_THREADS = 1 << 16  # a job of 1,000 ranks with 60 threads each
-_MOST_DEVICES = 1 << 14  # the largest jobs have as many
+MOST_DEVICES = 1 << 14  # the largest jobs have as many
 
 
 def check_facts(trace: Trace) -> None:
@@ -18,7 +18,7 @@ def check_facts(trace: Trace) -> None:
     """
     for what, held, most in (
         ("threads", len(trace.threads), _MOST_THREADS),
-        ("devices", _devices(trace), _MOST_DEVICES),
+        ("devices", _devices(trace), MOST_DEVICES),
     ):
         if held > most:
             raise HostileFile(
@@ -43,5 +43,5 @@ def _devices(trace: Trace) -> int:
     used = 0
     if trace.device_ops is not None and len(trace.device_ops):
         numbers = trace.device_ops["device"]
-        used = len(np.unique(numbers)) if int(numbers.max()) >= _MOST_DEVICES else 0
+        used = len(np.unique(numbers)) if int(numbers.max()) >= MOST_DEVICES else 0
     return max(len(trace.devices), used)

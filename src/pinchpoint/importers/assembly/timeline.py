@@ -149,6 +149,7 @@ class Timeline:
         self.host = Rows("host_ops", self.names)
         self.calls = Rows("api_calls", self.names)
         self.operations = Rows("device_ops", self.names)
+        self.marks = Rows("steps", self.names)  # where a file has its steps apart from its ranges
 
     def thread(self, process: object, thread: object, label: str | None = None) -> int:
         """The position of a host thread."""
@@ -259,7 +260,7 @@ class Timeline:
             host_ops=host,
             api_calls=calls,
             device_ops=ops,
-            steps=self._steps(host),
+            steps=self.marks.table(zero) if len(self.marks) else self._steps(host),
             health=health_table(found, self.names),
             names=self.names.freeze(),
             **more,

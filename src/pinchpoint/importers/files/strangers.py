@@ -56,6 +56,7 @@ _ENGINE = regex(rb'\{\s*"Layers"\s*:\s*\[\s*["{]')  # trtexec --exportLayerInfo
 _NCCL_EVENTS = regex(
     rb'"cat": ?"(GROUP_API|COLL_API|P2P_API|GROUP|COLL|PROXY)", ?"ph": ?"[be]", ?"id"'
 )
+_HOROVOD = regex(rb'"name": ?"NEGOTIATE_(ALLREDUCE|ALLGATHER|BROADCAST|ALLTOALL)"')
 # ExportTraceServiceRequest, by both spellings of its schema.
 _SPANS = regex(rb'\{\s*"(resourceSpans|resource_spans)"\s*:')
 _WORKLOAD = regex(rb'\{\s*"workload_graph"\s*:')
@@ -223,6 +224,11 @@ def _of_another_tool(path: Path, head: bytes) -> Answer | None:
             "events of NCCL's example profiler, of the host's side of collectives alone",
             "measure them: NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so"
             " NCCL_INSPECTOR_ENABLE=1; or record the run: pinchpoint run COMMAND",
+        )
+    if _HOROVOD.search(head):
+        return (
+            "a timeline of Horovod, of the phases of its collectives alone",
+            "record what the program does beside them, on each rank: pinchpoint run COMMAND",
         )
     if _PROTON.match(head) and b'"frame"' in head:
         return (

@@ -2,8 +2,10 @@
 
 It has the form of PyTorch's traces, yet the rows of the device have no category: their process is
 called *Ascend Hardware*. Rows of *CANN* are calls of the host, of *Communication* collectives of
-the device; *Overlap Analysis* repeats all of it and is left out. Arrows lead from operators
-(``async_npu``) and calls (``HostToDevice``) to the row of the device that begins where they end.
+the device; *Overlap Analysis* repeats all of it and is left out. A line *Step Trace* of the device
+says when each iteration began and ended, and in which phase it was: no work. Arrows lead from
+operators (``async_npu``) and calls (``HostToDevice``) to the row of the device that begins where
+they end.
 """
 
 import re
@@ -33,7 +35,9 @@ from pinchpoint.trace.window import only
 
 DEVICE = "Ascend Hardware"
 _CALLS, _COLLECTIVES = "CANN", ("Communication", "HCCL")
+_WHOLE_LINE = "Communication Kernel"  # of whole collectives; planes beside it have their parts
 _DERIVED = ("Overlap Analysis", "AI Core Freq", "NPU MEM", "Overlap")
+_STEP_LINE, _STEP = "Step Trace", regex(r"Iteration (\d{1,9})$")
 _GROUP = regex(r"hcom|^(all|reduce|broadcast|send|recv)", re.IGNORECASE)
 # Tasks of a stream that wait for others or tell them something: no work.
 NO_WORK = regex(
@@ -57,7 +61,8 @@ def as_ascend_says(trace: Trace, rare: Rare) -> Trace:
     lanes = np.array([rare.process_names.get(t.process) or "" for t in trace.threads])
     lane = lanes[trace.host_ops["thread"]]
     names = Names(trace.names)
-    on_device = _device_rows(trace, lane)
+    of_steps = _on_step_line(trace)
+    on_device = _device_rows(trace, lane) & ~of_steps
     is_call = lane == _CALLS
     left = only(
         trace,
@@ -78,9 +83,32 @@ def as_ascend_says(trace: Trace, rare: Rare) -> Trace:
         device_ops=ops.take(np.arange(len(ops))),
         device_annotations=empty_table("device_annotations"),
         flows=flows,
+        steps=_steps(trace, of_steps),
         health=health,
         names=found.freeze(),
     )
+
+
+def _on_step_line(trace: Trace) -> Mask:
+    rows = trace.host_ops
+    assert rows is not None
+    line = [(thread.label or "").startswith(_STEP_LINE) for thread in trace.threads]
+    return np.array([*line, False], np.bool_)[rows["thread"]]
+
+
+def _steps(trace: Trace, of_steps: Mask) -> Table | None:
+    """The steps that the host marks; where it marks none, those of the device's line."""
+    rows = trace.host_ops
+    if rows is None or (trace.steps is not None and len(trace.steps)):
+        return trace.steps
+    found = [(at, _STEP.match(trace.names[rows["name"][at]])) for at in np.flatnonzero(of_steps)]
+    numbered = {int(at): int(name[1]) for at, name in found if name}
+    if not numbered:
+        return trace.steps
+    columns = ("start_ns", "duration_ns", "name", "thread")
+    mine = rows.take(np.array(list(numbered)))
+    number = np.array(list(numbered.values()))
+    return table("steps", {c: mine[c] for c in columns} | {"number": number})
 
 
 def _device_rows(trace: Trace, lane: Array) -> Mask:
@@ -89,7 +117,8 @@ def _device_rows(trace: Trace, lane: Array) -> Mask:
     assert rows is not None
     name = np.array(trace.names, object)[rows["name"]]
     works = np.array([not NO_WORK.search(n) for n in name], np.bool_)
-    whole = np.array([bool(_GROUP.search(n)) for n in name], np.bool_)
+    line = np.array([t.label == _WHOLE_LINE for t in trace.threads], np.bool_)[rows["thread"]]
+    whole = line | np.array([bool(_GROUP.search(n)) for n in name], np.bool_)
     mask: Mask = ((lane == DEVICE) & works) | (np.isin(lane, _COLLECTIVES) & whole)
     return mask
 
@@ -156,7 +185,11 @@ def _operations(trace: Trace, mine: Mask, rare: Rare, names: Names) -> Table:
     spelt = [trace.names[n] for n in rows["name"].tolist()]
     threads = [trace.threads[t] for t in rows["thread"].tolist()]
     number = _numbers({t.process for t in threads}, rare)
-    kinds = [work_kind(name) for name in spelt]
+    of_group = [rare.process_names.get(t.process) in _COLLECTIVES for t in threads]
+    kinds = [
+        DeviceKind.COLLECTIVE if group else work_kind(name)
+        for name, group in zip(spelt, of_group, strict=True)
+    ]
     verbs = [
         collective_verb(n) if k == DeviceKind.COLLECTIVE else None
         for n, k in zip(spelt, kinds, strict=True)

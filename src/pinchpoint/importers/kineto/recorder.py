@@ -25,8 +25,11 @@ ASCEND = "torch_npu.profiler"
 XLA = "xprof"
 _HOST_OF_XLA = "/host:CPU"
 TIMELINE = "TensorFlow 1 timeline"
-# ``/device:GPU:0/stream:13 Compute``, ``/job:localhost/replica:0/task:0/device:CPU:0 Tensors``
-_OF_TIMELINE = regex(r"/(?:job:\w+/replica:\d+/task:\d+/)?device:\w+:\d+\S* (?:Compute|Tensors)$")
+# ``/device:GPU:0/stream:13 Compute``, ``/job:localhost/replica:0/task:0/device:CPU:0 Tensors``;
+# in the first versions ``/gpu:0`` and ``/cpu:0``
+_OF_TIMELINE = regex(
+    r"/(?:job:\w+/replica:\d+/task:\d+/)?(?:device:\w+|[cg]pu):\d+\S* (?:Compute|Tensors)$"
+)
 
 _OF_ASCEND = "Ascend Hardware"  # the process that holds what ran on the device
 DEVICE_PROCESSES = (_OF_ASCEND,)  # whose events have no category that says what they are

@@ -64,8 +64,10 @@ OF_A_TPU = "XLA Ops"  # a line of a device without streams
 _STREAM = "Stream"
 _DEVICE = regex(r"/device:\w+:(\d{1,5})$")
 # TensorFlow 1's timelines (``RunMetadata``): a process a stream, all of them again as ``all``, and
-# copies again as ``memcpy``.
-_TIMELINE = regex(r"/device:\w+:(\d{1,5})/(?:stream:(\d{1,9}|all)|memcpy) (Compute|Tensors)$")
+# copies again as ``memcpy``. The first versions say ``/gpu:0`` for ``/device:GPU:0``.
+_TIMELINE = regex(
+    r"/(?:device:\w+|gpu):(\d{1,5})/(?:stream:(\d{1,9}|all)|memcpy) (Compute|Tensors)$"
+)
 
 
 def device_number(process_name: str | None) -> int | None:

@@ -66,7 +66,7 @@ OF = "n/N"  # the key of 12/100 that has no other
 
 # Of lines that differ in their numbers only: which number is what.
 Plans = dict[str, list[tuple[int, Quantity, float]]]
-_MOST_PLANS = 10_000  # kinds of lines; programs print some hundred
+_MOST_PLANS = 2_000  # kinds of lines; programs print some hundred
 
 
 def quantities(text: str, plans: Plans | None = None) -> list[Quantity]:

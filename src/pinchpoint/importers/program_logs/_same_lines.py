@@ -14,7 +14,7 @@ from pinchpoint.importers.program_logs._quantities import Quantity
 from pinchpoint.importers.program_logs._stamps import StampPlaces
 
 _ZEROS = str.maketrans("123456789", "0" * 9)
-_MOST = 20_000  # kinds of lines; more are no kinds, and a dictionary of them grows with the log
+_MOST = 4_000  # kinds of lines: programs print some hundred; a dictionary of more grows with a log
 
 
 class Number(NamedTuple):

@@ -122,17 +122,20 @@ class Samples:
 
         ``before`` continues the names of another trace.
         """
-        time = np.array(self._time, np.int64)
-        order = np.argsort(time, kind="stable")
-        time, device = time[order], np.array(self._device, np.int32)[order]
-        name = np.array(self._name, np.int32)[order]
+        time, name, value, device = (
+            np.frombuffer(held, held.typecode)
+            for held in (self._time, self._name, self._value, self._device)
+        )
+        if (time[1:] < time[:-1]).any():  # most logs are in order, and need no copies for it
+            order = np.argsort(time, kind="stable")
+            time, name, value, device = (column[order] for column in (time, name, value, device))
         if before is not None:
             name = np.array(before.ids_of(self._names.freeze()), np.int32)[name]
         first_ns = int(time[0]) if len(time) else 0
         columns: dict[str, np.ndarray[Any, Any]] = {
             "time_ns": time - first_ns,
             "name": name,
-            "value": np.array(self._value, np.float64)[order],
+            "value": value,
             "device": np.maximum(device, 0),
         }
         return table("counters", columns, {"device": device < 0}), first_ns

@@ -12,7 +12,9 @@ milliseconds at a time, and the others wait for it, turning in place on the core
 
 ## How to fix it
 `OMP_NUM_THREADS=n`, or `torch.set_num_threads(n)`, with as many as there are cores free. In a
-container with a quota PyTorch begins as many as the machine has cores.
+container with a quota PyTorch begins as many as the machine has cores. Where the cores have to be
+shared, `OMP_WAIT_POLICY=passive` lets threads sleep while they wait, and others have the cores
+meanwhile; `pinchpoint bench` measures so: its steps can be shorter than those that were recorded.
 
 ## When to ignore it
 Where the machine was busy by accident.
@@ -57,7 +59,8 @@ def check(trace: Trace) -> Iterator[Found]:
         f"{threads} threads compute together on {cores:g} cores{others}: each operator waits for"
         " the last of them, and what fewer would give does not show",
         Record(
-            f"the result of a trial: pinchpoint try --knob omp_threads={less} -- python train.py"
+            f"the result of a trial: pinchpoint try --knob omp_threads={less} -- python train.py,"
+            " or a run with OMP_WAIT_POLICY=passive, in which threads sleep while they wait"
         ),
         fits=True,
     )
