@@ -139,7 +139,7 @@ def test_a_number_of_threads_is_changed_where_the_program_sets_it(here):
 
 def test_an_optimizer_is_changed_where_it_is_made(here):
     """A trainer calls it from the line at which it is told to fit."""
-    at = Location(file="train.py", line=4, function="train")
+    at = Location(file="train.py", line=3, function="train")
     one = Finding(id="cpu-unfused-optimizer", summary="", evidence=(), location=at)
     trace = Trace(Source(str(here / "trace.json"), "kineto"), ())
     text = PROGRAM + "\n\ndef configure(model):\n    return torch.optim.AdamW(model.parameters())\n"

@@ -11,7 +11,10 @@ from pinchpoint.program.device_reads import rarely, unread
 from pinchpoint.program.files import Source
 
 _OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad")  # torch.optim's with fused=True
-ELSEWHERE = ("cpu-few-threads", "cpu-unfused-optimizer")  # rules whose fix is not where the time goes
+ELSEWHERE = (
+    "cpu-few-threads",
+    "cpu-unfused-optimizer",
+)  # rules whose fix is not where the time goes
 
 
 def edit_for(rule_id: str, source: Source, line: int, count: int | None) -> Edit | None:
