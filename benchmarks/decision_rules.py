@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.bench.ab.decision import LOOKS, abba, decide
 from pinchpoint.bench.baselines import Entry, SessionMedian
-from pinchpoint.bench.baselines.check import screen
+from pinchpoint.bench.baselines.screen import screen
 from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.bench.statistics.series import two_modes
 

@@ -12,7 +12,8 @@ from pinchpoint.bench.baselines import (
     with_session,
     write_baseline,
 )
-from pinchpoint.bench.baselines.check import check, confirmed, levels, screen, suspects
+from pinchpoint.bench.baselines.check import check, confirmed, suspects
+from pinchpoint.bench.baselines.screen import levels, screen
 from pinchpoint.bench.measures import Threshold
 from pinchpoint.bench.metrics import Memory, RunMetrics, Summary, TimedSteps, Work
 from pinchpoint.bench.result import BenchResult

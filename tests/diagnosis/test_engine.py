@@ -7,7 +7,7 @@ from msgspec.structs import replace as replace_struct
 from builders import TraceBuilder
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.diagnosis.engine import predicted
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Found, Small, at_most
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
 from pinchpoint.diagnosis.registry import Known, ask, page, rules
 from pinchpoint.diagnosis.rule import HEADINGS, RECORDED, NotChecked, Rule
@@ -30,6 +30,41 @@ def test_a_rule_that_breaks_costs_only_its_own_answer():
     outcome = ask(rule(check), empty())
     assert outcome.answer == "crashed"
     assert outcome.why == "ZeroDivisionError: oops"
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        pytest.param([Small(0.036, 0.05)], "smaller than 5 % of the step: 3.6 %", id="small"),
+        pytest.param(
+            [Small(0.01, 0.05), Small(0.09, 0.1, "the run")],
+            "smaller than 10 % of the run: 9.0 %",
+            id="the largest is said",
+        ),
+        pytest.param([Small(0.04999, 0.05)], "smaller than 5 % of the step: 4.9 %", id="nearly"),
+        pytest.param([Small(0.0049, 0.05)], "", id="three digits do not show it"),
+        pytest.param([], "", id="nothing"),
+    ],
+)
+def test_what_a_rule_sees_and_finds_too_small_is_not_clear(seen, why):
+    outcome = ask(rule(lambda trace: iter(seen)), empty())
+    assert (outcome.answer, outcome.why) == ("smaller" if why else "clear", why)
+    assert outcome.findings == ()
+
+
+def test_what_is_found_goes_before_what_is_small_beside_it():
+    found = Found(summary="It is there", evidence=())
+    outcome = ask(rule(lambda trace: iter([Small(0.01, 0.05), found])), empty())
+    assert (outcome.answer, outcome.why, len(outcome.findings)) == ("found", "", 1)
+
+
+def test_what_one_decimal_does_not_show_is_not_said_to_be_nothing():
+    assert Small(0.0002, 0.03).why == "smaller than 3 % of the step: under 0.1 %"
+
+
+def test_of_several_findings_the_first_are_told_and_all_that_is_small():
+    one, two = (Found(summary=name, evidence=()) for name in ("one", "two"))
+    assert list(at_most(1, [None, one, Small(0.01, 0.05), two])) == [one, Small(0.01, 0.05)]
 
 
 def test_missing_tables_are_not_checked_and_say_what_to_record():
@@ -103,6 +138,6 @@ def test_on_a_cpu_no_gain_exceeds_what_is_there():
     found = Found(summary="", evidence=(), cost_ns_per_step=2_000_000, changes=(gone,))
     said = predicted(builder.trace(), "host-hotspot", found)
     assert said.saving_ns == 2_000_000
-    assert said.predicted.range_ns[0] == 10_000_000 - 1.3 * 2_000_000
+    assert said.predicted.range_ns[0] == 10_000_000 - 1.4 * 2_000_000
     saved = replace_struct(found, changes=(), saving_ns_per_step=(1_000_000, 9_000_000))
     assert predicted(builder.trace(), "host-hotspot", saved).predicted.step_ns == 8_000_000

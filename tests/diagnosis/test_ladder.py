@@ -1,11 +1,13 @@
 """The order of the ladder: what is won, for what it takes."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Found, Location
 from pinchpoint.diagnosis.ladder import Effort, effort_of, in_order, ladder
 from pinchpoint.report import diagnose
 from pinchpoint.report.documents.ladder import LadderInfo, RungInfo
@@ -183,3 +185,28 @@ def rung(id_, step, high, effort):
         base_ns=BASE,
         effort=effort,
     )
+
+
+@pytest.mark.parametrize(
+    ("step_then", "high_then", "first"),
+    [
+        (600, 990, "host-hotspot"),  # expected to win as much, and nothing is sure
+        (600, 960, "sync-in-loop"),  # something is, and it may be why
+        (700, 960, "sync-in-loop"),  # half of the place
+        (820, 870, "sync-in-loop"),  # less, and surer
+        (810, 960, "host-hotspot"),  # too little to be why, and less sure
+        (500, 990, "sync-in-loop"),  # more is expected of it
+    ],
+)
+def test_a_place_that_surely_wins_comes_before_a_known_fix_that_does_not(
+    step_then, high_then, first
+):
+    place = ranked("host-hotspot", 590, 880)
+    assert order(ranked("sync-in-loop", step_then, high_then), place)[0] == first
+
+
+def test_a_known_fix_at_the_same_place_stays_before_it():
+    at = Location(file="serve.py", line=20, function="forward")
+    two = ranked("sync-in-loop", 600, 990), ranked("host-hotspot", 590, 880)
+    here = [replace(r, finding=msgspec.structs.replace(r.finding, location=at)) for r in two]
+    assert order(*here)[0] == "sync-in-loop"

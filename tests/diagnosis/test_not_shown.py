@@ -53,8 +53,17 @@ def report(monkeypatch):
 def test_a_cause_that_wins_little_is_small_and_not_clear(report):
     said = report(waste("large", "AB"), waste("small", "E"))
     assert [f.id for f in said.findings] == ["large"]
-    assert said.not_shown == (NotShown(id="small", why="smaller than 3 % of the step"),)
+    (small,) = said.not_shown
+    assert (small.id, small.why) == ("small", "smaller than 3 % of the step: 0.9 %")
+    assert small.step_ratio == pytest.approx(10 / 1008, rel=0.01)
     assert said.clear == ()
+
+
+def test_of_what_may_be_won_too_little_is_sure(report, monkeypatch):
+    """35 µs of 1025, which replay may be wrong by a quarter of."""
+    monkeypatch.setitem(KERNELS_US, "E", 35)
+    (small,) = report(waste("large", "AB"), waste("small", "E")).not_shown
+    assert (small.id, small.why) == ("small", "not surely 3 % of the step: 3.4 %")
 
 
 def test_the_same_time_is_explained_once(report):

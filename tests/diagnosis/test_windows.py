@@ -16,7 +16,8 @@ from pinchpoint.diagnosis.evidence.python_kept import kept_ratio
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import Outcome
-from pinchpoint.trace import RunFacts
+from pinchpoint.trace import HostKind, RunFacts
+from program import Program
 
 PLACE = Location(file="train.py", line=88, function="save")
 
@@ -158,9 +159,17 @@ def test_what_the_bare_window_cleared_is_told_only_if_the_same_bounds_both(joine
     assert len(found) == kept
 
 
-def test_what_the_bare_window_found_small_stays_small(joined):
+@pytest.mark.parametrize("dropped", [True, False])
+def test_what_the_bare_window_found_small_stays_small(joined, dropped):
+    """What the engine dropped was judged with all that tells it; what a rule saw a little of may be
+    more where names and places show the rest."""
+    small = ranked("python-gc", 1, 100)
+    bare = said(python_gc="smaller")
+    found = (small.finding,) if dropped else ()
+    outcomes = [replace(o, findings=found if o.id == small.id else ()) for o in bare.outcomes]
     named = said(ranked("python-gc", 50, 200, PLACE))
-    assert joined(said(python_gc="smaller"), named).found == ()
+    joint = joined(replace(bare, outcomes=tuple(outcomes)), named)
+    assert [r.id for r in joint.found] == ([] if dropped else ["python-gc"])
 
 
 def test_a_general_cause_yields_to_the_special_one_that_names_show(joined):
@@ -217,6 +226,27 @@ def test_no_fix_wins_more_python_than_the_bare_step_has(joined):
     )
     assert kept_ratio(looping(100, 10), named, finding) == pytest.approx(0.1 / 0.8, rel=0.01)
     assert kept_ratio(looping(100, 90), named, finding) == 1.0
+
+
+def test_beside_a_device_that_is_python_while_it_has_nothing_to_do():
+    """With stacks 9 of 10 ms, without them 1 of 2."""
+
+    def counting(python_us):
+        p = Program()
+        for _ in p.steps(5):
+            with p.frame("words.py(8): count"):
+                p.busy(python_us)
+            p.kernel("gemm", 1_000)
+            p.sync()
+        return p.trace()
+
+    named = counting(9_000)
+    host = named.host_ops
+    rows = np.flatnonzero(host["kind"] == HostKind.PYTHON)
+    removed = RemoveHostTime(host["start_ns"][rows], host.end_ns[rows])
+    finding = msgspec.structs.replace(ranked("host-hotspot", 1, 2).finding, changes=(removed,))
+    assert kept_ratio(counting(1_000), named, finding) == pytest.approx(0.5 / 0.9, rel=0.1)
+    assert kept_ratio(counting(18_000), named, finding) == 1.0
 
 
 def test_shapes_tell_what_unaligned_products_would_take_and_the_bare_window_how_long_they_took(

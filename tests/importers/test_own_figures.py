@@ -52,6 +52,7 @@ def test_units_are_those_that_texts_spell():
     assert {text: unit_of(text).name for text in said} == said
     assert unit_of("GiB").scale == 2**30
     said = {
+        "letters/s": "letters/s", "GFLOPs/s": "GFLOP/s", "times/s": "s", "loss/s": "s",
         "step_time_ms": "ms", "Latency (us)": "µs", "tokens_per_second": "tokens/s", "req_s":
         "requests/s", "load_s": "s", "gpu util %": "%", "power_w": "W", "elapsedNs": "ns",
         "samples_per_sec_per_gpu": "samples/s/gpu", "throughput_mb_s": "MB/s",
@@ -352,3 +353,19 @@ def test_records_with_the_time_of_each_say_how_far_apart_they_are(tmp_path):
     }
     later = [*found[1:], found[0]]  # not in the order of time
     assert not any("times of" in t.columns[0] for t in tables(tmp_path, "b.json", {"a": later}))
+
+
+def test_of_many_columns_times_stand_first(tmp_path):
+    sizes = [f"size_{n}_mb" for n in range(14)]
+    rows = [
+        {
+            "model": f"m{n}",
+            **{size: n + at for at, size in enumerate(sizes)},
+            "block_time_ms": n + 1,
+        }
+        for n in range(3)
+    ]
+    path = tmp_path / "measured.json"
+    path.write_text(json.dumps({"models": rows}))
+    (table,) = (t for t in load(path).summaries if "model" in t.columns)
+    assert table.columns[:3] == ("model", "block_time_ms", "size_0_mb")

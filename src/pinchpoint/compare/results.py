@@ -13,7 +13,7 @@ from math import exp, log
 import msgspec
 import numpy as np
 
-from pinchpoint.bench.baselines.check import FAILS_ALONE
+from pinchpoint.bench.baselines.screen import FAILS_ALONE
 from pinchpoint.bench.measures import MEASURES, Measure
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs

@@ -6,8 +6,12 @@ from dataclasses import replace
 import numpy as np
 from msgspec import structs
 
-from pinchpoint.analysis.host.on_cpu import computes_on_cpu
-from pinchpoint.analysis.mean.on_cpu import UNCERTAIN_RATIO, slower_outside
+from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
+from pinchpoint.analysis.mean.on_cpu import (
+    MOST_BEYOND_RATIO,
+    QUICKER_REST_RATIO,
+    slower_outside,
+)
 from pinchpoint.analysis.mean.what_if import (
     between,
     covered_ratio,
@@ -18,7 +22,7 @@ from pinchpoint.analysis.mean.what_if import (
 from pinchpoint.analysis.replay import Change
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.in_steps import judged_steps
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.diagnosis.registry import ask, is_about, rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Outcome
 from pinchpoint.frozen import dataclass
@@ -75,7 +79,7 @@ def diagnose(trace: Trace) -> Diagnosis:
 def weighed(trace: Trace, outcomes: tuple[Outcome, ...]) -> Diagnosis:
     """The same of what some rules said."""
     ranked = [predicted(trace, o.id, f) for o in outcomes for f in o.findings]
-    special = _most_winning_children(ranked)
+    special, shares = _most_winning_children(ranked), _shares(ranked)
     covered: dict[str, tuple[str, ...]] = {
         r.id: (special[r.id].id,) for r in ranked if _yields(r, special)
     }
@@ -95,8 +99,11 @@ def weighed(trace: Trace, outcomes: tuple[Outcome, ...]) -> Diagnosis:
     timed = [r for r in kept if r.finding.changes]
     together = after_fixes(trace, [r.finding for r in timed]) if len(timed) > 1 else None
     shown = {r.id for r in kept}
-    said = tuple(o if o.id in shown else _dropped(o, covered.get(o.id, ())) for o in outcomes)
-    return Diagnosis(tuple(kept), together, said)
+    said = (
+        o if o.id in shown else _dropped(o, covered.get(o.id, ()), shares.get(o.id))
+        for o in outcomes
+    )
+    return Diagnosis(tuple(kept), together, tuple(said))
 
 
 def run_ratio(ranked: Ranked, found: Iterable[Ranked]) -> float:
@@ -117,15 +124,28 @@ def _stays(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | None
     return candidate if _material(trace, candidate) and not explained else None
 
 
-def _dropped(outcome: Outcome, covered_by: tuple[str, ...]) -> Outcome:
-    """The answer of a rule whose findings are not shown."""
+def _shares(ranked: Iterable[Ranked]) -> dict[str, float]:
+    """What fixing each cause would win of the step, where that is known."""
+    shares: dict[str, float] = {}
+    for one in ranked:
+        if one.predicted is not None and one.predicted.base_ns:
+            share = max(one.saving_ns, 0) / one.predicted.base_ns
+            shares[one.id] = max(share, shares.get(one.id, 0.0))
+    return shares
+
+
+def _dropped(outcome: Outcome, covered_by: tuple[str, ...], share: float | None) -> Outcome:
+    """The answer of a rule whose findings are not shown; ``share`` is what they win of the step."""
     if outcome.answer != "found":
         return outcome
     if covered_by:
         why = f"covered by {' and '.join(covered_by)}"
         return replace(outcome, answer="covered", why=why, covered_by=covered_by)
-    why = f"smaller than {100 * MATERIAL_STEP_RATIO:.0f} % of the step"
-    return replace(outcome, answer="smaller", why=why)
+    least = f"{100 * MATERIAL_STEP_RATIO:.0f} % of the step"
+    why = f"smaller than {least}" if share is None else Small(share, MATERIAL_STEP_RATIO).why
+    if share is not None and share >= MATERIAL_STEP_RATIO:  # of what may be won, too little is sure
+        why = f"not surely {least}: {100 * share:.1f} %"
+    return replace(outcome, answer="smaller", why=why, step_ratio=share)
 
 
 def _changes(ranked: Iterable[Ranked]) -> list[Change]:
@@ -266,14 +286,18 @@ def within_cost(
     fix may win what waited for the cause, too.
     """
     costs = [one.cost_ns_per_step for one in findings]
-    if after is None or not computes_on_cpu(trace) or None in costs:
+    on_cpu = computes_on_cpu(trace) or compiled_for_cpu(trace)
+    if after is None or not on_cpu or None in costs:
         return after
     there_ns = slower_outside(trace) * sum(cost for cost in costs if cost is not None)
     most_ns = max(there_ns, recorded_saving_ns(trace, _changes_of(findings)))
     step_ns = max(after.step_ns, after.base_ns - round(most_ns))
-    low_ns = max(after.range_ns[0], after.base_ns - round((1 + UNCERTAIN_RATIO) * most_ns))
+    low_ns = max(after.range_ns[0], after.base_ns - round((1 + MOST_BEYOND_RATIO) * most_ns))
     if any(one.saving_ns_per_step is not None for one in findings):
-        low_ns = after.range_ns[0]  # a rule that knows the gain otherwise has its own reason for it
+        # A rule that knows the gain otherwise has its own reason for it; what stays is as doubtful.
+        saving_ns = (1 + MOST_BEYOND_RATIO) * (after.base_ns - step_ns)
+        rest_ns = max((1 - QUICKER_REST_RATIO) * step_ns, after.base_ns - saving_ns)
+        low_ns = min(after.range_ns[0], round(rest_ns))
     return replace(after, step_ns=step_ns, range_ns=(low_ns, max(after.range_ns[1], step_ns)))
 
 

@@ -1,9 +1,12 @@
 """What a rule finds: declared once, for rules, the engine and the documents alike.
 
 ``Finding`` is what documents show. A rule yields ``Found``: the same, with what only the engine
-needs. ``Found.shown`` is the one way from it to a document.
+needs. ``Found.shown`` is the one way from it to a document. Of what it sees and finds too small a
+rule yields ``Small``.
 """
 
+from collections.abc import Iterable, Iterator
+from math import floor
 from typing import Any, Literal
 
 import msgspec
@@ -114,6 +117,33 @@ class Found(Finding, frozen=True, kw_only=True):
         return Finding(**shared(self) | known)
 
 
+class Small(msgspec.Struct, frozen=True):
+    """The cause is there, by all the evidence that its rule asks for, and too small to be found."""
+
+    ratio: float  # what it takes, or a fix would win at most; 0 to 1
+    least_ratio: float  # from which on its rule tells it
+    of: str = "the step"  # what both are shares of
+
+    @property
+    def step_ratio(self) -> float | None:
+        """The share of the step; None where it is one of something else."""
+        return self.ratio if self.of == "the step" else None
+
+    @property
+    def why(self) -> str:
+        """``smaller than 5 % of the step: 3.6 %``, rounded down to stay below."""
+        tenths = floor(1000 * self.ratio)
+        share = f"{tenths / 10:.1f} %" if tenths else "under 0.1 %"
+        return f"smaller than {100 * self.least_ratio:.3g} % of {self.of}: {share}"
+
+
+def at_most(count: int, said: Iterable[Found | Small | None]) -> Iterator[Found | Small]:
+    """So many findings, the first, and whatever was too small to be one."""
+    told = [one for one in said if one is not None]
+    yield from [one for one in told if isinstance(one, Found)][:count]
+    yield from (one for one in told if isinstance(one, Small))
+
+
 class Unanswered(msgspec.Struct, frozen=True, kw_only=True):
     """A cause that this recording cannot show, why, and what to record instead."""
 
@@ -130,6 +160,7 @@ class NotShown(msgspec.Struct, frozen=True, kw_only=True):
     id: str  # of the rule
     why: str  # one phrase
     covered_by: tuple[str, ...] = ()  # findings that explain the same time; empty: it is small
+    step_ratio: float | None = None  # of the step, that a small one takes; null: not known, no step
 
 
 def shared(finding: Finding) -> dict[str, Any]:

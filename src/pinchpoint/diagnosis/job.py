@@ -82,7 +82,7 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
         if known.check_job is not None
     )
     base = job.base_ns
-    answered = {o.id for o in outcomes if o.answer in ("found", "clear")}
+    answered = {o.id for o in outcomes if o.answer == "found" or o.nothing_found}
     bound = job.replay.least_ns if job.replay is not None else 0
     ratio = job.said_ratio
     candidates = [_of_job(o.id, f, base, bound, ratio) for o in outcomes for f in o.findings]

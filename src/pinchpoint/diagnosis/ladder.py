@@ -2,7 +2,8 @@
 
 Whoever has an hour asks: which change pays, how sure is that, and how much work is it. A gain is
 sure as far as even the slow end of its range is faster than today's step; it counts halfway between
-what is sure and what is expected. What the causal profile shows and no rule explains stands last.
+what is sure and what is expected. A place for which no fix is known surely wins before a known fix
+that does not. What the causal profile shows and no rule explains stands last.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.diagnosis.engine import NAMED_RATIO, SPECIFIC_RATIO, Diagnosis, Ranked
 from pinchpoint.diagnosis.engine import diagnose as diagnose_one
 from pinchpoint.diagnosis.registry import rules
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 
@@ -81,9 +83,14 @@ class Rung:
         return max(self.base_ns - self.range_ns[1], 0)
 
     @property
+    def won_ns(self) -> int:
+        """What is expected."""
+        return self.base_ns - self.step_ns
+
+    @property
     def counted_ns(self) -> int:
         """Halfway between what is sure and what is expected."""
-        return (self.sure_ns + self.base_ns - self.step_ns) // 2
+        return (self.sure_ns + self.won_ns) // 2
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,8 @@ def ladder(trace: Trace, said: Diagnosis, *, host: bool = True) -> Ladder | None
     if base_ns is None:
         return None
     rungs = [rung for ranked in said.found if (rung := _rung(ranked, base_ns))]
-    rungs = _removed_before_hidden(sorted(rungs, key=by_gain), lambda rung: rung)
+    rungs = _surer_places_first(sorted(rungs, key=by_gain), lambda rung: rung)
+    rungs = _removed_before_hidden(rungs, lambda rung: rung)
     rungs = _after_what_they_need(rungs, lambda rung: rung.after)
     best_ns = min((rung.step_ns for rung in rungs), default=base_ns)
     if said.together is not None:
@@ -126,6 +134,7 @@ def in_order(said: Diagnosis) -> Diagnosis:
         return said
     rungs = [(_rung(ranked, base_ns), ranked) for ranked in said.found]  # ids come twice
     timed = sorted(((rung, one) for rung, one in rungs if rung), key=lambda pair: by_gain(pair[0]))
+    timed = _surer_places_first(timed, lambda pair: pair[0])
     timed = _removed_before_hidden(timed, lambda pair: pair[0])
     next_ = iter(_after_what_they_need([one for _, one in timed], lambda one: one.given))
     return replace(said, found=tuple(next(next_) if rung else one for rung, one in rungs))
@@ -145,6 +154,33 @@ def _after_what_they_need(
         at = next((i for i, one in enumerate(left) if not waiting.intersection(needs(one))), 0)
         out.append(left.pop(at))
     return out
+
+
+def _surer_places_first(changes: list[_Order], rung_of: Callable[[_Order], Rung]) -> list[_Order]:
+    """The same order, but a place that surely wins goes before a known fix that wins less, and is
+    either not sure to win anything worth while, or too little to be that place's cause.
+
+    What explains half of a place may be its cause, and says what to do there: it stays in front.
+    """
+    out = list[_Order]()
+    for one in changes:
+        rung, at = rung_of(one), len(out)
+        if rung.effort is Effort.SEARCH and not rung.after:
+            at = next((i for i, other in enumerate(out) if _is_surer(rung, rung_of(other))), at)
+        out.insert(at, one)
+    return out
+
+
+def _is_surer(place: Rung, named: Rung) -> bool:
+    """Whether a place whose fix is not known goes before a change whose fix is."""
+    if named.effort not in (Effort.SETTING, Effort.LINES) or named.after:
+        return False
+    least_ns = MATERIAL_STEP_RATIO * place.base_ns
+    if place.sure_ns < max(least_ns, named.sure_ns) or place.won_ns <= named.won_ns:
+        return False
+    if place.where is not None and place.where == named.where:  # it may say why
+        return False
+    return named.sure_ns < least_ns or 2 * named.won_ns < place.won_ns
 
 
 def _removed_before_hidden(

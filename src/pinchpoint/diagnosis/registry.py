@@ -15,10 +15,11 @@ import msgspec
 import pinchpoint.diagnosis.rules as home
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.mean.whole_run import only_samples, uses_framework
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, ON_NVIDIA, Record
 from pinchpoint.diagnosis.rule import (
     RECORDED,
+    SEEN_RATIO,
     Framework,
     NotChecked,
     Outcome,
@@ -40,9 +41,9 @@ class Known:
 
     id: str
     rule: Rule
-    check: Callable[[Trace], Iterator[Found]]
-    check_job: Callable[["Job"], Iterator[Found]] | None = None
-    check_run: Callable[[Trace], Iterator[Found]] | None = None
+    check: Callable[[Trace], Iterator[Found | Small]]
+    check_job: Callable[["Job"], Iterator[Found | Small]] | None = None
+    check_run: Callable[[Trace], Iterator[Found | Small]] | None = None
 
 
 @cache
@@ -170,16 +171,23 @@ def _of_samples(known: Known, trace: Trace, framework: Framework) -> Outcome:
 
 
 def answer(
-    known: Known, check: Callable[[], Iterable[Found]], framework: Framework = Framework.TORCH
+    known: Known,
+    check: Callable[[], Iterable[Found | Small]],
+    framework: Framework = Framework.TORCH,
 ) -> Outcome:
     """What a check of a rule says; advice is PyTorch's."""
     try:
-        findings = tuple(_to_confirm(found, known.rule) for found in check())
+        said = tuple(check())
     except NotChecked as reason:
         return _not_checked(known, reason, framework)
     except Exception as error:  # a rule is judged by its own tests; the report must survive it
         return Outcome(known.id, "crashed", why=f"{type(error).__name__}: {error}")
-    return Outcome(known.id, "found" if findings else "clear", findings)
+    findings = tuple(_to_confirm(one, known.rule) for one in said if isinstance(one, Found))
+    seen = [one for one in said if isinstance(one, Small) and one.ratio >= SEEN_RATIO]
+    if findings or not seen:
+        return Outcome(known.id, "found" if findings else "clear", findings)
+    most = max(seen, key=lambda one: one.ratio)
+    return Outcome(known.id, "smaller", why=most.why, step_ratio=most.step_ratio)
 
 
 def _to_confirm(found: Found, rule: Rule) -> Found:

@@ -5,12 +5,13 @@ A rule is one module in a family folder of ``diagnosis/rules``. Its name with da
 :data:`HEADINGS`, and what follows from its declaration is added to it. It has
 
 ``RULE``      its declaration, a :class:`Rule`: all that others may know about it
-``check``     ``check(trace) -> Iterator[Found]``; pure, no I/O, knows no other rule
+``check``     ``check(trace) -> Iterator[Found | Small]``; pure, no I/O, knows no other rule
 ``check_job`` where ``RULE.looks_at`` is "job": the same for all ranks of a job together
 ``check_run`` the same for a run of which nothing but samples was taken, where these can show it
 
-``check`` yields findings, or nothing (*clear*), or raises :class:`NotChecked`. It looks only at
-what happened, never at names of files, scripts or hosts.
+``check`` yields findings, or :class:`Small` where it sees its cause and nothing but its size is
+lacking (*smaller*), or nothing (*clear*), or raises :class:`NotChecked`. It looks only at what
+happened, never at names of files, scripts or hosts.
 """
 
 from collections.abc import Mapping
@@ -31,6 +32,9 @@ RECORDED = "What has to be recorded"  # the last heading of a page, made from it
 # A cause worth less than this share of the step is no finding: a smaller gain is within the error
 # of the step that it is predicted from (docs/accuracy.md), and of a handful of runs.
 MATERIAL_STEP_RATIO = 0.03
+# Of the step (the run, the peak): what takes less was not seen. Three digits show no smaller part,
+# and nearly every program does a little of nearly everything.
+SEEN_RATIO = 0.005
 
 # How to prove a fix where no knob of ``pinchpoint try`` makes it, nor anything closer at hand.
 ANY_PROGRAM = 'pinchpoint bench ab -- "python train.py" "python train_fixed.py"'
@@ -108,8 +112,9 @@ class NotChecked(Exception):
 class Outcome:
     """What one rule said about one trace: exactly one of seven answers.
 
-    A rule itself never says *smaller* or *covered*: the engine does, of what it drops. *Not
-    applicable* is a cause on a device of a program that has none.
+    What a rule sees is never *clear*: it is *smaller* where the rule says so or the engine drops
+    it for its size, and *covered* where the engine drops it for others. *Not applicable* is a cause
+    on a device of a program that has none.
     """
 
     id: str
@@ -122,6 +127,12 @@ class Outcome:
     needs: Need = Need.ANOTHER
     fits: bool = False  # not checked, though what was recorded fits the cause
     covered_by: tuple[str, ...] = ()  # ids of the findings that explain the same time
+    step_ratio: float | None = None  # of the step, of what is smaller, where that is known
+
+    @property
+    def nothing_found(self) -> bool:
+        """Whether its rule did not see the cause, or saw it too small to call it found."""
+        return self.answer == "clear" or (self.answer == "smaller" and not self.findings)
 
 
 # ------------------------------------------------------------------------------------------------

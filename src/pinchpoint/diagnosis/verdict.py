@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from pinchpoint.analysis.device.categories import Category
 from pinchpoint.analysis.device.kernel_names import LABELS, category_of_operator
 from pinchpoint.analysis.host.frames import Owner
@@ -13,13 +11,6 @@ from pinchpoint.analysis.mean.mean_step import usual_step_ns
 from pinchpoint.analysis.ranks.accounting import between_ranks_ratio, one_of_many
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO, Binding, Bound, bound
 from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
-from pinchpoint.analysis.run import (
-    SampledRow,
-    device_looks,
-    sampled_metrics,
-    sampled_sentences,
-    tells_of_clocks,
-)
 from pinchpoint.analysis.steps.in_steps import phases
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import OTHER_OPERATORS, Breakdown, breakdown
@@ -30,18 +21,17 @@ from pinchpoint.diagnosis.evidence.named_time import (
     heaviest_collective,
     heaviest_of,
     in_ranges,
-    profiled_alone,
     slow_launches,
 )
 from pinchpoint.diagnosis.evidence.whole_run import before_the_steps, waits_for_others
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, shows_torch
+from pinchpoint.diagnosis.without_steps import said_without_steps
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
 MOST_PHASES = 4  # in a sentence
 MOST_OPERATORS = 2  # in a sentence
-MOST_SAMPLED, MOST_SAMPLED_DEVICES = 7, 2  # figures, devices in a sentence: a page has a table
 MOST_OF_RUN_RATIO = 0.5  # before its steps, or at one place: that is what its time is spent on
 LEAST_PLACE_RATIO = 0.2  # stacks lengthen what calls much; a place below is not the main one
 
@@ -56,7 +46,7 @@ def verdict(trace: Trace) -> str:
 def _bound(trace: Trace) -> str:
     facts, parts = bound(trace), unprofiled_breakdown(trace) or breakdown(trace)
     if not parts.typical_ns:
-        return _sampled(trace)
+        return said_without_steps(trace)
     if not parts.of_group("device") + parts.of_group("idle") + parts.of_group("exposed"):
         said = _without_device(trace, parts)
         return _with_the_mean(trace, said) + _between_ranks(trace, parts)
@@ -116,90 +106,6 @@ def _between_ranks(trace: Trace, parts: Breakdown) -> str:
         f"{who}{_percent(between)} of its step are collectives that nothing hides, and"
         " whether it waits for a late rank there or for the link, only all of them together show."
     )
-
-
-def _sampled(trace: Trace) -> str:
-    """What a telemetry log alone has to say."""
-    if trace.host_ops is not None or trace.device_ops is not None:
-        return ""
-    said = sampled_sentences(trace)
-    if said:
-        sentences = " ".join(f"{text[:1].upper()}{text[1:]}." for text in said)
-        return f"{sentences} {_what_was_sampled(trace)}".strip()
-    if not device_looks(trace):
-        return _of_memory(trace) or profiled_alone(trace)
-    worked = "The devices worked" if _tells_of_kernels(trace) else ""
-    if tells_of_clocks(trace):
-        held = "nothing held them down"
-        first = (
-            f"{worked}, and {held}."
-            if worked
-            else ("Nothing held the devices down; whether they worked was not sampled.")
-        )
-    else:
-        held = "whether anything held them down was not sampled (no reasons of the clocks)."
-        first = (
-            f"{worked}; {held}"
-            if worked
-            else (
-                "Neither whether the devices worked nor whether anything held them down was"
-                " sampled."
-            )
-        )
-    return f"{first} {_what_was_sampled(trace)}".strip()
-
-
-def _what_was_sampled(trace: Trace) -> str:
-    """Figures of the devices; all of them are in the table of telemetry."""
-    rows = [row for row in sampled_metrics(trace) if row.device is not None]
-    devices = {row.device for row in rows}
-    if not rows or len(devices) > MOST_SAMPLED_DEVICES:
-        return ""
-    said = []
-    for device in sorted(number for number in devices if number is not None):
-        of = [_spread(row) for row in rows if row.device == device][:MOST_SAMPLED]
-        said.append((f"device {device}: " if len(devices) > 1 else "") + ", ".join(of))
-    return f"Sampled, median (least to most): {'; '.join(said)}."
-
-
-def _spread(row: SampledRow) -> str:
-    scale, unit = {
-        "ratio": (100.0, "%"), "bytes": (2.0**-30, "GiB"), "bytes/s": (1e-9, "GB/s"),
-    }.get(row.unit, (1.0, row.unit))  # fmt: skip
-    middle, least, most = (f"{scale * v:.4g}" for v in (row.median, row.least, row.most))
-    if row.least == row.most:
-        return f"{row.label} {middle} {unit}".strip()
-    return f"{row.label} {middle} {unit}".strip() + f" ({least} to {most})"
-
-
-def _tells_of_kernels(trace: Trace) -> bool:
-    counters = trace.counters
-    if counters is None:
-        return False
-    return any(trace.names[n] in _OF_WORK for n in np.unique(counters["name"]).tolist())
-
-
-_OF_WORK = ("any_kernel_ratio", "sm_active_ratio")
-
-
-def _of_memory(trace: Trace) -> str:
-    """What a memory snapshot alone has to say: how much each device held at its peak."""
-    if trace.snapshot is None:
-        return ""
-    from pinchpoint.analysis.memory.history import histories
-    from pinchpoint.analysis.memory.shortage import size
-    from pinchpoint.analysis.memory.traced import HOST
-
-    said = []
-    for history in histories(trace):
-        requested, reserved = (
-            history.replay.peak(what).bytes for what in ("requested", "reserved")
-        )
-        of = "the host" if history.device == HOST else f"device {history.device}"
-        if requested:
-            said.append(f"{of} held {size(requested)} at the peak ({size(reserved)} reserved)")
-    words = "; ".join(said)
-    return f"{words[:1].upper()}{words[1:]}." if words else ""
 
 
 def _nothing_of_the_device(trace: Trace) -> str:

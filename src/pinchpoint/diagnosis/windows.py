@@ -103,8 +103,9 @@ def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
     if base_ns and computes_on_cpu(named_trace):  # recording costs time everywhere there
         usual_ns = min(base_ns, _usual_ns(trace) or base_ns)
         ratio = usual_ns / (steps(named_trace).typical_ns or usual_ns)
-        new = [_less(r, kept_ratio(trace, named_trace, r.finding)) for r in new]
     longer_ns = _longer_ns(named_trace, base_ns)
+    if longer_ns is not None or (base_ns and computes_on_cpu(named_trace)):
+        new = [_less(r, kept_ratio(trace, named_trace, r.finding)) for r in new]
     kept += [_as_with_stacks(_scaled(r, ratio, base_ns), longer_ns) for r in new]
     covered = _covered(kept, new, bare.found, named.outcomes)
     left = _in_order([r for r in kept if r.id not in covered])
@@ -141,13 +142,13 @@ def _length_ratio(trace: Trace, named: Trace) -> float | None:
 
 def _may_be_told(trace: Trace, named: Trace, outcomes: Iterable[Outcome]) -> frozenset[str]:
     """Causes that the window for names may add."""
-    answers = ["not checked", "crashed"]
-    answers += ["clear"] if bound(trace).by == bound(named).by else []
-    told = frozenset(o.id for o in outcomes if o.answer in answers)
+    alike = bound(trace).by == bound(named).by
+    open_ = {o.id for o in outcomes if o.answer in ("not checked", "crashed")}
+    told = frozenset(open_ | {o.id for o in outcomes if alike and o.nothing_found})
     if with_inputs(trace) is trace:
         return told
     # These were judged here with all that the other window knows of operators.
-    return told - {o.id for o in outcomes if o.answer == "clear" and _by_operators(o.id)}
+    return told - {o.id for o in outcomes if o.nothing_found and _by_operators(o.id)}
 
 
 def _on_what_is_told(

@@ -8,7 +8,7 @@ of its own will, that changes little; how long it was ready and had none is know
 from collections import Counter
 from pathlib import Path
 
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.analysis.mean.ways import Way, asleep_us, wait_of
 from pinchpoint.analysis.mean.whole_run import NS_PER_US, wilson
 from pinchpoint.analysis.ranks.summary import RankPlace

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.diagnosis.commands import Program, program_of
 from pinchpoint.diagnosis.finding import Code, Finding, Location
 from pinchpoint.diagnosis.registry import rules

@@ -19,7 +19,7 @@ from pinchpoint.analysis.mean.what_if import (
     what_if_mean,
 )
 from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, RemoveHostTime, ScaleDeviceOps
-from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns
+from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns, what_if
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import RunFacts
@@ -110,6 +110,31 @@ def test_what_replay_goes_by_may_be_longer_than_the_mean_of_the_run(every_step):
         assert after.base_ns == mean_ns
         assert 0 < after.bound_ns <= after.range_ns[0] <= after.step_ns <= after.range_ns[1]
         assert after.range_ns[1] <= mean_ns
+
+
+def timed_as(*timed_ms):
+    """Steps of 10 ms, a third of which is the host's, of a run that timed these."""
+    timed = tuple(round(ms * MS) for ms in timed_ms) * 2
+    return replace(now_and_then("python", ()), run=RunFacts(unprofiled_step_ns=timed))
+
+
+def test_steps_that_wander_as_wholes_keep_their_share_of_it_after_a_fix():
+    trace = timed_as(10, 10, 10, 10, 10, 14, 14, 14)  # a median of 10, a mean of 11.5
+    found, ops = steps(trace), trace.device_ops
+    half = ScaleDeviceOps(np.arange(len(ops)), 0.5)
+    after = what_if_mean(trace, [half])
+    assert after.base_ns == 11.5 * MS
+    usual = what_if(trace, [half])
+    assert after.step_ns == pytest.approx(1.15 * usual.step_ns, rel=1e-3)
+    assert after.range_ns[0] == usual.range_ns[0]
+    assert found.typical_ns is not None
+
+
+def test_steps_that_are_far_keep_all_of_it():
+    trace = timed_as(10, 10, 10, 10, 10, 10, 10, 22)
+    half = ScaleDeviceOps(np.arange(len(trace.device_ops)), 0.5)
+    after, usual = what_if_mean(trace, [half]), what_if(trace, [half])
+    assert after.step_ns == pytest.approx(usual.step_ns + 1.5 * MS, rel=1e-3)
 
 
 def test_no_part_of_the_mean_step_is_negative():

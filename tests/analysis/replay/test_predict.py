@@ -478,6 +478,17 @@ def test_nothing_is_surely_won_of_what_longer_steps_hold_beyond_recorded_ones():
     trace = replace(turns(), run=RunFacts(unprofiled_step_ns=(606 * US,) * 20))
     prepare = np.flatnonzero(trace.host_ops["kind"] == HostKind.OPERATOR)
     after = what_if(trace, (ScaleHostSpans(prepare, 0.1),))
-    # Without recording's own time, 202 µs were recorded, and 92 of them are this row's.
-    assert after.step_ns == pytest.approx((202 - 82.8) * 3 * US, rel=0.001)
+    # Without recording's own time, 202 µs were recorded, and 92 of them are this row's. Of the 404
+    # beyond, 4 are the device's, which works 100, and the rest the host's, of which 19.2 are left.
+    assert after.step_ns == pytest.approx((104 + 19.2 * (102 + 400) / 102) * US, rel=0.01)
     assert after.range_ns[1] == pytest.approx((606 - 82.8) * US, rel=0.001)
+
+
+def test_where_steps_are_shorter_than_recorded_ones_the_rest_may_still_take_as_long():
+    """What made recorded ones longer may be the very part that a fix takes away."""
+    trace = replace(turns(), run=RunFacts(unprofiled_step_ns=(121 * US,) * 20))
+    prepare = np.flatnonzero(trace.host_ops["kind"] == HostKind.OPERATOR)
+    change = (ScaleHostSpans(prepare, 0.1),)
+    after, recorded = what_if(trace, change), what_if(turns(), change)
+    assert after.step_ns < recorded.step_ns
+    assert after.range_ns[1] >= min(recorded.step_ns, 121 * US)

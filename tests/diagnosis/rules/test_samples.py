@@ -7,6 +7,7 @@ import pytest
 from loader_steps import loading
 from pinchpoint.trace import HostKind
 from pinchpoint.trace.run_samples import SampledWorker
+from pinchpoint.trace.trace import LoaderWorker
 from program import Program
 from sampled_runs import (
     COUNTING,
@@ -174,3 +175,39 @@ def test_looks_that_had_no_core_themselves_tell_of_no_lock(outcome):
     found = samples(every=0, beside=COUNTING, late_ns=HELD)
     queued = replace(found, looker_queued_ns=HELD * found.looks)
     assert outcome("gil-contention", sampled(queued, stalled())).answer == "clear"
+
+
+STREAM = (
+    "data.py(20): unpack",
+    "data.py(30): __iter__",
+    "torch/utils/data/_utils/fetch.py(33): fetch",
+)
+
+
+def streaming(workers):
+    """Every fifth step waits 450 ms for workers that each run the whole iterator."""
+    trace = sampled(samples(TRAINING, wait_ns=450 * MS, workers=(worker(*STREAM),)))
+    noted = tuple(LoaderWorker(workers=workers) for _ in range(workers))
+    return replace(trace, run=replace(trace.run, loader_workers=noted))
+
+
+def test_workers_that_divide_their_work_let_no_step_wait_where_they_are_quick_enough(outcome):
+    waits_ns = 450 * MS // 5
+    (many,) = outcome("dataloader-starved", streaming(16)).findings  # 105 ms / 16 < 10 ms
+    (few,) = outcome("dataloader-starved", streaming(2)).findings
+    assert many.likely_saving_ns == pytest.approx(waits_ns)
+    assert few.likely_saving_ns == pytest.approx(0.875 * waits_ns)
+    for one in (many, few):
+        assert one.saving_ns_per_step[0] == pytest.approx(0.75 * waits_ns)
+        assert one.saving_ns_per_step[1] > 1.05 * waits_ns  # busy workers cost the others, too
+
+
+def test_growth_by_waits_goes_with_them(outcome, monkeypatch):
+    import pinchpoint.diagnosis.evidence.ready_batches as ready
+
+    monkeypatch.setattr(ready, "growth", lambda trace: object())
+    monkeypatch.setattr(ready, "grows_by_waits", lambda trace, found: True)
+    monkeypatch.setattr(ready, "grown_ns", lambda trace: 20 * MS)
+    won = ready.won_if_ready(streaming(2), 40 * MS)
+    assert won.range_ns[0] == 45 * MS
+    assert won.likely_ns == pytest.approx(52.5 * MS)

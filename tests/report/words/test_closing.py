@@ -5,7 +5,7 @@ import os
 import msgspec
 import pytest
 
-from pinchpoint.diagnosis.finding import Location, Unanswered
+from pinchpoint.diagnosis.finding import Location, NotShown, Unanswered
 from pinchpoint.diagnosis.record import Need
 from pinchpoint.errors import UsageError
 from pinchpoint.report.assemble.findings import chosen
@@ -120,6 +120,19 @@ def test_without_a_device_waiting_for_the_batch_is_not_called_healthy():
 def test_further_causes_are_only_denied_where_they_were_checked():
     sentence = "No other cause that was checked is worth 3 % of the step."
     assert closing_sentence(full_report()) == sentence
+
+
+@pytest.mark.parametrize(("ratio", "word"), [(0.036, "surely "), (0.02, ""), (None, "")])
+def test_what_was_seen_and_may_be_worth_it_is_not_denied(ratio, word):
+    """3.6 % that its rule tells from 5 % on: no cause is surely worth 3 %."""
+    seen = (NotShown(id="python-gc", why="smaller than 5 % of the step", step_ratio=ratio),)
+    report = msgspec.structs.replace(full_report(), not_shown=seen)
+    assert closing_sentence(report) == (
+        f"No other cause that was checked is {word}worth 3 % of the step."
+    )
+    report = msgspec.structs.replace(healthy_report(), not_shown=seen)
+    healthy = HEALTHY if not word else "No cause that was checked is surely worth 3 % of the step."
+    assert closing_sentence(report) == healthy
 
 
 def test_showing_a_finding_of_a_healthy_recording_has_a_next_step():

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from pinchpoint.analysis.host.frames import NAMELESS, Owner, frame_of, is_recorder
-from pinchpoint.analysis.mean.rare_steps import kind_of
+from pinchpoint.analysis.mean.stacks import kind_of
 from pinchpoint.analysis.mean.ways import imports, is_own
 from pinchpoint.analysis.mean.whole_run import Cores, RunPlace, places_of
 from pinchpoint.analysis.time.host_activity import GapKind

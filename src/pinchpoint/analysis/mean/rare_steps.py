@@ -9,15 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from pinchpoint.analysis.host.frames import (
-    NAMELESS,
-    Owner,
-    PythonFrame,
-    frame_of,
-    in_recorder,
-    is_recorder,
-    was_collecting,
-)
+from pinchpoint.analysis.host.frames import PythonFrame
+from pinchpoint.analysis.mean.stacks import called, kind_of, own_frame, own_functions
 from pinchpoint.analysis.replay.predict import (
     comes_in_bursts,
     corrected_step_ns,
@@ -26,7 +19,7 @@ from pinchpoint.analysis.replay.predict import (
 )
 from pinchpoint.analysis.statistics import median, rounded_mean
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.time.host_activity import GapKind, meaning_of
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
 from pinchpoint.trace.run_samples import FarStep
@@ -42,10 +35,7 @@ MOSTLY_RATIO = 0.7  # of the looks at a far step were within the function that i
 USUAL_STEP_RATIO = 1.5  # of the typical step: steps of one core shared with another take two
 OTHERS_RATIO = 0.25  # of all cores that others use: less hardly takes one from a step
 EXACT_RATIO = 0.5  # of the excess: then what is timed exactly is the cause
-# Waiting and hand-over say less than what is inside them, as in the accounting of a recording.
-_WRAPPERS = ("wrapper", "inner", "decorate_context")  # decorators of frameworks say nothing
 COLLECT = "gc.collect"  # called by the program; collections of Python itself have no such place
-_WEAK = (GapKind.AUTOGRAD, GapKind.WAIT, GapKind.PROFILER)
 
 
 @dataclass(frozen=True)
@@ -135,7 +125,7 @@ def _of_one_function(samples: RunSamples, alike: _Alike) -> _Alike:
 
 def _within(samples: RunSamples, at: PythonFrame, seen: list[tuple[int, int]]) -> bool:
     """Whether most of these looks are within a function."""
-    inside = sum(n for s, n in seen if (at.file, at.function) in _own_functions(samples, s))
+    inside = sum(n for s, n in seen if (at.file, at.function) in own_functions(samples.spelt(s)))
     return inside >= MOSTLY_RATIO * sum(n for _, n in seen) > 0
 
 
@@ -295,13 +285,13 @@ def _around(samples: RunSamples, seen: Sequence[tuple[int, int]]) -> PythonFrame
     typical ones: what usual steps call, too, it calls more often. Of several, the innermost."""
     usual: Counter[tuple[str, str]] = Counter()
     for stack, us in samples.usual:
-        usual.update(dict.fromkeys(_own_functions(samples, stack), us))
+        usual.update(dict.fromkeys(own_functions(samples.spelt(stack)), us))
     of_usual = max(sum(us for _, us in samples.usual), 1)
     within: Counter[tuple[str, str]] = Counter()
     lines: dict[tuple[str, str], Counter[PythonFrame]] = {}
     depth: dict[tuple[str, str], int] = {}
     for stack, looks in seen:
-        for at, (function, frame) in enumerate(_own_functions(samples, stack).items()):
+        for at, (function, frame) in enumerate(own_functions(samples.spelt(stack)).items()):
             if usual[function] < USUAL_RATIO * of_usual:
                 within[function] += looks
                 lines.setdefault(function, Counter())[frame] += looks
@@ -310,50 +300,6 @@ def _around(samples: RunSamples, seen: Sequence[tuple[int, int]]) -> PythonFrame
     if most is None or within[most] < MOSTLY_RATIO * sum(looks for _, looks in seen):
         return None
     return lines[most].most_common(1)[0][0]
-
-
-def _own_functions(samples: RunSamples, stack: int) -> dict[tuple[str, str], PythonFrame]:
-    """Functions of the program on a stack, innermost first."""
-    spelt = [frame_of(name) for name in samples.spelt(stack)]
-    own = [f for f in spelt if f is not None and f.owner is Owner.USER]
-    found: dict[tuple[str, str], PythonFrame] = {}
-    for frame in own:
-        if frame.function not in NAMELESS:
-            found.setdefault((frame.file, frame.function), frame)
-    return found
-
-
-def kind_of(frames: tuple[str, ...]) -> GapKind:
-    """What a thread with this stack does, innermost frames first."""
-    weak = GapKind.PYTHON
-    if frames and was_collecting(frames[0]):
-        return GapKind.GC
-    if in_recorder(frames):
-        return GapKind.PROFILER
-    for name in frames:
-        meaning = meaning_of(name)
-        if not meaning:
-            continue
-        if GapKind(meaning) not in _WEAK:
-            return GapKind(meaning)
-        weak = GapKind(meaning) if weak is GapKind.PYTHON else weak
-    return weak
-
-
-def own_frame(frames: tuple[str, ...]) -> PythonFrame | None:
-    """The innermost frame of the program's own code; else of a library. None while Pinchpoint
-    itself records: that is no place of the program's."""
-    if in_recorder(frames):
-        return None
-    spelt = [frame for name in frames if (frame := frame_of(name)) is not None]
-    own = [frame for frame in spelt if frame.owner is Owner.USER]
-    libraries = [frame for frame in spelt if frame.owner is Owner.LIBRARY]
-    found = own or libraries
-    first = next(iter(found), None)
-    if first is None or first.function not in NAMELESS:
-        return first
-    # A comprehension is of the function that runs it; a lambda is called from anywhere.
-    return next((f for f in found if f.function not in NAMELESS and f.file == first.file), first)
 
 
 def _place_of_kind(samples: RunSamples, event: FarStep, kind: GapKind) -> RarePlace:
@@ -384,21 +330,3 @@ def _most_seen(samples: RunSamples, seen: list[tuple[int, int]]) -> RarePlace:
         frames = samples.spelt(stack)
         looks[RarePlace(own_frame(frames), called(frames))] += count
     return looks.most_common(1)[0][0] if looks else RarePlace(None, None)
-
-
-def called(frames: tuple[str, ...]) -> str | None:
-    """What the program's own function had called: ``torch.save``, ``json.dump``."""
-    inner: PythonFrame | None = None
-    for name in frames:
-        frame = frame_of(name)
-        if frame is None or is_recorder(name):
-            continue
-        if frame.owner is not Owner.FRAMEWORK:
-            break
-        inner = frame
-    else:
-        return None
-    if inner is None or inner.function.startswith("_") or inner.function in _WRAPPERS:
-        return None
-    module = inner.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return f"{module}.{inner.function}".replace("torch.serialization.", "torch.")

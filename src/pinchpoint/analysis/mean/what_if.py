@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
+from pinchpoint.analysis.mean.growth import grown_ns
 from pinchpoint.analysis.mean.mean_step import (
     made_with_exceptions,
     mean_differs,
@@ -23,7 +24,7 @@ from pinchpoint.analysis.mean.mean_step import (
     timed_steps_ns,
     usual_step_ns,
 )
-from pinchpoint.analysis.mean.rare_steps import recurring_ns
+from pinchpoint.analysis.mean.rare_steps import rare_causes, recurring_ns
 from pinchpoint.analysis.replay.changes import (
     Change,
     DropDeviceOps,
@@ -35,6 +36,7 @@ from pinchpoint.analysis.replay.changes import (
 )
 from pinchpoint.analysis.replay.predict import (
     after_saving,
+    comes_in_bursts,
     corrected_range_ns,
     corrected_step_ns,
     least_by_launches_ns,
@@ -43,7 +45,7 @@ from pinchpoint.analysis.replay.predict import (
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX, AS_IT_IS, Doubtful, most_doubtful
 from pinchpoint.analysis.replay.window import replayable
-from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.steps.steps import IRREGULAR_RATIO, steps
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 
@@ -102,6 +104,10 @@ def what_if_mean(
         return replayed
     if mean_without_profiler_ns(trace) is None or (replays_all and not timed):
         return _counted_from(replayed, base)
+    if _wander(trace):
+        said = _counted_from(replayed, base)
+        low_ns = min(said.range_ns[0], replayed.range_ns[0])
+        return replace(said, range_ns=(low_ns, said.range_ns[1]))
     if replayed.base_ns > base:  # the run's mean is shorter than the steps that replay goes by
         usual = base if replays_all else usual_step_ns(trace)
         replayed = replayed.counted_from(min(usual or base, base))
@@ -120,6 +126,15 @@ def what_if_mean(
     raw_least_ns = replayed_raw_ns if base > replayed.base_ns else 0
     raw_ns = max(base - (replayed.base_ns - replayed_raw_ns) - beyond_ns, raw_least_ns)
     return Prediction(step_ns, (least, most), base, raw_ns, replayed.bound_ns, replayed.made)
+
+
+def _wander(trace: Trace) -> bool:
+    """Whether the mean of the steps that the run timed exceeds their median though none of them is
+    far: steps that wander as wholes, of which a fix may leave as large a part, or nothing."""
+    timed = timed_steps_ns(trace)
+    if not len(timed) or timed.max() > IRREGULAR_RATIO * np.median(timed):
+        return False
+    return not (rare_causes(trace) or grown_ns(trace) or comes_in_bursts(trace))
 
 
 def recorded_saving_ns(trace: Trace, changes: Sequence[Change]) -> int:
@@ -153,15 +168,19 @@ def between(sure: Prediction | None, best: Prediction | None) -> Prediction | No
     As many times the shorter as the longer is of it: off by the same factor, whichever way is
     taken. The range holds both.
     """
-    if sure is None or best is None or best.step_ns >= sure.step_ns:
+    if sure is None or best is None:
         return sure
     both, raw = (sure, best), [of.raw_ns for of in (sure, best) if of.raw_ns is not None]
+    range_ns = min(of.range_ns[0] for of in both), max(of.range_ns[1] for of in both)
+    if best.step_ns >= sure.step_ns:
+        return replace(sure, range_ns=range_ns)
     return Prediction(
         round(sqrt(sure.step_ns * best.step_ns)),
-        (min(of.range_ns[0] for of in both), sure.range_ns[1]),
+        range_ns,
         sure.base_ns,
         round(sqrt(raw[0] * raw[1])) if len(raw) == 2 and min(raw) >= 0 else None,
         best.bound_ns,
+        of_host=best.of_host,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import sqrt
 
 from pinchpoint.analysis.host.frames import PythonFrame, frame_of, in_numeric_package
-from pinchpoint.analysis.mean.rare_steps import called, own_frame
+from pinchpoint.analysis.mean.stacks import called, own_frame
 from pinchpoint.analysis.mean.ways import Way, asleep_us, imports, is_own, wait_of
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace

@@ -10,6 +10,12 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
+from pinchpoint.analysis.replay.beyond_replay import (
+    longest_left_ns,
+    replayed,
+    rest_as_recorded,
+    with_timed,
+)
 from pinchpoint.analysis.replay.changes import AddHostTime, Change, MoveToOwnStream
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.least_step import (
@@ -189,12 +195,11 @@ def what_if(
 ) -> Prediction | None:
     """The step after ``changes``, without recording cost; None where the trace cannot be replayed.
 
-    The prediction is the corrected step times the ratio of two replays, with and without the
-    changes, so that what replay does not model cancels out; but the device's work counts as it was
-    recorded. ``every_step`` asks for the mean of all steps in place of the typical one, for causes
-    that show in some steps only. It is no shorter than the work that the changes leave:
-    :mod:`~pinchpoint.analysis.replay.least_step`. ``runs_ahead`` asks what a fix is likely to win
-    where the host is ahead of its device then, beyond what replay shows.
+    The corrected step times the ratio of two replays, with and without the changes, so that what
+    replay does not model cancels out (:mod:`beyond_replay`); the device's work counts as it was
+    recorded. ``every_step`` asks for the mean of all steps, for causes that show in some only. It
+    is no shorter than the work that the changes leave: :mod:`least_step`. ``runs_ahead`` asks what
+    a fix is likely to win where the host is ahead of its device then, beyond what replay shows.
     """
     base, clean = replayable(trace), clean_window(trace)
     if base is None or clean is None:
@@ -230,23 +235,12 @@ def what_if(
     # Where the device does other work, clocks of the rest may be a little higher than recorded.
     clocks = 0.0 if leave_the_device(changes) else AS_IT_IS.device
     bound = min(ceil((1 - clocks) * sure), int(after))
-    most = max(most, _as_recorded_ns(before, clean, periods, every_step=every_step))
-    most = min(most, max(int(before), int(after)))
-    return Prediction(int(after), (max(least, bound), most), int(before), int(raw_ns), bound, made)
-
-
-# By which steps without the profiler are longer than recorded ones: two windows differ by less.
-SLOWER_RATIO = 0.1
-
-
-def _as_recorded_ns(
-    before: float, clean: Clean, periods: NDArray[np.int64], *, every_step: bool
-) -> int:
-    """What may be left where steps are much longer than the recorded ones: nobody knows of which
-    part they are, so that the changes are sure to win no more than they do of a recorded step."""
-    if every_step or before <= (1 + SLOWER_RATIO) * clean.mean_ns:
-        return 0
-    return round(before - (clean.mean_ns - float(periods.mean())))
+    if timed_ns(trace):
+        most = round(most * rest_as_recorded(trace, before, clean.mean_ns))
+    if not every_step:
+        most = max(most, longest_left_ns(before, clean.mean_ns, float(periods.mean())))
+    between = max(least, bound), min(most, max(int(before), int(after)))
+    return Prediction(int(after), between, int(before), int(raw_ns), bound, made)
 
 
 def after_saving(
@@ -292,16 +286,18 @@ def _before_and_after(
     if usual is None:
         return None
     periods = base.periods_ns(after, every_step=True)
-    typical = usual * min(float(periods[base.counted].mean()) / clean.mean_ns, 1.0)
+    left = replayed(after, float(periods[base.counted].mean()))
+    typical = usual * min(left.step_ns / clean.mean_ns, 1.0)
+    if timed := timed_ns(trace):
+        typical = with_timed(usual, clean.step, left, _recording_ns(trace))
     if not every_step:
         return usual, typical
-    mean, replayed = _mean_step_ns(trace, base, clean), float(periods.mean())
-    timed = timed_ns(trace)
-    if timed and not comes_in_bursts(trace):  # the recorded steps may have had the cause more often
+    mean, mean_after = _mean_step_ns(trace, base, clean), float(periods.mean())
+    if timed and not comes_in_bursts(trace):  # recorded steps may have had the cause more often
         # Of each recorded step, at most.
-        taken = (clean.every_ns - replayed) * usual / clean.mean_ns
-        return mean, min(max(usual * replayed / clean.mean_ns, mean - taken), mean)
-    return mean, min(max(mean * min(replayed / clean.every_ns, 1.0), typical), mean)
+        taken = (clean.every_ns - mean_after) * usual / clean.mean_ns
+        return mean, min(max(usual * mean_after / clean.mean_ns, mean - taken), mean)
+    return mean, min(max(mean * min(mean_after / clean.every_ns, 1.0), typical), mean)
 
 
 # ------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ class Prediction:
     raw_ns: int | None = None  # as replayed, before it was held against what remains
     bound_ns: int | None = None  # the least that it can be; see :mod:`least_step`
     made: Made | None = None  # what the range was made from; None where it comes from elsewhere
+    of_host: bool = False  # the bound is host time, of a program on a CPU
 
     def __post_init__(self) -> None:
         """No step is shorter than its bound or lies outside of its range, whoever predicted it.
@@ -36,7 +37,8 @@ class Prediction:
         return self.base_ns - self.step_ns
 
     def counted_from(self, base_ns: int) -> "Prediction":
-        """The same gain as a share of another step; what that cannot go below is no share."""
+        """The same gain as a share of another step; what that cannot go below is no share, unless
+        it is host time, which takes longer in one step than in the other."""
         share = base_ns / max(self.base_ns, 1)
         low_ns, high_ns = self.range_ns
         return Prediction(
@@ -44,5 +46,6 @@ class Prediction:
             (round(low_ns * share), round(high_ns * share)),
             base_ns,
             None if self.raw_ns is None else round(self.raw_ns * share),
-            self.bound_ns,
+            round(self.bound_ns * share) if self.of_host and self.bound_ns else self.bound_ns,
+            of_host=self.of_host,
         )

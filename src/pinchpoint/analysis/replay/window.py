@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinchpoint.analysis.replay.apply import apply
+from pinchpoint.analysis.replay.beyond_replay import Replayed, replayed
 from pinchpoint.analysis.replay.changes import RemoveRecordingCost
 from pinchpoint.analysis.replay.graph import Graph, build
 from pinchpoint.analysis.replay.simulate import all_passes, simulate
@@ -96,6 +97,11 @@ class Clean:
     graph: Graph
     mean_ns: float  # of the counted steps
     every_ns: float  # of all replayed steps
+
+    @property
+    def step(self) -> Replayed:
+        """The typical one."""
+        return replayed(self.graph, self.mean_ns)
 
 
 @once_per_trace

@@ -1,7 +1,6 @@
 """The regression gate: screen by history, confirm by A against B, say what was decided."""
 
 from collections.abc import Mapping, Sequence
-from math import exp, log, sqrt
 from typing import Any
 
 import msgspec
@@ -9,118 +8,18 @@ import numpy as np
 
 from pinchpoint.bench.ab.result import AbResult, MeasureResult, signed
 from pinchpoint.bench.baselines import Baseline, Entry, Gate, comparable, entry_key
+from pinchpoint.bench.baselines.screen import (
+    FAILS_ALONE,
+    FAILS_CPU,
+    FAILS_OF_FEW,
+    FEW_SESSIONS,
+    levels,
+    screen,
+)
 from pinchpoint.bench.measures import CPU_TIME, MEASURES, OWN_TIME, TIMES, Better, Measure
 from pinchpoint.bench.result import AcrossRuns, BenchResult, was_busy
-from pinchpoint.bench.statistics.distributions import t_quantile
-from pinchpoint.bench.statistics.series import ChangePoint, change_points
 from pinchpoint.errors import MeasurementInvalid, NotComparable, UsageError
-from pinchpoint.frozen import dataclass
 from pinchpoint.monitor.environment import differences, refusals
-
-# ------------------------------------------------------------------------------------------------
-# One new session against a window of past ones: a screen, not a proof.
-#
-# Sessions differ (day, node, driver, clocks), so a stored result plus a significance test is
-# unsound, and more repeats make it worse: only the spread *between sessions* says what is normal.
-# A change is suspect above the prediction bound of the window, and above 2 %. On typical noise
-# that flags 2.5 % of unchanged sessions, three quarters of true 5 % changes and all of 10 %
-# (``benchmarks/decision_rules.py``). So a suspect change is confirmed by ``bench ab``, and
-# history alone fails a job from 10 % only.
-
-
-CONFIDENCE = 0.995  # two gated measures then alarm in one of a hundred unchanged checks
-LEAST_CHANGE = 0.02  # below, machines differ from day to day by themselves
-FAILS_ALONE = 0.10  # found in all sessions of the simulation named above
-FAILS_OF_FEW = 0.5  # sessions of small programs on quiet machines differ by up to a third
-FAILS_CPU = 0.05  # of the CPU time of a step, where sessions differ by less
-FEW_SESSIONS = 5  # fewer do not show the spread between sessions
-# Of the range of a session's three runs, which is 1.7 of their sd on average: the medians of two
-# sessions differ by 2.5 of that sd in one of a hundred pairs, and sessions by more than runs do.
-FEW_SPREADS = 3.0
-
-
-@dataclass(frozen=True)
-class Screen:
-    """What the history says about one measure. Ratios are of the worsening."""
-
-    verdict: str  # pass, suspect, regressed, inconclusive
-    why: str
-    center: float | None
-    change_ratio: float | None
-    bound_ratio: float | None
-    sessions: int
-
-
-def screen(
-    value: float, entry: Entry, *, fails_alone: float = FAILS_ALONE, runs: Sequence[float] = ()
-) -> Screen:
-    """Judge a session's median against the present level of the entry.
-
-    ``runs`` are the values of this session's runs: while the baseline has too few sessions to show
-    how they differ, their spread is the only sign of how noisy the benchmark is.
-    """
-    past = [m.value for m in entry.present_level() if m.value > 0]
-    if not past or value <= 0:
-        return Screen("inconclusive", "no past session to compare with", None, None, None, 0)
-    logs = np.log(past)
-    center = exp(float(logs.mean()))
-    sign = 1 if entry.better == "lower" else -1
-    change = exp(sign * log(value / center)) - 1
-    threshold = entry.threshold.as_ratio(center) if entry.threshold else None
-    if entry.test == "exact":
-        least = LEAST_CHANGE if threshold is None else threshold
-        return _exact(change, least, center, len(past))
-    bound = _bound(logs, threshold, runs)
-    verdict, why = _judge(change, bound, threshold, len(past), fails_alone)
-    return Screen(verdict, why, center, change, bound, len(past))
-
-
-def _exact(change: float, threshold: float, center: float, sessions: int) -> Screen:
-    verdict = "regressed" if change > threshold else "pass"
-    return Screen(
-        verdict, "repeats exactly, so any change is real", center, change, threshold, sessions
-    )
-
-
-def _bound(
-    logs: "np.ndarray[tuple[int], np.dtype[np.float64]]",
-    threshold: float | None,
-    runs: Sequence[float],
-) -> float:
-    least = max(LEAST_CHANGE, (threshold or 0) / 2)
-    k = len(logs)
-    if k < FEW_SESSIONS:
-        positive = np.log([v for v in runs if v > 0] or [1.0])
-        return max(least, exp(FEW_SPREADS * float(np.ptp(positive))) - 1)
-    spread = float(logs.std(ddof=1)) * sqrt(1 + 1 / k)
-    return max(least, exp(t_quantile(CONFIDENCE, k - 1) * spread) - 1)
-
-
-def _judge(
-    change: float, bound: float, threshold: float | None, sessions: int, fails_alone: float
-) -> tuple[str, str]:
-    few = f"; only {sessions} past sessions, too few to know their spread"
-    note = few if sessions < FEW_SESSIONS else ""
-    if change > bound and change >= fails_alone:
-        return "regressed", f"{change:.1%} worse, over the bound of {bound:.1%}{note}"
-    if change > bound:
-        said = f"{change:.1%} worse, over the bound of {bound:.1%}; history alone fails from "
-        return "suspect", f"{said}{fails_alone:.0%}{note}"
-    if threshold is not None and bound > threshold:
-        why = f"sessions vary so much that only changes over {bound:.1%} show"
-        return "inconclusive", f"{why}, the threshold is {threshold:.1%}"
-    return "pass", f"within the bound of {bound:.1%}{note}"
-
-
-def levels(entry: Entry, candidate: float | None = None) -> tuple[ChangePoint, ...]:
-    """Where the level changed in the whole history (and with the new value at its end)."""
-    values: Sequence[float] = [m.value for m in entry.session_medians]
-    return change_points(np.array([*values, *([candidate] if candidate else [])]))
-
-
-# ------------------------------------------------------------------------------------------------
-# The regression gate: screen by history, confirm by A against B, say what was decided.
-
 
 SCHEMA = "bench.check/1"
 EXIT_CODES = {"pass": 0, "warned": 0, "regressed": 1, "inconclusive": 4}

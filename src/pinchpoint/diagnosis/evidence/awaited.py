@@ -15,7 +15,7 @@ the interpreter's lock is free: a look that is due then comes in time.
 from collections import Counter
 
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.analysis.mean.ways import asleep_us, waits_for_work
 from pinchpoint.analysis.mean.whole_run import HELD_RATIO, NS_PER_US
 from pinchpoint.analysis.run import run_facts

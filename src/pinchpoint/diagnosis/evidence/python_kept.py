@@ -1,7 +1,8 @@
 """How much of a gain of Python that stacks show is left in the step without them.
 
-Stacks make Python calls many times as long and operators hardly, so that on a CPU the share of
-Python is too large in a step recorded with them: no fix wins more Python than the bare step has.
+Stacks make Python calls many times as long and operators hardly, so that the share of Python is too
+large in a step recorded with them: no fix wins more Python than the bare step has. Of a program
+with a device Python counts while that has nothing to do.
 """
 
 import numpy as np
@@ -16,7 +17,9 @@ from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.trace import Trace
 
-_PYTHON = GapKind.PYTHON.id.replace("idle-", "host-")  # of the accounting, without a device
+# Of the accounting: beside a device that has nothing to do (the first of it behind a wait is said
+# to be the wait's), and without one.
+_PYTHON = (GapKind.PYTHON.id, GapKind.AFTER_SYNC.id, GapKind.PYTHON.id.replace("idle-", "host-"))
 
 
 def kept_ratio(bare: Trace, named: Trace, finding: Found) -> float:
@@ -32,7 +35,7 @@ def kept_ratio(bare: Trace, named: Trace, finding: Found) -> float:
 def _python_ratio(parts: Breakdown) -> float:
     """Python as a share of the step."""
     whole = int(parts.ns_per_step.sum())
-    return parts.of_part(_PYTHON) / whole if whole else 0.0
+    return sum(map(parts.of_part, _PYTHON)) / whole if whole else 0.0
 
 
 def _python_of(trace: Trace, finding: Found) -> float:

@@ -6,12 +6,13 @@ from pinchpoint.analysis.mean.mean_step import DIFFERENT_RATIO, mean_without_pro
 from pinchpoint.analysis.mean.rare_steps import RareCause, rare_causes
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
 LEAST_RATIO = 0.75  # of the excess: a fix leaves some of it
+_LEAST_OF_STEP_RATIO = MATERIAL_STEP_RATIO / LEAST_RATIO  # of which the sure part is material
 FEW = 3  # far steps: fewer are an accident that the next run may not have
 
 _WHAT = {
@@ -35,14 +36,24 @@ def rare_found(
             yield found_of(trace, cause, fix, hint)
 
 
+def rare_and_small(trace: Trace, kinds: Collection[GapKind]) -> Iterator[Small]:
+    """The others of these kinds: they come again and are not worth fixing."""
+    base, told = step_base_ns(trace), material(trace)
+    for cause in _that_recur(trace) if base else ():
+        if cause.kind in kinds and cause not in told:
+            yield Small(cause.ns_per_step / (base or 1), _LEAST_OF_STEP_RATIO)
+
+
 def material(trace: Trace) -> list[RareCause]:
     """Causes of far steps that come again and are worth fixing, most time first."""
     base = step_base_ns(trace)
     if base is None:
         return []
-    least = MATERIAL_STEP_RATIO * base / LEAST_RATIO
-    known = [c for c in rare_causes(trace) if c.recurs and c.kind is not GapKind.UNRECORDED]
-    return [c for c in known if c.ns_per_step >= least]
+    return [c for c in _that_recur(trace) if c.ns_per_step >= _LEAST_OF_STEP_RATIO * base]
+
+
+def _that_recur(trace: Trace) -> list[RareCause]:
+    return [c for c in rare_causes(trace) if c.recurs and c.kind is not GapKind.UNRECORDED]
 
 
 def found_of(trace: Trace, cause: RareCause, fix: str, hint: str | None = None) -> Found:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, in_standard_library
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.time.stalls import SWITCH_INTERVAL_NS
 from pinchpoint.analysis.work.pointwise_chains import launched_calls

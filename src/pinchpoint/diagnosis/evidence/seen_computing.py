@@ -12,7 +12,8 @@ from pinchpoint.analysis.host.source_lines import functions_of
 from pinchpoint.analysis.host.timeline import NO_ROW
 from pinchpoint.analysis.mean.growth import grown_on_core_ns
 from pinchpoint.analysis.mean.mean_step import mean_without_profiler_ns
-from pinchpoint.analysis.mean.rare_steps import COLLECT, own_frame, rare_causes
+from pinchpoint.analysis.mean.rare_steps import COLLECT, rare_causes
+from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.analysis.mean.what_if import step_base_ns, what_if_mean
 from pinchpoint.analysis.replay import Change, RemoveHostTime
 from pinchpoint.analysis.replay.predict import corrected_step_ns

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.diagnosis.evidence.rivals import FEWEST_LOOKS, polls_at
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass

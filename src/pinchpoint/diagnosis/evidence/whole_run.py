@@ -10,13 +10,8 @@ import numpy as np
 
 from pinchpoint.analysis.host.frames import frame_of, is_recorder
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
-from pinchpoint.analysis.mean.rare_steps import (
-    FEWEST_STEPS,
-    RarePlace,
-    called,
-    kind_of,
-    own_frame,
-)
+from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace
+from pinchpoint.analysis.mean.stacks import called, kind_of, own_frame
 from pinchpoint.analysis.mean.ways import imports
 from pinchpoint.analysis.mean.whole_run import HELD_RATIO, NS_PER_US, SWITCH_INTERVAL_NS
 from pinchpoint.analysis.steps.in_steps import rows_in_steps

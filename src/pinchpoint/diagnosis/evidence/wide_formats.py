@@ -18,7 +18,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.work.operator_work import peak_type
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.evidence.device_work import device_work
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Rows
 from pinchpoint.trace.durations import duration
@@ -27,7 +27,7 @@ FAR_RATIO = 3.0  # as of slow-operator: limits are right within a factor of two
 LEAST_GAIN_RATIO = 0.15  # of the step: where the result may not allow it, only much is worth a try
 
 
-def in_a_wide_format(trace: Trace, base_ns: int | None) -> Iterator[Found]:
+def in_a_wide_format(trace: Trace, base_ns: int | None) -> Iterator[Found | Small]:
     """Those whose change is worth a try."""
     ops, formats = trace.device_ops, precision_of_device_ops(trace)
     assert ops is not None
@@ -44,6 +44,7 @@ def in_a_wide_format(trace: Trace, base_ns: int | None) -> Iterator[Found]:
         return
     saving = work.ns_per_step - per_step(trace, round(float(needs.sum())))
     if saving < LEAST_GAIN_RATIO * base_ns:
+        yield Small(saving / base_ns, LEAST_GAIN_RATIO)
         return
     told = int(np.bincount(formats.precision[rows], ops["duration_ns"][rows]).argmax())
     label = Precision(told).label if told else "a wide format"

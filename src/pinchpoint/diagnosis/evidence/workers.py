@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from pinchpoint.analysis.host.ancestry import InputWork, input_work_of_name
 from pinchpoint.analysis.host.frames import is_recorder
-from pinchpoint.analysis.mean.rare_steps import RarePlace, called, own_frame
+from pinchpoint.analysis.mean.rare_steps import RarePlace
+from pinchpoint.analysis.mean.stacks import called, own_frame
 from pinchpoint.diagnosis.evidence.loading import MOST_OF_IT_RATIO, Loads
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.frozen import dataclass

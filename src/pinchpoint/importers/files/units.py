@@ -145,6 +145,12 @@ def _rate(said: str) -> Unit:
     return UNKNOWN
 
 
+# letters/s: things, of which there are several. Of time/s and durations/s it is the unit.
+_COUNTED = regex(
+    r"(?<![^\W_])(?!times|durations|latencies|delays|waits)([^\W\d_]{2,}[^\W\d_s]s)/s(?:ec)?$", 2
+)
+
+
 @lru_cache(maxsize=_MOST_TEXTS)
 def unit_of_key(key: str) -> Unit:
     """What the name of a key or column says: ``step_time_ms``, ``lat (us)``, ``tokens_per_sec``."""
@@ -162,7 +168,11 @@ def unit_of_key(key: str) -> Unit:
         return _per(words, words.index("per"))
     if any(words[at + 1 : at + 2] == ["of"] for at, word in enumerate(words) if word == "pct"):
         return _KNOWN["%"]  # pct_of_peak_sustained_elapsed
-    return _last(words) if words else UNKNOWN
+    unit = _last(words) if words else UNKNOWN
+    if unit.name == "s" and (counted := _COUNTED.search(key)):
+        rate = f"{counted[1].lower()}/s"
+        return _KNOWN.get(rate) or Unit(rate, rate)
+    return unit
 
 
 def _per(words: list[str], at: int) -> Unit:

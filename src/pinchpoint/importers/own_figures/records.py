@@ -222,12 +222,15 @@ class Records:
         if len(columns) > _MOST_COLUMNS:  # what has a unit, and what tells the rows apart
             told = [n for n in columns if n in self._texts][:4]
             measured = [n for n in columns if n in self._numbers and self.unit(n).family]
+            measured.sort(key=lambda n: not self._tells_speed(n))
             kept = {*told, *measured[: _MOST_COLUMNS - len(told)]}
             for name in columns:
                 if len(kept) >= _MOST_COLUMNS:
                     break
                 kept.add(name)
             columns = [name for name in columns if name in kept]
+            # a screen cuts on the right: what took how long, or was how fast, comes first
+            columns.sort(key=lambda n: 0 if n in told else 2 - self._tells_speed(n))
         if not any(name in self._numbers for name in columns):
             return None
         columns = self._shares_first(columns)
@@ -239,6 +242,10 @@ class Records:
         more = f", {left} more columns" if left else ""
         heads = tuple(self._head(name) for name in columns)
         return SummaryTable(heads, cells, f"{title}{more}")
+
+    def _tells_speed(self, name: str) -> bool:
+        family = self.unit(name).family
+        return name in self._numbers and (family == "time" or family.endswith("/s"))
 
     def _head(self, name: str) -> str:
         """The name, with the unit where only a neighbour says it."""

@@ -56,14 +56,19 @@ def answers(diagnosis: Diagnosis, program: Program = NOT_KNOWN) -> Answers:
         together_ns=together.step_ns if together else None,
         together_range_ns=together.range_ns if together else None,
         not_checked=unanswered(outcomes, "not checked", program),
-        not_shown=tuple(
-            NotShown(id=o.id, why=o.why, covered_by=o.covered_by)
-            for o in outcomes
-            if o.answer in ("smaller", "covered")
-        ),
+        not_shown=not_shown(outcomes),
         clear=tuple(o.id for o in outcomes if o.answer == "clear"),
         not_applicable=tuple(o.id for o in outcomes if o.answer == "not applicable"),
         crashed=unanswered(outcomes, "crashed"),
+    )
+
+
+def not_shown(outcomes: Iterable[Outcome]) -> tuple[NotShown, ...]:
+    """The causes that were found and are no finding."""
+    return tuple(
+        NotShown(id=o.id, why=o.why, covered_by=o.covered_by, step_ratio=o.step_ratio)
+        for o in outcomes
+        if o.answer in ("smaller", "covered")
     )
 
 
@@ -144,6 +149,7 @@ class Said:
 
     findings: "tuple[MemoryFinding, ...]"
     not_checked: tuple[Unanswered, ...]
+    not_shown: tuple[NotShown, ...]
     clear: tuple[str, ...]
     crashed: tuple[Unanswered, ...]
 
@@ -172,10 +178,13 @@ def findings(trace: Trace) -> Said:
     failed = any(pressure(trace, h).failure is not None for h in histories)
     first = {k.id for k in asked if failed and k.rule.explains_full_memory}
     found.sort(key=lambda f: (f.id not in first, -(f.saving_bytes or 0)))
+    small = _negligible(trace)
+    said = {one.id for one in small}
     return Said(
-        findings=(*found, *_negligible(trace)),
+        findings=(*found, *small),
         not_checked=unanswered(outcomes, "not checked"),
-        clear=tuple(o.id for o in outcomes if o.answer == "clear"),
+        not_shown=not_shown(outcomes),
+        clear=tuple(o.id for o in outcomes if o.answer == "clear" and o.id not in said),
         crashed=unanswered(outcomes, "crashed"),
     )
 

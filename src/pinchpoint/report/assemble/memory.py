@@ -98,6 +98,7 @@ def memory_report(trace: Trace, questions: Questions = _USUAL) -> MemoryReport:
         verdict=verdict(devices[0], said.findings),
         findings=said.findings,
         not_checked=said.not_checked,
+        not_shown=said.not_shown,
         clear=said.clear,
         crashed=said.crashed,
     )

@@ -7,7 +7,7 @@ event is a position in the device's recording, -1 before the first; times are Un
 
 import msgspec
 
-from pinchpoint.diagnosis.finding import Finding, Location, Unanswered
+from pinchpoint.diagnosis.finding import Finding, Location, NotShown, Unanswered
 from pinchpoint.json_text import indented
 
 SCHEMA = "pinchpoint.memory/1"
@@ -199,6 +199,7 @@ class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str  # who holds the peak, in one sentence
     findings: tuple[MemoryFinding, ...] = ()  # largest stake first
     not_checked: tuple[Unanswered, ...] = ()  # causes that this recording cannot show
+    not_shown: tuple[NotShown, ...] = ()  # causes that were found and are small
     clear: tuple[str, ...] = ()  # ids of rules that found nothing
     crashed: tuple[Unanswered, ...] = ()  # rules that failed: please report them
 

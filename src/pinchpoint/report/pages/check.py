@@ -1,7 +1,8 @@
 """The pages of the regression gate and of a benchmark's history."""
 
 from pinchpoint.bench.baselines import GATES, Baseline, Entry
-from pinchpoint.bench.baselines.check import CheckItem, CheckResult, levels
+from pinchpoint.bench.baselines.check import CheckItem, CheckResult
+from pinchpoint.bench.baselines.screen import levels
 from pinchpoint.report.blocks import Table
 from pinchpoint.report.pages import ab as ab_page
 from pinchpoint.report.pages.result import Case, Outcome, ResultPage, change, figure, table

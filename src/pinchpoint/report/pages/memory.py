@@ -178,6 +178,8 @@ def _closing(report: MemoryReport, verbose: bool) -> Iterator[Block]:
         yield Details("What was not checked, and what to record", (listed,))
     elif report.not_checked:
         yield Text(", ".join(item.id for item in report.not_checked), label="Not checked")
+    for dropped in report.not_shown if verbose else ():
+        yield Text(f"{dropped.id}: {dropped.why}", label="Found, not shown")
     for item in report.crashed:
         yield Text(f"{item.id}: {item.why}", "bad", "Crashed")
 

@@ -41,7 +41,8 @@ _NOT_THE_PROGRAM = (GapKind.PROFILER.id, GapKind.START_LATENCY.id)
 def closing_sentence(report: Report) -> str | None:
     """What the absence of further findings means; None if no rule looked at a step."""
     if report.run is not None and report.run.alone:
-        return closing_of_run(report, report.run) if report.findings or report.clear else None
+        answered = report.findings or report.clear or report.not_shown
+        return closing_of_run(report, report.run) if answered else None
     said = _said(report)
     ends_in_a_command = said is not None and not said.endswith(".")
     return said if said is None or ends_in_a_command else said + _too_short(report)
@@ -74,7 +75,7 @@ def _said(report: Report) -> str | None:
         return None
     if _too_little(report):
         return None
-    worth = f"worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step"
+    worth = f"{_surely(report)}worth {100 * MATERIAL_STEP_RATIO:.0f} % of the step"
     where = "" if report.source.one_of is None else " inside this rank alone"
     if not report.findings and any(p.label == WITHIN_RANGES for p in report.breakdown):
         return (
@@ -117,7 +118,16 @@ def _nothing(report: Report, where: str, worth: str) -> str:
         )
     if said := doubt + _heaviest(report) + (_unknown(report) if not doubt else "") + open_:
         return f"No cause that was checked is {worth}.{said}"
+    if _surely(report):
+        return f"No cause that was checked is {worth}."
     return f"Nothing worth fixing here: no cause is {worth}."
+
+
+def _surely(report: Report) -> str:
+    """The word that keeps it true beside a cause that was seen and takes that much, yet less than
+    its rule asks for: how much of it a fix wins is not sure."""
+    open_ = any((one.step_ratio or 0) >= MATERIAL_STEP_RATIO for one in report.not_shown)
+    return "surely " if open_ else ""
 
 
 # Good kernels reach 0.85 to 0.9 of what data sheets allow, and limits count what is attainable: the
@@ -215,12 +225,12 @@ def _mostly_unchecked(report: Report) -> str | None:
     what = " and ".join(need.value for need, _ in missing.most_common(2))
     if report.device is None and (longest := _heaviest(report)):  # as of what XLA compiled
         return (
-            f"None of the {checked} causes that could be checked is worth"
+            f"None of the {checked} causes that could be checked is {_surely(report)}worth"
             f" {100 * MATERIAL_STEP_RATIO:.0f} % of the step; {sum(missing.values())} others are"
             f" about devices, or about operators that it does not have.{longest}"
         )
     return (
-        f"None of the {checked} causes that could be checked is worth"
+        f"None of the {checked} causes that could be checked is {_surely(report)}worth"
         f" {100 * MATERIAL_STEP_RATIO:.0f} % of the step; {sum(missing.values())} others could not,"
         f" for want of {what}. To judge them: pinchpoint run train.py"
     )

@@ -42,7 +42,6 @@ def test_an_operation_far_from_its_limit_is_named_with_its_line():
         pytest.param(
             steps_of(bytes=1, flops=2 * FLOPS_OF_A_MS), id="as float32 in several passes may be"
         ),
-        pytest.param(steps_of(took_ms=1, bytes=1, flops=1), id="short"),
         pytest.param(steps_of(), id="not counted"),
         pytest.param(steps_of("copy-done.3", bytes=1, flops=1), id="a wait"),
         pytest.param(
@@ -53,6 +52,11 @@ def test_an_operation_far_from_its_limit_is_named_with_its_line():
 )
 def test_it_stays_quiet(trace):
     assert list(check(trace)) == []
+
+
+def test_a_short_one_is_seen(outcome):
+    said = outcome("slow-compiled-operation", steps_of(took_ms=1, bytes=1, flops=1))
+    assert (said.answer, said.why) == ("smaller", "smaller than 15 % of the step: 9.9 %")
 
 
 def test_a_device_of_unknown_rates_is_not_judged():

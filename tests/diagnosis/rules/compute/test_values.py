@@ -68,6 +68,12 @@ def test_batches_padded_to_their_longest_gain_from_sorting_alone(outcome):
     assert found.confidence == "medium"
 
 
+def test_a_few_padded_positions_are_seen(outcome):
+    """26 of 512."""
+    said = outcome("padding-waste", looked_at(encoder(), padding=[padded((486,) * 17)]))
+    assert (said.answer, said.why) == ("smaller", "smaller than 10 % of the positions: 5.0 %")
+
+
 @pytest.mark.parametrize(
     "padding",
     [

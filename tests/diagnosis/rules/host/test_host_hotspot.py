@@ -8,7 +8,7 @@ import pytest
 
 from builders import TraceBuilder
 from looked_at_runs import computing, spent, thread
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.diagnosis.evidence.seen_computing import spent_in_ns
@@ -62,6 +62,17 @@ def test_a_loop_in_python(outcome, ranked):
     # 5 ms as recorded; recording costs at most 8 µs before and after each of the 100 calls.
     assert finding.cost_ns_per_step == pytest.approx(3_400_000, rel=0.1)
     assert "host-hotspot" in ranked(trace)
+
+
+def test_a_place_that_takes_little_is_seen(outcome):
+    """1 ms beside 20 of the device."""
+
+    def little(p):
+        with p.frame("masks.py(33): mask_tokens"):
+            p.host("<built-in method sort of list object at 0x1>", 1_000)
+
+    said = outcome("host-hotspot", training(little, kernel_ms=20))
+    assert (said.answer, said.why) == ("smaller", "smaller than 10 % of the step: 4.7 %")
 
 
 def spread(p, *, first_us=2_000):

@@ -9,6 +9,7 @@ from pinchpoint.trace import HostKind, RunFacts, RunSamples, Thread
 from pinchpoint.trace.run_samples import SampledThread, Spent
 from program import Program
 
+MS = 1_000_000
 GET, WAIT = "queue.py(154): get", "threading.py(323): wait"
 ACQUIRE = "<built-in method acquire of _thread.lock object at 0x7f00>"
 
@@ -39,6 +40,12 @@ def test_names_the_function_that_waits_and_for_how_long(outcome):
     assert (finding.location.function, finding.location.line) == ("collect", 60)
     assert "another thread, or a timeout" in finding.summary
     assert finding.confidence == "medium"
+
+
+def test_a_short_wait_is_seen(outcome):
+    """1 ms of 21."""
+    said = outcome("host-waits", batching(wait_us=(1_000,), kernel_us=20_000))
+    assert (said.answer, said.why) == ("smaller", "smaller than 10 % of the step: 4.7 %")
 
 
 def test_what_is_left_is_the_work_of_the_device(predicted):
@@ -253,6 +260,24 @@ def fetching(*others):
         threads.append(replace(thread, spent=spent, cpu_ns=1_000_000))
     samples = replace(run.samples, threads=tuple(threads))
     return replace(batching(wait_us=(20_000, 40_000)), run=replace(run, samples=samples))
+
+
+def test_on_a_cpu_the_whole_run_may_show_more_of_a_wait_than_recorded_steps(outcome):
+    """Others keep their pace, while recording holds up the thread that waits for them."""
+    built = TraceBuilder(devices=[])
+    for step in range(6):
+        at = step * 20 * MS
+        built.step(step, at, 20 * MS)
+        built.python("server.py(60): collect", at, 4 * MS)
+        built.python(GET, at + 10, 4 * MS - 20)
+        built.python(WAIT, at + 20, 4 * MS - 40)
+        built.op("aten::mm", at + 5 * MS, 14 * MS)
+    (recorded,) = outcome("host-waits", built.trace()).findings
+    assert recorded.saving_ns_per_step is None
+    run = looked_at(COLLECT)  # all of the 100 looks at its thread found it there
+    (found,) = outcome("host-waits", replace(built.trace(), run=run)).findings
+    assert found.saving_ns_per_step[1] > 19 * MS
+    assert found.likely_saving_ns > 15 * MS
 
 
 def test_threads_of_which_one_at_a_time_is_answered(outcome):

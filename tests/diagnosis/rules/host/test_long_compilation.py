@@ -63,16 +63,20 @@ def test_the_verdict_says_that_the_steps_are_not_the_run_in_one_unit():
 @pytest.mark.parametrize(
     "trace",
     [
-        short_run(total_s=600),
         short_run(start=((LOADING, 60), (COMPILING, 15))),
         short_run(start=((IMPORTED, 60), (READING, 15))),
         short_run(start=((RECORDED, 60), (READING, 15))),
         short_run(start=((COMPILING, 5),)),
     ],
-    ids=["long run", "a model is loaded", "imports", "recording itself", "few looks"],
+    ids=["a model is loaded", "imports", "recording itself", "few looks"],
 )
 def test_other_runs_are_clear(outcome, trace):
     assert outcome("long-compilation", trace).answer == "clear"
+
+
+def test_of_a_long_run_it_is_a_small_part(outcome):
+    said = outcome("long-compilation", short_run(total_s=600))
+    assert (said.answer, said.why) == ("smaller", "smaller than 50 % of the run: 4.0 %")
 
 
 def test_a_long_run_has_no_word_about_its_beginning():

@@ -22,16 +22,18 @@ def decoding(
     launches_more=0,
     waits=False,
     buys=False,
+    query=1,
+    room=None,
+    kernel_us=10,
 ):
     """Each step calls attention in eight layers over a cache that grows; the first one plans."""
     p = Program()
     for step in p.steps(STEPS):
         for layer in range(LAYERS):
-            of = [[4, 16, 1, 64], [4, 16, length(step), 64]]
-            with (
-                p.frame("serve.py(20): forward"),
-                p.row(name, **({"shapes": of} if shapes else {})),
-            ):
+            known = {"shapes": [[4, 16, query, 64], [4, 16, length(step), 64]]}
+            if room is not None:
+                known["strides"] = [[1024, 64, 64, 1], [16 * room * 64, room * 64, 64, 1]]
+            with p.frame("serve.py(20): forward"), p.row(name, **(known if shapes else {})):
                 if prepares(step, layer):
                     if waits:
                         p.kernel("search", plan_us)
@@ -43,7 +45,7 @@ def decoding(
                     for _ in range(launches_more):
                         p.kernel("candidate", 20)
                 p.busy(use_us)
-                p.kernel("sdpa", 10)
+                p.kernel("sdpa", kernel_us)
         p.sync()
     return p.trace()
 
@@ -142,3 +144,40 @@ def test_nothing_there_is_nothing_here(outcome):
 def test_without_shapes_it_is_not_checked(outcome):
     said = outcome("prepared-for-each-shape", decoding(shapes=False))
     assert (said.answer, said.why) == ("not checked", "the recording has no shapes of inputs")
+
+
+@pytest.mark.parametrize(
+    ("of", "times"),
+    [
+        ({"room": 512}, 1.75 * (37 + 512) / 2 / 35),  # 33 to 37 keys in these
+        ({}, 1.75),  # nothing says that there is room
+        ({"room": 37}, 1.75),  # it is full
+        ({"room": 512, "query": 32}, 1.75),  # no decoding
+        ({"room": 512, "length": lambda step: 64 - step}, 1.75),  # other lengths, none of a cache
+    ],
+    ids=["cache that fills", "no strides", "full", "whole prompts", "shorter"],
+)
+def test_another_backend_may_take_longer_of_the_device_and_more_where_its_cache_fills(
+    outcome, of, times
+):
+    (finding,) = outcome("prepared-for-each-shape", decoding(kernel_us=200, **of)).findings
+    used, slower = finding.changes
+    assert slower.factor == pytest.approx(times)
+    assert len(slower.device_ops) == LAYERS * (STEPS - 1)
+    assert finding.at_best == (used,)
+
+
+def test_what_another_backend_may_take_is_in_the_range():
+    from pinchpoint.diagnosis.engine import diagnose
+
+    of = {"kernel_us": 200, "room": 512}
+    (one, *_) = diagnose(decoding(**of)).found
+    eight_kernels_ns = 8 * 200_000
+    assert one.predicted.range_ns[0] <= 1.1 * eight_kernels_ns
+    assert one.predicted.range_ns[1] >= 1.75 * (37 + 512) / 2 / 35 * eight_kernels_ns
+
+
+def test_other_operators_have_no_other_backend(outcome):
+    trace = decoding(name="aten::cudnn_convolution", plan_us=3_000)
+    (finding,) = outcome("prepared-for-each-shape", trace).findings
+    assert (len(finding.changes), finding.at_best) == (1, ())

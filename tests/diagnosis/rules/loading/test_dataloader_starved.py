@@ -136,7 +136,7 @@ def test_a_program_on_a_cpu_wins_what_its_run_timed_of_waits():
         "as_list (train.py:50)",
     )
     assert first.predicted.step_ns == 3.1 * MS  # a ready batch takes 2 % of the wait
-    assert first.predicted.range_ns == (3.1 * MS, 8 * MS - 0.75 * 4.9 * MS)
+    assert first.predicted.range_ns == (1.86 * MS, 8 * MS - 0.75 * 4.9 * MS)
 
 
 def test_without_timed_waits_the_recorded_ones_are_replayed():

@@ -147,6 +147,11 @@ def test_other_starts_are_clear(outcome, known):
     assert outcome("worker-respawn", run((TRAINING, 30), course=known)).answer == "clear"
 
 
+def test_workers_that_are_started_again_for_a_small_part_of_the_run(outcome):
+    said = outcome("worker-respawn", run((TRAINING, 30), course=course(24, starts=6, total_s=600)))
+    assert (said.answer, said.why) == ("smaller", "smaller than 30 % of the run: 4.0 %")
+
+
 BUILDING = ("torch/multiprocessing/reductions.py(555): rebuild_storage_filename",
             "multiprocessing/queues.py(122): get", f"{LOADER}(1291): _try_get_data",
             f"{LOADER}(725): __next__", "train.py(132): main")  # fmt: skip

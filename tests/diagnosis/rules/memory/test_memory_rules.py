@@ -129,6 +129,18 @@ def test_gradients_that_stay_through_the_forward_pass():
     assert found["gradients-kept"].saving_bytes == sum(PARAMETERS)
 
 
+def test_gradients_that_are_a_small_part_of_the_peak_are_seen(outcome):
+    p = Program()
+    t = Training(p, set_to_none=False)
+    for number in range(3):
+        t.step(number, logits=512 * MIB)
+    trace = p.trace()
+    said = outcome("gradients-kept", trace)
+    assert said.answer == "smaller"
+    assert said.why.startswith("smaller than 3 % of the peak: ")
+    assert [(one.id, one.why) for one in findings(trace).not_shown] == [(said.id, said.why)]
+
+
 def test_a_leak_of_a_few_bytes_is_said_to_be_negligible():
     p = Program()
     t = Training(p)
@@ -137,8 +149,9 @@ def test_a_leak_of_a_few_bytes_is_said_to_be_negligible():
         p.alloc(4, user(60))
     trace = p.trace()
     assert answers(trace) == {}
-    said = findings(trace).findings
-    assert [(f.id, f.severity) for f in said] == [("memory-leak", "negligible")]
+    said = findings(trace)
+    assert [(f.id, f.severity) for f in said.findings] == [("memory-leak", "negligible")]
+    assert "memory-leak" not in said.clear
 
 
 def test_a_request_that_fails_for_fragmentation():

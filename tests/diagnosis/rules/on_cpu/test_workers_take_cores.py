@@ -54,13 +54,17 @@ def test_they_slow_nothing_while_a_step_waits_for_its_batch():
     "trace",
     [
         pytest.param(_trace(cpu_ratio=0.7), id="there are cores for both"),
-        pytest.param(_trace(workers_ns_per_step=3.0 * MS), id="hardly anything"),
         pytest.param(_trace(loader_workers=()), id="no workers"),
         pytest.param(_trace(wait_ms=40), id="steps wait for them"),
     ],
 )
 def test_it_stays_quiet(trace):
     assert list(check(trace)) == []
+
+
+def test_workers_that_take_little_are_seen(outcome):
+    said = outcome("workers-take-cores", _trace(workers_ns_per_step=3.0 * MS))
+    assert (said.answer, said.why) == ("smaller", "smaller than 6 % of the time on cores: 4.7 %")
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,13 @@ def test_what_ran_between_parts_two_calls():
     "trace",
     [
         pytest.param(steps_of(*COPIES, category="custom-call"), id="another custom call"),
-        pytest.param(steps_of(("custom-call.3", 1, 0.1)), id="little"),
         pytest.param(TraceBuilder().trace(), id="nothing"),
     ],
 )
 def test_it_stays_quiet(trace):
     assert list(check(trace)) == []
+
+
+def test_a_short_callback_is_seen(outcome):
+    said = outcome("host-callbacks", steps_of(("custom-call.3", 1, 0.1)))
+    assert (said.answer, said.why) == ("smaller", "smaller than 3 % of the step: 1.0 %")

@@ -55,7 +55,6 @@ def test_the_line_that_looks_saw():
 @pytest.mark.parametrize(
     "trace",
     [
-        pytest.param(_steps(0.3, 0.3), id="a batch of usual size"),
         pytest.param(_steps(3, 4, thread_of_put=1), id="another thread puts the next batch"),
         pytest.param(TraceBuilder(devices=()).trace(), id="nothing"),
         pytest.param(replace(_steps(3, 4), devices=TraceBuilder().trace().devices), id="a device"),
@@ -63,3 +62,8 @@ def test_the_line_that_looks_saw():
 )
 def test_it_stays_quiet(trace):
     assert list(check(trace)) == []
+
+
+def test_a_batch_of_usual_size_is_seen(outcome):
+    said = outcome("arrays-put-each-step", _steps(0.3, 0.3))
+    assert (said.answer, said.why) == ("smaller", "smaller than 10 % of the step: 6.0 %")

@@ -74,7 +74,6 @@ def test_lists_of_which_arrays_are_made_are_another_advice(outcome):
 @pytest.mark.parametrize(
     "seen",
     [
-        pytest.param([eager("log", 9, 0.5), RESULT, computing(5, "batch", 1)], id="a little of it"),
         pytest.param([eager("init", 9, 0.3)], id="too few looks"),
         pytest.param([RESULT, computing(5, "batch", 3)], id="nothing outside of jit"),
         pytest.param(
@@ -89,3 +88,12 @@ def test_lists_of_which_arrays_are_made_are_another_advice(outcome):
 )
 def test_what_is_compiled_or_rare_is_no_reason(outcome, seen):
     assert outcome("unjitted-operations", recorded(*seen)).answer == "clear"
+
+
+def test_a_log_line_is_a_small_part(outcome):
+    seen = eager("log", 9, 0.5), RESULT, computing(5, "batch", 1)
+    said = outcome("unjitted-operations", recorded(*seen))
+    assert (said.answer, said.why) == (
+        "smaller",
+        "smaller than 25 % of the run after its start: 9.8 %",
+    )

@@ -188,7 +188,8 @@ def _paired(
     """Pairs with the base at once, where a history could not decide: the machine is busy, or there
     are few sessions. None where there is nothing to pair with, or it cannot be measured."""
     from pinchpoint.bench.baselines import key_of
-    from pinchpoint.bench.baselines.check import FEW_SESSIONS, fails
+    from pinchpoint.bench.baselines.check import fails
+    from pinchpoint.bench.baselines.screen import FEW_SESSIONS
     from pinchpoint.cli.programs.bench.run import parameters
 
     if past is None or not before.at_hand:

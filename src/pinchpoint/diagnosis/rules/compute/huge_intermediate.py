@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pinchpoint.analysis.causal.passes import Row, rows_of_passes
 from pinchpoint.analysis.memory.shortage import size
 from pinchpoint.diagnosis.evidence.functions import far_functions, share_of_step
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
@@ -44,12 +44,16 @@ LARGE_BYTES = 100_000_000
 LEAST_GAIN_RATIO = 0.05  # of the step, as for operators that another way avoids
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Functions with such tensors, most gain first."""
     making = {row.function for row in rows_of_passes(trace) if _is_huge(row)}
     for one in far_functions(trace, lambda row: row.function in making):
         huge = [row for row in one.rows if _is_huge(row)]
-        if not huge or share_of_step(trace, one.saving_ns) < LEAST_GAIN_RATIO:
+        if not huge:
+            continue
+        share = share_of_step(trace, one.saving_ns)
+        if share < LEAST_GAIN_RATIO:
+            yield Small(share, LEAST_GAIN_RATIO)
             continue
         inside = max(row.inside_bytes for row in huge)
         outside = max(row.outside_bytes for row in huge)

@@ -35,7 +35,7 @@ from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.evidence.device_work import device_work
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -55,7 +55,7 @@ FAR_RATIO = 3.0  # as of slow-operator: limits are right within a factor of two
 LEAST_STEP_RATIO = 0.05  # of the step, as where the table of operators knows another way
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """All of them, as one finding."""
     ops, host, known = trace.device_ops, trace.host_ops, roofs(trace)
     if host is None or ops is None or not host.known("shapes").any():
@@ -73,7 +73,9 @@ def check(trace: Trace) -> Iterator[Found]:
     if work is None or not base_ns:
         return
     took, left = ops["duration_ns"][work.rows], needs[work.rows]
-    if work.ns_per_step - per_step(trace, round(float(left.sum()))) < LEAST_STEP_RATIO * base_ns:
+    won_ns = work.ns_per_step - per_step(trace, round(float(left.sum())))
+    if won_ns < LEAST_STEP_RATIO * base_ns:
+        yield Small(won_ns / base_ns, LEAST_STEP_RATIO)
         return
     calls = launched_calls(trace)
     window = depthwise_window(calls.calls[calls.which[work.rows[took.argmax()]]].call) or ()

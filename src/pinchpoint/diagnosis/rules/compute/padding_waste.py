@@ -33,7 +33,7 @@ from pinchpoint.analysis.replay import Change
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.evidence.called_work import CalledWork, called_work, shrunk
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -57,7 +57,7 @@ _PACKED_AT = {  # input that is only there for packed sequences: borders, or seq
 }
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Padding that was seen, with the work that goes with it."""
     values = None if trace.run is None else trace.run.values
     if values is None or not values.batches:
@@ -65,12 +65,18 @@ def check(trace: Trace) -> Iterator[Found]:
         if (calls.where(_may_be_padded) & inside).any():
             raise NotChecked("a recording does not show which tokens are padding", fits=True)
         return
-    padded = [p for p in values.padding if 1 - p.real_ratio >= LEAST_WASTE_RATIO]
-    for padding in sorted(padded, key=lambda p: -p.rows * p.width * (1 - p.real_ratio)):
-        found = _found(trace, padding)
+    for padding in sorted(values.padding, key=_most_first):
+        found, waste = _found(trace, padding), 1 - padding.real_ratio
         if found is not None:
-            yield found
+            small = Small(waste, LEAST_WASTE_RATIO, "the positions")
+            yield found if waste >= LEAST_WASTE_RATIO else small
             return
+
+
+def _most_first(padding: Padding) -> tuple[bool, float]:
+    """Before what is little by itself, however large the batch."""
+    waste = 1 - padding.real_ratio
+    return waste < LEAST_WASTE_RATIO, -padding.rows * padding.width * waste
 
 
 def _found(trace: Trace, padding: Padding) -> Found | None:

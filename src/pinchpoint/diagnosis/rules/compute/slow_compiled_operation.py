@@ -28,9 +28,9 @@ import numpy as np
 
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small, at_most
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
-from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, NO_HINT, NotChecked, Rule
 from pinchpoint.hardware import find_spec
 from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, Table, Trace
@@ -47,7 +47,7 @@ _PLACE = regex(r"(?P<file>[^,\n]+):(?P<line>\d{1,7})(,|$)")
 _WAITING = regex(r"^(infeed|outfeed|recv|send|copy-(start|done)|async-)", re.IGNORECASE)
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Operations far from the limits of the device, most gain first."""
     ops = trace.compiled_ops
     if ops is None or not len(ops) or len(trace.api_calls or ()) or not trace.devices:
@@ -59,26 +59,21 @@ def check(trace: Trace) -> Iterator[Found]:
         raise NotChecked("no steps were found")
     mine = ops.known("device") & (ops.filled("device", -1) == trace.devices[0].number)
     mine &= (judged_steps(trace).step_of(ops["start_ns"]) >= 0) & _computes(trace, ops)
+    rates = spec.memory_bytes_per_s, spec.peak_flop_per_s("bf16")
     found = [
-        one
-        for name in _long(trace, ops, mine)
-        if (
-            one := _far(
-                trace,
-                ops,
-                mine & (ops["op"] == name),
-                spec.memory_bytes_per_s,
-                spec.peak_flop_per_s("bf16"),
-            )
-        )
+        _far(trace, ops, mine & (ops["op"] == name), *rates) for name in _long(trace, ops, mine)
     ]
-    yield from sorted(found, key=lambda one: -(one.cost_ns_per_step or 0))[:MOST_TOLD]
+    yield from at_most(MOST_TOLD, sorted(found, key=_cost_ns, reverse=True))
+
+
+def _cost_ns(said: Found | Small | None) -> int:
+    return said.cost_ns_per_step or 0 if isinstance(said, Found) else 0
 
 
 def _long(trace: Trace, ops: Table, mine: Mask) -> list[int]:
     """Names of operations that take enough of a step; programs have thousands of others."""
     total = np.bincount(ops["op"][mine], ops["duration_ns"][mine])
-    least = max(LEAST_GAIN_RATIO * (steps(trace).typical_ns or 0), 1)
+    least = max(MATERIAL_STEP_RATIO * (steps(trace).typical_ns or 0), 1)
     return [n for n in np.flatnonzero(total).tolist() if per_step(trace, total[n]) >= least]
 
 
@@ -94,7 +89,7 @@ def _computes(trace: Trace, ops: Table) -> Mask:
 
 def _far(
     trace: Trace, ops: Table, mine: Mask, bytes_per_s: float, flop_per_s: float | None
-) -> Found | None:
+) -> Found | Small | None:
     if not (ops.known("bytes")[mine] | ops.known("flops")[mine]).all():
         return None
     took = per_step(trace, int(ops["duration_ns"][mine].sum()))
@@ -106,8 +101,11 @@ def _far(
     product_ns = done / flop_per_s * 1e9 if flop_per_s else 0.0
     limit_ns = max(memory_ns, product_ns)
     far = took >= FAR_RATIO * memory_ns and took >= PASSES * product_ns
-    if not far or took - limit_ns < LEAST_GAIN_RATIO * (steps(trace).typical_ns or 0):
+    step_ns = steps(trace).typical_ns or 0
+    if not far:
         return None
+    if took - limit_ns < LEAST_GAIN_RATIO * step_ns:
+        return Small((took - limit_ns) / step_ns, LEAST_GAIN_RATIO)
     row = int(np.flatnonzero(mine)[0])
     name, source = trace.text(ops, "op", row), trace.text(ops, "source", row)
     category = trace.text(ops, "category", row)

@@ -32,7 +32,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.evidence.functions import FAR_RATIO, far_functions, share_of_step
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
@@ -56,9 +56,9 @@ OF_ONE_RATIO = 0.15  # of the step: an operator that alone is worth that is slow
 FEWEST_OPERATORS = 3  # of different kinds: fewer are a matter of slow-operator
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Functions far from one pass, most gain first."""
-    far = far_functions(trace, lambda row: row.turns == 1)
+    far = list(far_functions(trace, lambda row: row.turns == 1))
     worth = [one for one in far if share_of_step(trace, one.saving_ns) >= LEAST_GAIN_RATIO]
     for one in worth[:MOST_TOLD]:
         yield Found(
@@ -76,17 +76,21 @@ def check(trace: Trace) -> Iterator[Found]:
             confidence="low",
         )
     if not worth:
+        if far:
+            yield Small(share_of_step(trace, far[0].saving_ns), LEAST_GAIN_RATIO)
         yield from _far_by_operators(trace)
 
 
-def _far_by_operators(trace: Trace) -> Iterator[Found]:
+def _far_by_operators(trace: Trace) -> Iterator[Found | Small]:
     """The function whose operators, each at its limit, would take the most less."""
     ops = trace.device_ops
     assert ops is not None
     function = np.where(device_ops_in_steps(trace), own_functions(trace), -1)
     found = distinct(function[function >= 0])
     saving = [_beyond_ns(trace, function == name) for name in found.tolist()]
-    if not saving or share_of_step(trace, max(saving)) < LEAST_GAIN_RATIO:
+    share = share_of_step(trace, max(saving, default=0))
+    if share < LEAST_GAIN_RATIO:
+        yield Small(share, LEAST_GAIN_RATIO)
         return
     name = int(found[int(np.argmax(saving))])
     mine, limits = function == name, needed_limits(trace)

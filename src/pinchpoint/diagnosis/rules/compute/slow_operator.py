@@ -51,7 +51,7 @@ from pinchpoint.diagnosis.evidence.calls_inside import without_calls_inside
 from pinchpoint.diagnosis.evidence.device_work import busiest_place, device_work
 from pinchpoint.diagnosis.evidence.operators import Known, known
 from pinchpoint.diagnosis.evidence.wide_formats import in_a_wide_format
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small, at_most
 from pinchpoint.diagnosis.record import COUNTERS, SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import DeviceKind, Trace
@@ -82,18 +82,19 @@ PASSES = 16
 MOST_TOLD = 3  # the engine drops those that other findings explain
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Operators far from their limits, most gain first."""
     found = off_path(trace, Cut.OPERATOR)
     if found.why_not is not None:
         raise NotChecked(found.why_not)
     pieces = list(_of_one_cause(trace, found.of(Cut.OPERATOR)))
-    told = [one for of in pieces if (one := _told(trace, *of)) is not None][:MOST_TOLD]
-    told += in_a_wide_format(trace, found.base_ns)
-    if not told:
+    said: list[Found | Small] = list(at_most(MOST_TOLD, (_told(trace, *of) for of in pieces)))
+    said += in_a_wide_format(trace, found.base_ns)
+    if not any(isinstance(one, Found) for one in said):
         for piece, mine, entry in pieces:
             _not_known(trace, piece, mine, entry)
-    yield from told
+        yield from filter(None, (_too_small(piece, entry) for piece, _, entry in pieces))
+    yield from said
 
 
 def _not_known(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> None:
@@ -275,14 +276,31 @@ def _longest_kernel(trace: Trace, mine: Mask) -> str:
 def _is_far(piece: Piece, entry: Known | None) -> bool:
     if piece.times_limit is None:
         return False
-    far, least = _far_ratio(entry), LEAST_GAIN_RATIO
-    if entry is not None and entry.across_layouts:
-        least = LEAST_GAIN_ACROSS_LAYOUTS_RATIO
-    elif entry is not None and entry.avoidable:
-        least = LEAST_GAIN_WHERE_AVOIDABLE_RATIO
-    gain = (piece.base_ns - piece.step_at_limit_ns) / piece.base_ns
+    far, least = _far_ratio(entry), _least_gain_ratio(entry)
+    gain = _gain_ratio(piece)
     longest = piece.times_limit >= FAR_RATIO and gain >= LEAST_GAIN_RATIO
     return longest or (piece.times_limit >= far and gain >= least)
+
+
+def _too_small(piece: Piece, entry: Known | None) -> Small | None:
+    """What to say of an operator that is slow, by its limit or by what is known of it, and no
+    finding."""
+    if piece.times_limit is not None:
+        far = piece.times_limit >= _far_ratio(entry)
+        return Small(_gain_ratio(piece), _least_gain_ratio(entry)) if far else None
+    always = entry is not None and entry.always and not entry.rate_unknown
+    return Small(piece.device_ns / piece.base_ns, KNOWN_RATIO) if always else None
+
+
+def _gain_ratio(piece: Piece) -> float:
+    return (piece.base_ns - piece.step_at_limit_ns) / piece.base_ns
+
+
+def _least_gain_ratio(entry: Known | None) -> float:
+    if entry is not None and entry.across_layouts:
+        return LEAST_GAIN_ACROSS_LAYOUTS_RATIO
+    avoidable = entry is not None and entry.avoidable
+    return LEAST_GAIN_WHERE_AVOIDABLE_RATIO if avoidable else LEAST_GAIN_RATIO
 
 
 def _far_ratio(entry: Known | None) -> float:

@@ -37,7 +37,7 @@ from pinchpoint.analysis.work.pointwise_chains import PointwiseChains, pointwise
 from pinchpoint.diagnosis.evidence.attainable import Attainable, attainable
 from pinchpoint.diagnosis.evidence.device_work import device_time_per_step, device_work
 from pinchpoint.diagnosis.evidence.functions import FarFunction, far_functions, share_of_step
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES, Record
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -64,7 +64,7 @@ BESIDE_RATIO = 0.2
 NEAR_PEAK_RATIO = 0.5  # of the memory's bandwidth; slower kernels have another problem
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Chains that one kernel could do."""
     ops, host = trace.device_ops, trace.host_ops
     if ops is None or host is None or not host.known("shapes").any():
@@ -75,11 +75,14 @@ def check(trace: Trace) -> Iterator[Found]:
     chosen, twice = _worth_fusing(trace, chains), _twice(trace, chains)
     wanted = _rows(trace, chains, chosen & ~twice)
     work = device_work(trace, wanted, "elementwise kernels in chains")
-    least_ns = LEAST_RATIO * device_time_per_step(trace)
+    device_ns = device_time_per_step(trace)
+    least_ns = LEAST_RATIO * device_ns
     if work is None or work.ns_per_step < least_ns:
         every = device_work(trace, _rows(trace, chains, chosen), "elementwise kernels in chains")
         if every is not None and every.ns_per_step >= least_ns:
             raise NotChecked(_WHY_NOT, _WITHOUT)
+        if work is not None:
+            yield Small(work.ns_per_step / device_ns, LEAST_RATIO, "the device's time")
         return
     chosen = chosen & ~twice
     took = ops["duration_ns"].astype(np.int64)

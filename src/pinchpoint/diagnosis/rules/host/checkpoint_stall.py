@@ -24,9 +24,9 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, without
-from pinchpoint.diagnosis.evidence.rare import rare_found
+from pinchpoint.diagnosis.evidence.rare import rare_and_small, rare_found
 from pinchpoint.diagnosis.evidence.tensor_files import in_each_step, saving
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.diagnosis.record import STACKS_OVER_A_SAVE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
@@ -41,12 +41,13 @@ RULE = Rule(
 )
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Saves inside the steps; rare ones by the samples of the whole run."""
     rare = tuple(rare_found(trace, (GapKind.CHECKPOINT,), fix=_FIX, hint=_HINT))
     if rare:
         yield from rare
         return
+    yield from rare_and_small(trace, (GapKind.CHECKPOINT,))
     host = trace.host_ops
     if host is None:
         return

@@ -25,13 +25,13 @@ Where columns of the same array are what most of the program reads, and two copi
 import math
 from collections.abc import Iterator, Sequence
 
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.memory.shortage import size
 from pinchpoint.diagnosis.evidence.thread_of_steps import thread_of_steps
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, MATERIAL_STEP_RATIO, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.run_samples import Operand, SampledThread, Spent
@@ -47,27 +47,28 @@ LINE_BYTES = 64  # what memory is moved by, on x86-64 and most ARM servers
 FEWEST_ACROSS = 32  # elements of a row: with 16 and fewer, columns took twice as long at most
 LARGE_BYTES = 4 << 20  # cores of servers have a cache of 1 to 2 MiB of their own
 FEWEST_LOOKS = 10  # of fewer, the share of a line is not known within a third
-LEAST_RATIO = 0.05  # of the step, or of the run
+LEAST_RUN_RATIO = 0.05  # of a run that was not recorded: less is within what two runs differ by
 # Of what rows would take by the lines that they need, on one core with seven tables of 32 to 1,000
 # columns: 0.25 to 1.4 of it, and less than a fifth of what columns took.
 LEFT_RATIOS, MOST_LEFT = (0.25, 1.5), 0.2
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The lines that take rows so, most time first."""
     base, thread = step_base_ns(trace), thread_of_steps(trace)
     if base is None or thread is None:
         raise NotChecked("the thread of the steps was not looked at")
     for operand, seen in _gathers(trace, thread):
         ratio = _us(seen) / _us_of(thread)
-        if ratio < LEAST_RATIO:
+        if ratio < MATERIAL_STEP_RATIO:
+            yield Small(ratio, MATERIAL_STEP_RATIO)
             continue
         took = round(ratio * base)
         least, likely, most = (round(took * (1 - left)) for left in _left(operand))
         yield _found(operand, seen, f"{duration(took)} of a step", took, (least, most), likely)
 
 
-def check_run(trace: Trace) -> Iterator[Found]:
+def check_run(trace: Trace) -> Iterator[Found | Small]:
     """The same of a run of which nothing else was recorded."""
     from pinchpoint.analysis.mean.whole_run import run_account
     from pinchpoint.diagnosis.evidence.run_places import of_run, of_the_run
@@ -78,7 +79,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
         raise NotChecked("the threads of the whole run were not looked at")
     for operand, seen in _gathers(trace, main):
         ns = 1000 * _us(seen)
-        if ns < LEAST_RATIO * account.total_ns:
+        if ns < LEAST_RUN_RATIO * account.total_ns:
+            yield Small(ns / account.total_ns, LEAST_RUN_RATIO, "the run")
             continue
         won = round(ns * (1 - _left(operand)[1]))
         found = _found(operand, seen, of_the_run(ns, account.total_ns), won, None, None)

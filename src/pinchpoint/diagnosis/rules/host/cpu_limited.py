@@ -40,7 +40,7 @@ from pinchpoint.analysis.time.stalls import busy_python_threads, stalls
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, named
 from pinchpoint.diagnosis.evidence.loading import most_won_ns
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
@@ -66,18 +66,20 @@ STALLED_RATIO = 0.5  # of the time that the thread stood still, it lacked a core
 _WORKERS = ("_MultiProcessingDataLoaderIter", "multiprocessing/queues.py")
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Too few cores by what the run recorded, else by stalls of the launching thread."""
     recorded = list(_by_run_facts(trace))
-    yield from recorded or _by_stalls(trace)
+    yield from recorded
+    if not any(isinstance(one, Found) for one in recorded):
+        yield from _by_stalls(trace)
 
 
-def _by_run_facts(trace: Trace) -> Iterator[Found]:
+def _by_run_facts(trace: Trace) -> Iterator[Found | Small]:
     """Fewer cores than workers, or a quota that stopped the program, and a step that waits."""
     facts, workers = run_facts(trace), workers_at_once(trace)
     cores, there = facts.cores_allowed, facts.cores_there
     wait, step, looks = data_wait_ns(trace), corrected_step_ns(trace), host_looks(trace)
-    if cores is None or wait is None or not step or wait < LEAST_WAIT_RATIO * step:
+    if cores is None or wait is None or not step:
         return
     stopped = looks.of("cgroup_throttled_ratio") if looks else np.zeros(0)
     throttled = float(stopped.mean()) if len(stopped) else 0.0
@@ -86,6 +88,9 @@ def _by_run_facts(trace: Trace) -> Iterator[Found]:
     pressed = working >= WORKING_RATIO or used >= SATURATED_RATIO * cores
     restricted = there is not None and cores < there and cores < workers
     if not (restricted and pressed) and throttled < THROTTLED_RATIO:
+        return
+    if wait < LEAST_WAIT_RATIO * step:
+        yield Small(wait / step, LEAST_WAIT_RATIO)
         return
     most = most_won_ns(trace, wait)
     yield Found(

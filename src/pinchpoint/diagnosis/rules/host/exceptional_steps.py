@@ -53,8 +53,8 @@ from pinchpoint.diagnosis.evidence.exceptions import (
     sentence,
 )
 from pinchpoint.diagnosis.evidence.loading import loads
-from pinchpoint.diagnosis.evidence.rare import found_of, rare_found
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.evidence.rare import found_of, rare_and_small, rare_found
+from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.diagnosis.record import MORE_STEPS, Record
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, NotChecked, Rule
 from pinchpoint.trace import HostKind, Trace
@@ -67,6 +67,7 @@ RULE = Rule(needs=("host_ops",), record=MORE_STEPS, periodic=True, residual=True
 INCIDENT_NS = 10_000_000
 FEWEST_TO_REPEAT = 3  # steps: any two are at some distance
 LEAST_RATIO = 0.75  # of the excess: a fix leaves some of it
+LEAST_STEP_RATIO = MATERIAL_STEP_RATIO / LEAST_RATIO  # of which the sure part is material
 LEAST_OF_WORK_RATIO = 0.5  # work that is wanted: half as often wins half of it, elsewhere all
 
 # Other rules know these kinds of time, whether they come often or rarely.
@@ -84,7 +85,7 @@ _TOLD_HERE = tuple(
 )
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Causes of exceptional steps, most time first."""
     rare = tuple(rare_found(trace, _TOLD_HERE, fix=LESS_OFTEN))
     if rare:
@@ -92,6 +93,7 @@ def check(trace: Trace) -> Iterator[Found]:
         rare = tuple(one for one in rare if kept is None or not kept.is_awaited_in(one.location))
         yield from rare
         return
+    yield from rare_and_small(trace, _TOLD_HERE)
     mean = mean_step(trace)
     if mean is None or mean.count < FEWEST_STEPS:
         raise _too_few(trace)
@@ -99,13 +101,16 @@ def check(trace: Trace) -> Iterator[Found]:
     again = [c for c in mean.causes if not c.starting and c.kind not in elsewhere]
     if rare_causes(trace):  # the samples say what it was, and how often
         again = [c for c in again if location(trace, c) is not None or c.kind not in _SAYS_NOTHING]
-    found = [cause for cause in again if _is_worth_telling(cause, mean)]
+    found = [cause for cause in again if _is_no_accident(cause, mean)]
     if len(timed_steps_ns(trace)):
         found = [cause for cause in found if not _while_recorded_alone(trace, mean, cause)]
         if computes_on_cpu(trace):
             found = [cause for cause in found if not _same_work_once(trace, cause)]
     unsure = [] if len(timed_steps_ns(trace)) else [c for c in found if _had_no_core(trace, c)]
-    found = [cause for cause in found if cause not in unsure]
+    small = [c for c in found if _is_small(c, mean) and c not in unsure]
+    unsure = [cause for cause in unsure if not _is_small(cause, mean)]
+    found = [c for c in found if not _is_small(c, mean) and c not in unsure]
+    yield from (Small(c.ns_per_step / mean.steady_ns, LEAST_STEP_RATIO) for c in small)
     yield from (_finding(trace, mean, cause) for cause in found)
     if unsure and not found:
         raise _may_have_had_no_core(unsure[0])
@@ -133,7 +138,7 @@ def _too_few(trace: Trace) -> NotChecked:
 LEAST_RUN_RATIO = 0.05  # of a run that was not recorded: less is within what two runs differ by
 
 
-def check_run(trace: Trace) -> Iterator[Found]:
+def check_run(trace: Trace) -> Iterator[Found | Small]:
     """Far steps of a run whose steps were timed and not recorded."""
     from pinchpoint.diagnosis.evidence.run_places import account_of, in_the_run
 
@@ -142,13 +147,20 @@ def check_run(trace: Trace) -> Iterator[Found]:
         raise NotChecked("no steps of the run were told from each other: pinchpoint.step() does")
     for cause in rare_causes(trace):
         ns = cause.ns_per_step * samples.count
-        if cause.recurs and cause.place.at is not None and ns >= LEAST_RUN_RATIO * total_ns:
+        if not cause.recurs or cause.place.at is None:
+            continue
+        if ns < LEAST_RUN_RATIO * total_ns:
+            yield Small(ns / total_ns, LEAST_RUN_RATIO, "the run")
+        else:
             yield in_the_run(trace, found_of(trace, cause, LESS_OFTEN), ns)
 
 
-def _is_worth_telling(cause: ExceptionalCause, mean: MeanStep) -> bool:
-    if LEAST_RATIO * cause.ns_per_step < MATERIAL_STEP_RATIO * mean.steady_ns:
-        return False  # judged as recorded: recording may have cost an exception much of its time
+def _is_small(cause: ExceptionalCause, mean: MeanStep) -> bool:
+    """Judged as recorded: recording may have cost an exception much of its time."""
+    return cause.ns_per_step < LEAST_STEP_RATIO * mean.steady_ns
+
+
+def _is_no_accident(cause: ExceptionalCause, mean: MeanStep) -> bool:
     excess = max(one.excess_ns for one in cause.steps)
     far = excess >= min(INCIDENT_NS, (IRREGULAR_RATIO - 1) * mean.typical_ns)
     return len(cause.steps) > 1 or far

@@ -35,7 +35,7 @@ import numpy as np
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.analysis.mean.ways import waits_for_work
 from pinchpoint.analysis.mean.whole_run import NS_PER_US, run_account
 from pinchpoint.analysis.replay import RemoveHostTime
@@ -53,7 +53,7 @@ from pinchpoint.diagnosis.evidence.awaited import kept_lock
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.rivals import Rival, floats_made_bytes, sampled_rivals
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import STACKS_OF_ALL_THREADS
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.frozen import dataclass
@@ -150,7 +150,7 @@ FEWEST_RIVALS = 2  # one alone has the lock whenever it wants it
 LEAST_RUN_RATIO = 0.1  # of a run, that is lost to the lock
 
 
-def check_run(trace: Trace) -> Iterator[Found]:
+def check_run(trace: Trace) -> Iterator[Found | Small]:
     """Threads of a whole run that wanted the lock and did not have it, most work first."""
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     if samples is None or account is None:
@@ -165,7 +165,8 @@ def check_run(trace: Trace) -> Iterator[Found]:
     at_once = max(min(len(wanting), int(cores)), 1)
     together_ns = sorted(w.wanted_ns for w in wanting)[-FEWEST_RIVALS]  # two and more wanted it
     most_ns = min(round(together_ns * (1 - 1 / at_once)), account.total_ns)
-    if min(lost_ns, most_ns) < LEAST_RUN_RATIO * account.total_ns:
+    if (lost := min(lost_ns, most_ns)) < LEAST_RUN_RATIO * account.total_ns:
+        yield Small(lost / account.total_ns, LEAST_RUN_RATIO, "the run")
         return
     beside = next(w for w in wanting if not w.main)
     where = f" in {beside.location}" if beside.location else ""

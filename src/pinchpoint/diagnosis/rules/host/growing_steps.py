@@ -31,7 +31,7 @@ Where steps are meant to grow, as with sequences that become longer, up to a len
 
 from collections import Counter
 from collections.abc import Iterator
-from math import sqrt
+from math import hypot, sqrt
 
 import numpy as np
 
@@ -40,12 +40,12 @@ from pinchpoint.analysis.host.frames import PythonFrame
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.growth import EXPLAINED_RATIO, FEWEST_PARTS, Growth, growth, same_pace
 from pinchpoint.analysis.mean.more_calls import MoreCalls, growing_run, more_calls
-from pinchpoint.analysis.mean.rare_steps import rare_causes
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.binding import bound
+from pinchpoint.analysis.replay.ranges import AFTER_A_FIX
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps, per_step
-from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.ready_batches import grows_by_waits
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
@@ -73,7 +73,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if found is None:
         return
     work = _grown_work(trace)
-    if found.why_not and found.ends and _waits_for_batches(trace, found):
+    if found.why_not and found.ends and grows_by_waits(trace, found):
         return
     if found.why_not and (work is None or found.ends):
         core = " on a core" if found.on_core else ""
@@ -101,27 +101,15 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
-def _waits_for_batches(trace: Trace, found: Growth) -> bool:
-    """Whether late steps are longer because more of them wait for their batch, at the place that
-    grew most: a loader falls behind once what it had made before is used up."""
-    if not found.places:
-        return False
-    most = found.places[0]
-    if 2 * most.more_ns < found.late_ns - found.early_ns:
-        return False
-    return any(
-        cause.kind is GapKind.DATA
-        and cause.recurs
-        and cause.place.at is not None
-        and (cause.place.at.file, cause.place.at.function) == (most.at.file, most.at.function)
-        for cause in rare_causes(trace)[:1]
-    )
-
-
 _REMOVED = "Register it once, before the loop, or remove it when the step is done with it"
 _REMOVE = "handle = module.register_forward_hook(hook)  # … after the pass: handle.remove()"
-# Of the step that is left: two windows of six and of three steps, one of them slowed by stacks.
-LEFT_DOUBT_RATIO = 0.25
+
+
+def _left_doubt_ratio(trace: Trace) -> float:
+    """Of the step that is left, by how much it may be off: as any step after a fix, by the share
+    of it in which the device works and by the host's."""
+    of_device = bound(trace).device_ratio
+    return hypot(AFTER_A_FIX.device * of_device, AFTER_A_FIX.host * (1 - of_device))
 
 
 def _of_calls(trace: Trace, counted: MoreCalls) -> Found:
@@ -132,10 +120,10 @@ def _of_calls(trace: Trace, counted: MoreCalls) -> Found:
     middle = sum(p.steps * (p.first + p.steps / 2) for p in parts) / sum(p.steps for p in parts)
     base_ns = step_base_ns(trace) or 0
     both = _left(trace, counted, middle)
-    left_ns = base_ns * sqrt(both[0] * both[1])
-    most_ns = base_ns - round(base_ns * min(both) * (1 - LEFT_DOUBT_RATIO))
+    left_ns, doubt = base_ns * sqrt(both[0] * both[1]), _left_doubt_ratio(trace)
+    most_ns = base_ns - round(base_ns * min(both) * (1 - doubt))
     # As doubtful is what is added, where that is the lesser part.
-    least_ratio = 1 - max(both) * (1 + LEFT_DOUBT_RATIO), (1 - max(both)) * (1 - LEFT_DOUBT_RATIO)
+    least_ratio = 1 - max(both) * (1 + doubt), (1 - max(both)) * (1 - doubt)
     least_ns = round(base_ns * max(least_ratio))
     place = counted.registered or counted.function
     called = counted.function

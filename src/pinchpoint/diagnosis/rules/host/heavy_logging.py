@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, how_often, without
-from pinchpoint.diagnosis.evidence.rare import rare_found
+from pinchpoint.diagnosis.evidence.rare import rare_and_small, rare_found
 from pinchpoint.diagnosis.evidence.writers import writing, writing_functions
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
@@ -33,12 +33,13 @@ from pinchpoint.trace.durations import duration
 RULE = Rule(needs=("host_ops",), record=STACKS, periodic=True, removes_host_work=True)
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Writers and the functions around them; rare ones by the samples of the whole run."""
     rare = tuple(rare_found(trace, (GapKind.LOGGING,), fix=_FIX, hint=_HINT))
     if rare:
         yield from rare
         return
+    yield from rare_and_small(trace, (GapKind.LOGGING,))
     host = trace.host_ops
     if host is None:
         return

@@ -69,7 +69,7 @@ from pinchpoint.diagnosis.evidence.seen_computing import (
 )
 from pinchpoint.diagnosis.evidence.sent_to_device import made_on_the_device, sent, sent_after
 from pinchpoint.diagnosis.evidence.whole_run import call_at, line_of_call
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.frozen import dataclass
@@ -107,7 +107,7 @@ class _Spot:
     shares: tuple[tuple[str, float], ...] = ()  # of functions that it calls, where it is no one's
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Places where the host computes, most time first."""
     base = step_base_ns(trace)
     if base is None or not len(judged_steps(trace)):
@@ -123,18 +123,25 @@ def check(trace: Trace) -> Iterator[Found]:
     other = np.where(back != NO_ROW, back, shared)
     spots = [_spot(trace, found, at, other, back) for at in _by_place(trace, found, other)]
     # Where others have the cores, operators of several threads wait far longer than Python does.
-    least = max(LEAST_GAIN_RATIO * base * fair_step_ratio(trace), LEAST_NS)
-    worth = [s for s in spots if s.ns_per_step >= least]
+    whole = base * fair_step_ratio(trace)
+    least = max(LEAST_GAIN_RATIO * whole, LEAST_NS)
     if compiled_for_cpu(trace) and steps(trace).how == "none":
         return  # how much of it the recorder itself took does not show
-    if compiled_for_cpu(trace):
-        worth = [s for s in worth if not _in_a_compiled_call(trace, s.row)]
-    if computes_on_cpu(trace):  # what a library does with a history is told with that
-        known = np.flatnonzero(inside_calls_for_history(trace))
-        worth = [s for s in worth if s.row not in known]
-    worth = [s for s in worth if s.steps >= AGAIN or _work(s) is _COMPUTES]
-    worth.sort(key=lambda spot: -spot.ns_per_step)
+    spots.sort(key=lambda spot: -spot.ns_per_step)
+    worth = [s for s in spots if s.ns_per_step >= least and _may_be_told(trace, s)]
     yield from (_finding(trace, found, spot) for spot in worth[:MOST_TOLD])
+    small = next((s for s in spots if LEAST_NS <= s.ns_per_step < least), None)
+    if small is not None and _may_be_told(trace, small):
+        yield Small(small.ns_per_step / whole, LEAST_GAIN_RATIO)
+
+
+def _may_be_told(trace: Trace, spot: _Spot) -> bool:
+    """What comes again, or surely is the program's own work."""
+    if compiled_for_cpu(trace) and _in_a_compiled_call(trace, spot.row):
+        return False
+    if computes_on_cpu(trace) and spot.row in np.flatnonzero(inside_calls_for_history(trace)):
+        return False  # what a library does with a history is told with that
+    return spot.steps >= AGAIN or _work(spot) is _COMPUTES
 
 
 def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:

@@ -31,9 +31,9 @@ Where there is nothing to do: a server that waits for requests which have not co
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import structs
 
-from pinchpoint.analysis.host.frames import frame_of
-from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
+from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.host.timeline import NO_ROW, HostPieces, host_rows
 from pinchpoint.analysis.mean.what_if import step_base_ns, what_if_mean
@@ -42,21 +42,21 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity
-from pinchpoint.diagnosis.evidence.awaited import (
-    HOLD_SHORTER,
-    Sends,
-    awaited,
-    cores_free,
-    kept_lock,
-    others_work,
-    starts_in_steps,
-)
+from pinchpoint.diagnosis.evidence.awaited import HOLD_SHORTER, Sends, awaited, kept_lock
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.whole_run import waits_at, waits_for_others
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule, shows_torch
+from pinchpoint.diagnosis.rules.host._what_is_awaited import (
+    OF_KIND,
+    SLEEP,
+    THREAD,
+    What,
+    what_of_call,
+    what_others_do,
+)
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask, distinct
@@ -96,7 +96,7 @@ class _Waits:
     changes: tuple[Change, ...]
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The place at which the thread of the steps waits longest, for others and for the device."""
     base, windows = step_base_ns(trace), judged_steps(trace)
     if base is None or not len(windows):
@@ -105,11 +105,12 @@ def check(trace: Trace) -> Iterator[Found]:
     did, kept = host_did(trace, thread, windows.start_ns, windows.end_ns), _kept(trace, base)
     for kinds in ((GapKind.WAIT, GapKind.DATA), (GapKind.SYNC,), (GapKind.HOST_COLLECTIVE,)):
         waits = _longest(trace, did, kinds)
-        if waits is None or waits.ns_per_step < max(LEAST_GAIN_RATIO * base, LEAST_NS):
+        if waits is None or waits.ns_per_step < LEAST_NS or not _may_be_told(trace, waits):
             continue
-        if not _may_be_told(trace, waits, base) or (kept and _is_of_lock(trace, waits)):
-            continue
-        yield _finding(trace, waits)
+        if small := _too_small(trace, waits, base):
+            yield small
+        elif not kept or not _is_of_lock(trace, waits):
+            yield _as_looked_at(trace, _finding(trace, waits), waits, base)
     if kept is not None:
         yield kept
     elif not _has_stacks(trace):
@@ -118,17 +119,25 @@ def check(trace: Trace) -> Iterator[Found]:
         yield looked_at
 
 
-def _may_be_told(trace: Trace, waits: _Waits, base_ns: int) -> bool:
-    """Not waits for batches that are ready, nor for work that the device has to do anyway."""
+def _may_be_told(trace: Trace, waits: _Waits) -> bool:
+    """Not waits for batches that are ready, nor for work that is done meanwhile."""
     if waits.kind is GapKind.WAIT and _while_xla_computes(trace, waits):
         return False
     if waits.kind is GapKind.DATA:
         loader = loads(trace)
         return loader is None or loader.starving
-    after = what_if_mean(trace, waits.changes) if waits.kind is GapKind.SYNC else None
-    return waits.kind is not GapKind.SYNC or (
-        after is not None and after.saving_ns >= LEAST_GAIN_RATIO * base_ns
-    )
+    return True
+
+
+def _too_small(trace: Trace, waits: _Waits, base_ns: int) -> Small | None:
+    """Where little is waited, or for work that the device has to do anyway; None: enough is won."""
+    if waits.ns_per_step < LEAST_GAIN_RATIO * base_ns:
+        return Small(waits.ns_per_step / base_ns, LEAST_GAIN_RATIO)
+    if waits.kind is not GapKind.SYNC:
+        return None
+    after = what_if_mean(trace, waits.changes)
+    won = 0.0 if after is None else max(after.saving_ns, 0) / base_ns
+    return Small(won, LEAST_GAIN_RATIO) if won < LEAST_GAIN_RATIO else None
 
 
 def _while_xla_computes(trace: Trace, waits: _Waits) -> bool:
@@ -218,7 +227,7 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
     low, high = round(least * base_ns), round(most * base_ns)
     if low < max(LEAST_GAIN_RATIO * base_ns, LEAST_NS):
         return None
-    what = _awaited(trace) or _THREAD
+    what = what_others_do(trace) or THREAD
     return Found(
         summary=(
             f"The thread of the steps waits in {waits.location} for {what.waits_for}:"
@@ -264,9 +273,9 @@ def _kept(trace: Trace, base_ns: int) -> Found | None:
 
 
 def _finding(trace: Trace, waits: _Waits) -> Found:
-    what = _OF_KIND.get(waits.kind) or _what(waits.call)
-    if what is _THREAD and waits.kind is GapKind.WAIT:
-        what = _awaited(trace) or what
+    what = OF_KIND.get(waits.kind) or what_of_call(waits.call)
+    if what is THREAD and waits.kind is GapKind.WAIT:
+        what = what_others_do(trace) or what
     where = f" in {waits.location}" if waits.location else ""
     of_steps = waits.of_steps
     least, most = int(of_steps.min()), int(of_steps.max())
@@ -287,11 +296,39 @@ def _finding(trace: Trace, waits: _Waits) -> Found:
         changes=_in_part(waits, what),
         location=what.location or waits.location,
         fix=what.fix,
-        confidence="high" if what is _SLEEP else "medium",
+        confidence="high" if what is SLEEP else "medium",
     )
 
 
-def _in_part(waits: _Waits, what: "_What") -> tuple[Change, ...]:
+def _as_looked_at(trace: Trace, found: Found, waits: _Waits, base_ns: int) -> Found:
+    """With what the whole run shows of the wait, where that is more than was recorded: others keep
+    their pace, while recording holds up the thread that waits for them."""
+    looks = waits_for_others(trace) if waits.kind is GapKind.WAIT else None
+    if looks is None or waits.location is None or not computes_on_cpu(trace):
+        return found
+    at, here = looks.location, waits.location
+    if at is None or (at.file, at.function) != (here.file, here.function):
+        return found
+    what = what_of_call(waits.call)
+    what = (what_others_do(trace) or what) if what is THREAD else what
+    low, high = (round((1 - what.left_ratio) * ratio * base_ns) for ratio in looks.sure_ratios)
+    recorded = what_if_mean(trace, found.changes)
+    if recorded is None or low <= recorded.saving_ns:
+        return found
+    return structs.replace(
+        found,
+        evidence=(
+            *found.evidence,
+            Evidence("looks at the program that found it there", looks.looks, "count"),
+            Evidence("of all", looks.of, "count"),
+        ),
+        cost_ns_per_step=max(waits.ns_per_step, high),
+        saving_ns_per_step=(recorded.base_ns - recorded.range_ns[1], high),
+        likely_saving_ns=(low + high) // 2,
+    )
+
+
+def _in_part(waits: _Waits, what: What) -> tuple[Change, ...]:
     """The waits, but for what the others still take once they all get on at once."""
     if not what.left_ratio:
         return waits.changes
@@ -299,99 +336,6 @@ def _in_part(waits: _Waits, what: "_What") -> tuple[Change, ...]:
     return (RemoveHostTime(waits.start_ns + rest, waits.end_ns),)
 
 
-@dataclass(frozen=True)
-class _What:
-    waits_for: str
-    fix: str
-    location: Location | None = None  # of the cause, where it is known
-    left_ratio: float = 0.0  # of the wait, with the fix
-
-
 def _is_of_lock(trace: Trace, waits: _Waits) -> bool:
     kept = kept_lock(trace)
     return kept is not None and waits.kind is GapKind.WAIT and kept.is_awaited_in(waits.location)
-
-
-_SLEEP = _What("a sleep to end", "Wait for the event itself instead of sleeping")
-_OUTSIDE = _What(
-    "another process or a request",
-    "Ask for it earlier, or make the other side quicker; without a request nothing is lost",
-)
-_THREAD = _What(
-    "another thread, or a timeout",
-    "If it is a timeout to fill a batch, shorten it or make the batch smaller; if another thread"
-    " is late, make that quicker. While there is nothing to do, nothing is lost",
-)
-_OF_KIND = {
-    GapKind.DATA: _What(
-        "its next batch", "Give the loader worker processes, or make what they do quicker"
-    ),
-    GapKind.SYNC: _What(
-        "the device", "Keep the result on the device, and read it a step late or more rarely"
-    ),
-    GapKind.HOST_COLLECTIVE: _What(
-        "other ranks, through the host",
-        "Use the device's own backend, begin it earlier (async_op=True), or do it more rarely;"
-        " whether a rank is late, all of them together show: pinchpoint ranks",
-    ),
-}
-_OUTSIDE_CALLS = ("select", "poll", "recv")
-
-
-def _awaited(trace: Trace) -> _What | None:
-    """What the other threads were seen doing. Who sends tasks to a process that has only just begun
-    to import the program stands in that as well."""
-    if (anew := _started_anew(trace)) is not None:
-        return anew
-    found = awaited(trace)
-    if isinstance(found, Sends):
-        return _What(
-            "worker processes, while a thread packs and sends their tasks"
-            f" ({100 * found.looks / found.of:.0f} % of the looks at it)",
-            "Send the workers names and numbers in place of data: a method sends its whole object"
-            " with each task; let workers keep or read what they need",
-        )
-    if found is None:
-        return _computing(trace)
-    return _What(
-        f"{found.threads:.0f} threads that take turns at a lock: most stand in {found.waits},"
-        f" one at a time {f'is in {found.answers}' if found.answers else 'works'} in {found.works}",
-        found.fix,
-        found.waits if found.answers else found.works,
-        found.ratio_left(cores_free(trace) or 1.0),
-    )
-
-
-def _started_anew(trace: Trace) -> _What | None:
-    """Processes that are started step after step, as pools are that are made in a step."""
-    started = starts_in_steps(trace)
-    if started is None:
-        return None
-    return _What(
-        f"worker processes, {started:.2g} of which are started in each step",
-        "Start one pool before the loop, give it the work of all steps, and close it in the end:"
-        " a process that is spawned imports the program anew, one that is forked copies its tables",
-    )
-
-
-def _computing(trace: Trace) -> _What | None:
-    """Where the others compute; that it is waited for is likely, and not seen."""
-    works = others_work(trace)
-    if works is None:
-        return None
-    where = f"{works.place}, where the others compute on {works.cores:.1f} cores"
-    return _What(
-        f"another thread, likely in {where}",
-        "If it is that which is late, let it do less, as where it does the same again, or begin it"
-        " earlier; where cores are free, spread it over more threads or processes",
-    )
-
-
-def _what(call: str) -> _What:
-    """By the name of the call: ``<built-in function sleep>``, ``queue.py(154): get``."""
-    frame = frame_of(call)
-    name = frame.function if frame else call
-    if name.startswith("<built-in function sleep"):
-        return _SLEEP
-    outside = name in _OUTSIDE_CALLS or any(f"method {one}" in name for one in _OUTSIDE_CALLS)
-    return _OUTSIDE if outside else _THREAD

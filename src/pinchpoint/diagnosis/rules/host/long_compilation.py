@@ -22,7 +22,7 @@ Where the run was cut short to look at it, and real ones take hours.
 from collections.abc import Iterator
 
 from pinchpoint.diagnosis.evidence.whole_run import before_the_steps, compiles_first, works_first
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -37,15 +37,16 @@ LEAST_RATIO = 0.5  # of the run: with less, the steps are worth more
 MOSTLY_RATIO = 0.5  # of the looks before the third step that saw no import
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Compilation before the third step of a run."""
     course = trace.run.course if trace.run else None
     if course is None or course.before_ns is None:
         raise NotChecked("how long the whole run took is not recorded")
     seen = compiles_first(trace)
-    if seen is None or course.before_ns < LEAST_RATIO * course.total_ns:
+    if seen is None or seen.looks < MOSTLY_RATIO * works_first(trace):
         return
-    if seen.looks < MOSTLY_RATIO * works_first(trace):
+    if course.before_ns < LEAST_RATIO * course.total_ns:
+        yield Small(course.before_ns / course.total_ns, LEAST_RATIO, "the run")
         return
     passed = before_the_steps(course)
     yield Found(

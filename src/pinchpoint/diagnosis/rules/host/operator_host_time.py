@@ -37,7 +37,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_s
 from pinchpoint.analysis.time.host_waits import host_waits
 from pinchpoint.diagnosis.evidence.device_work import acts_behind, busiest_place, device_work
 from pinchpoint.diagnosis.evidence.host_spans import named
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, MORE_STEPS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.regex import regex
@@ -62,7 +62,7 @@ MANY_CALLS = 64  # a step: a batch and a state have a handful of tensors, bucket
 _LIBRARY = regex(r"^(?!autograd::|torch::|c10d::|nccl::|inductor)\w+::\w+$")
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The operator whose own host time makes the step longest."""
     found = off_path(trace, Cut.OPERATOR)
     if found.why_not is not None:
@@ -72,16 +72,19 @@ def check(trace: Trace) -> Iterator[Found]:
         raise NotChecked(why, MORE_STEPS)
     many = [piece for piece in found.of(Cut.OPERATOR) if _is_many_small(piece)]
     for piece in sorted(many, key=lambda piece: piece.step_if_free_ns)[:1]:
-        if piece.base_ns - piece.step_if_free_ns >= LEAST_GAIN_RATIO * piece.base_ns:
-            yield _one_by_one(trace, piece)
+        gain = (piece.base_ns - piece.step_if_free_ns) / piece.base_ns
+        yield (
+            _one_by_one(trace, piece) if gain >= LEAST_GAIN_RATIO else Small(gain, LEAST_GAIN_RATIO)
+        )
     for piece in sorted(found.of(Cut.OPERATOR), key=lambda piece: piece.step_without_host_ns):
         gain = (piece.base_ns - piece.step_without_host_ns) / piece.base_ns
-        if gain < LEAST_GAIN_RATIO:
-            return
         rows = _calls(trace, piece)
         beyond = piece.host_ns - _held_up_ns(trace, rows) - LAUNCH_NS * piece.calls
-        if len(rows) and beyond >= DISPATCH_NS * per_step(trace, len(rows)):
-            yield _finding(trace, piece, rows)
+        slow = len(rows) and beyond >= DISPATCH_NS * per_step(trace, len(rows))
+        small = gain < LEAST_GAIN_RATIO
+        if slow:
+            yield Small(gain, LEAST_GAIN_RATIO) if small else _finding(trace, piece, rows)
+        if slow or small:
             return
 
 

@@ -8,7 +8,9 @@ each token or batches are padded to their own longest row. Calls of the same ope
 that was there before are the measure: without any it is a matter of `operator-host-time`. Waiting
 for the device and buying memory do not count, nor the capture of a graph; first calls that come in
 the first recorded step alone are warming up; a search for an algorithm, which launches more, is
-`cudnn-autotune-churn`, and what compilers do for a new shape `recompiles`.
+`cudnn-autotune-churn`, and what compilers do for a new shape `recompiles`. Of cuDNN's attention the
+step after is said between its own kernels and what another backend may take at most: 1.75 times as
+long, at the mean length to come where the strides of its keys show a cache that fills.
 
 ## Why it matters
 Libraries choose a plan for a shape and keep it: cuDNN's attention takes 35 to 60 ms for one, and
@@ -39,6 +41,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_s
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_waits import host_waits
 from pinchpoint.diagnosis.evidence.device_work import busiest_place
+from pinchpoint.diagnosis.evidence.other_attention import CUDNN_ATTENTION, at_most
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import MORE_STEPS, SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
@@ -65,7 +68,6 @@ STEPS_RATIO = 0.5  # of the steps after the first, with a new shape: fewer will 
 # Between the two windows: one more in two steps is chance, twice as many are other calls.
 MOST_OFTEN_RATIO = 1.6
 _LIBRARY = regex(r"^(?!autograd::|torch::|c10d::|nccl::|inductor)\w+::\w+$")
-_CUDNN_ATTENTION = regex(r"aten::_?\w*cudnn_attention\w*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +192,11 @@ def _finding(trace: Trace, found: list[_Prepared]) -> Found:
     took = named.host_ops["duration_ns"][rows].astype(np.int64)
     place, _ = busiest_place(named, rows, took)
     spent = sum(per_step(trace, int(_own_ns(trace, one.rows).sum())) for one in found)
-    attention = any(_CUDNN_ATTENTION.fullmatch(one.name) for one in found)
+    attention = [one for one in found if CUDNN_ATTENTION.fullmatch(one.name)]
+    slower = at_most(trace, *attention[0].named) if attention else None
+    used = tuple(
+        ScaleHostSpans(one.rows, min(one.twin_ns / max(one.new_ns, 1.0), 1.0)) for one in found
+    )
     others = len(found) - 1
     return Found(
         summary=(
@@ -207,9 +213,8 @@ def _finding(trace: Trace, found: list[_Prepared]) -> Found:
             *(Evidence("shapes", text, "words") for text in _shapes(named, rows)),
         ),
         cost_ns_per_step=round(spent),
-        changes=tuple(
-            ScaleHostSpans(one.rows, min(one.twin_ns / max(one.new_ns, 1.0), 1.0)) for one in found
-        ),
+        changes=used if slower is None else (*used, slower),
+        at_best=() if slower is None else used,
         location=place,
         fix=_FIX_ATTENTION if attention else _FIX,
         hint=_HINT_ATTENTION if attention else None,

@@ -27,14 +27,15 @@ from msgspec import structs
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.attribution import called_by_operators
 from pinchpoint.analysis.host.frames import Owner, frame_of
-from pinchpoint.analysis.mean.rare_steps import COLLECT, own_frame
+from pinchpoint.analysis.mean.rare_steps import COLLECT
+from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.analysis.mean.whole_run import run_account
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, how_often, named
-from pinchpoint.diagnosis.evidence.rare import found_of, material
+from pinchpoint.diagnosis.evidence.rare import found_of, material, rare_and_small
 from pinchpoint.diagnosis.evidence.seen_computing import leaves_garbage
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
 from pinchpoint.trace import ApiKind, Trace
@@ -52,7 +53,7 @@ _CALLED = ("<built-in function collect>", "gc.collect")  # by code; Python itsel
 _COLLECTOR = (*_CALLED, "Python GC")
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Collections inside the steps; rare ones by the samples of the whole run."""
     rare = [cause for cause in material(trace) if cause.kind is GapKind.GC]
     if rare:
@@ -64,6 +65,7 @@ def check(trace: Trace) -> Iterator[Found]:
             # The knob turns off the collections of Python, not those that are called for.
             yield structs.replace(found, confirm=ANY_PROGRAM) if called else found
         return
+    yield from rare_and_small(trace, (GapKind.GC,))
     collects = named(trace, lambda name: name.startswith(_COLLECTOR))
     spans = host_spans(trace, collects, "garbage collection")
     if spans is None:
@@ -134,13 +136,14 @@ def _fix_within(functions: tuple[str, ...]) -> str:
 LEAST_RUN_RATIO = 0.05  # of a run without steps: less is within what two runs differ by
 
 
-def check_run(trace: Trace) -> Iterator[Found]:
+def check_run(trace: Trace) -> Iterator[Found | Small]:
     """Collections of a whole run, timed one by one; who called for most of them."""
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     garbage = None if samples is None else samples.garbage
     if garbage is None or account is None:
         raise NotChecked("collections of the whole run were not timed")
     if garbage.ns < LEAST_RUN_RATIO * account.total_ns:
+        yield Small(garbage.ns / account.total_ns, LEAST_RUN_RATIO, "the run")
         return
     called = 2 * garbage.called_ns >= garbage.ns
     at = own_frame(garbage.called_at) if called else None

@@ -27,7 +27,7 @@ from pinchpoint.analysis.mean.whole_run import run_account
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.run import data_wait_ns, host_looks, run_facts, workers_at_once
 from pinchpoint.diagnosis.evidence.loading import most_won_ns
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Framework, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -46,7 +46,7 @@ LEAST_WAIT_RATIO = 0.1  # of the step; the sure part of the gain is 3 % then
 SURE_SHARE, BEST_SHARE = 0.3, 0.9  # of the wait that goes when threads fit the cores
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Pools that are larger than the cores."""
     cores = run_facts(trace).cores_allowed
     if cores is None:
@@ -59,7 +59,7 @@ LEAST_RUN_RATIO = 0.1  # of a run, in which its main thread or workers had no co
 OWN_RATIO = 0.6  # of the cores, used by the run itself: with less, others took them
 
 
-def check_run(trace: Trace) -> Iterator[Found]:
+def check_run(trace: Trace) -> Iterator[Found | Small]:
     """Processes and threads of a whole run that had no core because of each other."""
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     cores, usage = run_facts(trace).cores_allowed, samples.usage if samples else None
@@ -73,13 +73,16 @@ def check_run(trace: Trace) -> Iterator[Found]:
     if team is not None and team.processes:
         queued = sum(member.queued_ns for member in team.members)
         lacking_ns = max(lacking_ns, queued // max(len(team.members), 1))
-    if lacking_ns < LEAST_RUN_RATIO * account.total_ns:
-        return
     each = [usage, *(child.usage for child in samples.children)]
-    used_ns = sum((u.user_ns or 0) + (u.kernel_ns or 0) for u in each)
-    if used_ns < OWN_RATIO * cores * account.total_ns:
-        raise NotChecked("it lacked cores that it did not use itself: others had them")
     threads = sum(u.threads or 1 for u in each)
+    used_ns = sum((u.user_ns or 0) + (u.kernel_ns or 0) for u in each)
+    own = used_ns >= OWN_RATIO * cores * account.total_ns
+    if lacking_ns < LEAST_RUN_RATIO * account.total_ns:
+        if own and threads >= TOO_MANY_RATIO * cores:
+            yield Small(lacking_ns / account.total_ns, LEAST_RUN_RATIO, "the run")
+        return
+    if not own:
+        raise NotChecked("it lacked cores that it did not use itself: others had them")
     if threads < TOO_MANY_RATIO * cores:
         return
     from pinchpoint.diagnosis.evidence.run_places import of_run
@@ -104,13 +107,16 @@ def check_run(trace: Trace) -> Iterator[Found]:
     )
 
 
-def _workers(trace: Trace, cores: float) -> Iterator[Found]:
+def _workers(trace: Trace, cores: float) -> Iterator[Found | Small]:
     workers = workers_at_once(trace)
     threads = max((w.torch_threads or 0 for w in run_facts(trace).loader_workers), default=0)
     wait, step = data_wait_ns(trace), corrected_step_ns(trace)
     if threads < 2 or workers * threads < TOO_MANY_RATIO * cores or not _queueing(trace, cores):
         return
-    if wait is None or not step or wait < LEAST_WAIT_RATIO * step:
+    if wait is None or not step:
+        return
+    if wait < LEAST_WAIT_RATIO * step:
+        yield Small(wait / step, LEAST_WAIT_RATIO)
         return
     most = most_won_ns(trace, wait)
     yield Found(

@@ -21,7 +21,8 @@ there and still too slow, look at what they do: decoding, transforms, many small
 Where they make batches in a small part of their time, send fewer, larger tensors: the collate
 function makes them. Workers of a dataset with an iterator each run all of it: what stands before
 the place where they divide its samples is done by each, for all samples, and more workers win
-nothing until it stands behind. In programs on a CPU the gain is then by the waits that the run
+nothing until it stands behind; then every wait goes, if a batch takes that part of today's step and
+the step is longer. In programs on a CPU the gain is then by the waits that the run
 timed.
 
 ## When to ignore it
@@ -35,7 +36,8 @@ import msgspec
 
 from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
-from pinchpoint.analysis.run import lacked_cores, run_facts
+from pinchpoint.analysis.replay.graph import LEAST_WAITING_RATIO
+from pinchpoint.analysis.run import lacked_cores, run_facts, workers_at_once
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.exceptions import evidence, sentence
 from pinchpoint.diagnosis.evidence.loading import (
@@ -53,10 +55,11 @@ from pinchpoint.diagnosis.evidence.loading import (
     workers_without_room,
 )
 from pinchpoint.diagnosis.evidence.rare import rare_found
+from pinchpoint.diagnosis.evidence.ready_batches import LEAST_RATIO, won_if_ready
 from pinchpoint.diagnosis.evidence.received import Received, received
 from pinchpoint.diagnosis.evidence.shared_cores import won_at_most_ns
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Need, Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -76,7 +79,7 @@ RULE = Rule(
 )
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Waits for the loader inside the steps: in many of them, or long ones in a few."""
     found = loads(trace)
     if found is None or not found.starving:
@@ -84,8 +87,8 @@ def check(trace: Trace) -> Iterator[Found]:
             yield _received(trace, found, one_by_one)
             return
         whole = tuple(_of_the_run(trace))
-        if whole:
-            yield from whole
+        yield from whole
+        if any(isinstance(one, Found) for one in whole):
             return
         rare = tuple(_rarely(trace))
         yield from rare if rare or found is None else _now_and_then(trace, found)
@@ -180,7 +183,12 @@ def _rarely(trace: Trace) -> Iterator[Found]:
     from pinchpoint.diagnosis.evidence.workers import workers_do
 
     seen, load = workers_do(trace), loads(trace)
-    for found in rare_found(trace, (GapKind.DATA,), fix=_WITH_WORKERS, hint=_HINT):
+    divide = workers_at_once(trace) if seen is not None and seen.streams else None
+    for one in rare_found(trace, (GapKind.DATA,), fix=_WITH_WORKERS, hint=_HINT):
+        won = won_if_ready(trace, one.cost_ns_per_step or 0, divide_among=divide)
+        found = msgspec.structs.replace(
+            one, saving_ns_per_step=won.range_ns, likely_saving_ns=won.likely_ns
+        )
         if seen is None or not seen.said:
             known = {} if load is None else _advice(trace, load)
             yield msgspec.structs.replace(found, **known)
@@ -202,10 +210,13 @@ def _as_seen(seen: "WorkersDo") -> dict[str, Any]:
     return {"fix": _SEEN, "hint": _HINT}
 
 
-def _of_the_run(trace: Trace) -> Iterator[Found]:
+def _of_the_run(trace: Trace) -> Iterator[Found | Small]:
     """Waits between the steps of a run that recorded steps do not show."""
     waits = waits_for_loader(trace)
-    if waits is None or waits.ratio < LEAST_RUN_RATIO:
+    if waits is None or waits.ratio < LEAST_WAITING_RATIO:
+        return
+    if waits.ratio < LEAST_RUN_RATIO:
+        yield Small(waits.ratio, LEAST_RUN_RATIO, "the run")
         return
     from pinchpoint.diagnosis.evidence.workers import workers_do
 
@@ -295,7 +306,6 @@ def _rare(trace: Trace, found: Loads, rare: RareWaits, *, sure: bool = True) -> 
 
 
 _HINT = "DataLoader(..., num_workers=8, persistent_workers=True)"
-LEAST_RATIO = 0.75  # of the waits: a fix leaves some of them
 _SEEN = "Make what the workers do there quicker, or give the loader more of them"
 _STREAMS = (
     "Make what the workers do there quicker. Each of them runs the whole iterator of the dataset:"

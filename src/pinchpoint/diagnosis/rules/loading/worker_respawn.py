@@ -27,7 +27,7 @@ from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, named
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, starts_workers
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import STACKS_OVER_AN_EPOCH
 from pinchpoint.diagnosis.rule import NO_KNOB, Rule
 from pinchpoint.trace import Trace
@@ -48,11 +48,11 @@ _LOADER = (": __iter__", ": _shutdown_workers", ": __del__", ": _get_iterator")
 _WAIT = "enumerate(Data"
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Process starts of loaders: most of the run, or inside the steps."""
     whole = tuple(_of_the_run(trace))
-    if whole:
-        yield from whole
+    yield from whole
+    if any(isinstance(one, Found) for one in whole):
         return
     host = trace.host_ops
     if host is None:
@@ -81,10 +81,14 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
-def _of_the_run(trace: Trace) -> Iterator[Found]:
+def _of_the_run(trace: Trace) -> Iterator[Found | Small]:
     """Starts that take a third of the run or more, however often they come."""
     course = trace.run.course if trace.run else None
-    if course is None or course.loader_start_ns < LEAST_RUN_RATIO * course.total_ns:
+    if course is None:
+        return
+    if course.loader_start_ns < LEAST_RUN_RATIO * course.total_ns:
+        if course.loader_starts > 1:  # one start is what every loader needs
+            yield Small(course.loader_start_ns / course.total_ns, LEAST_RUN_RATIO, "the run")
         return
     seen = starts_workers(trace)
     place = None if seen is None else seen.location

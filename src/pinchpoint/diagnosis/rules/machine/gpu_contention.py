@@ -31,7 +31,7 @@ from pinchpoint.analysis.run import device_looks, ranks_on_device
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.evidence.device_work import device_work
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import TELEMETRY
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import DeviceKind, Trace
@@ -56,7 +56,7 @@ FEWEST_TURNS = 8
 ALIKE_RATIO = 0.2
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Kernels that lose the device for a time slice."""
     ops = trace.device_ops
     if ops is None:
@@ -72,8 +72,10 @@ def check(trace: Trace) -> Iterator[Found]:
     inside = alike & device_ops_in_steps(trace)
     if work is None or len(work.rows) < 3:
         return
-    gone = int(lost[work.rows].sum())
-    if gone < LEAST_LOST_RATIO * int(took[inside].sum()):
+    gone, whole = int(lost[work.rows].sum()), int(took[inside].sum())
+    if gone < LEAST_LOST_RATIO * whole:
+        if others is not None:
+            yield Small(gone / whole, LEAST_LOST_RATIO, "the device's time")
         return
     if others is None:
         longer = f"{work.count:.3g} kernels a step take far longer than others like them"

@@ -34,7 +34,7 @@ from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, RUN_FOLDER, Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import NodeShares, Trace
@@ -54,7 +54,7 @@ BOUND_RATIO = 0.9
 LEAST_REMOTE_RATIO = 0.1  # of the accesses: of less, no share of the step is worth a finding
 
 
-def _of_cpus(trace: Trace) -> Iterator[Found]:
+def _of_cpus(trace: Trace) -> Iterator[Found | Small]:
     """Threads and memory on different nodes. Raises NotChecked where they may be, or not."""
     facts, step_ns = run_facts(trace), steps(trace).typical_ns
     if not facts.cpu_nodes:
@@ -76,7 +76,10 @@ def _of_cpus(trace: Trace) -> Iterator[Found]:
             _comparison(facts.cpu_nodes),
         )
     most_ns = round(remote * (1 - shares.local_ratio) * (step_ns or 0))
-    if remote < LEAST_REMOTE_RATIO or not most_ns:
+    if not most_ns:
+        return
+    if remote < LEAST_REMOTE_RATIO:
+        yield Small(remote, LEAST_REMOTE_RATIO, "the accesses")
         return
     ran = max(shares.time, key=shares.time.__getitem__)
     bind = f"numactl --cpunodebind={ran} --membind={ran} python train.py"
@@ -135,7 +138,7 @@ def _on_one_node(nodes: tuple[int, ...]) -> None:
         )
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """A process and a device that are apart."""
     if computes_on_cpu(trace):
         yield from _of_cpus(trace)

@@ -19,7 +19,7 @@ Where gradients with respect to the input are taken later.
 from collections.abc import Iterator
 
 from pinchpoint.diagnosis.evidence.device_work import location_of
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_EVALUATION
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -27,7 +27,7 @@ from pinchpoint.trace import Trace
 RULE = Rule(needs=(), record=SNAPSHOT_OF_EVALUATION, about=About.MEMORY, advice=NO_HINT)
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Graphs without a backward pass."""
     if trace.allocations is None or not len(trace.allocations):
         yield from _by_nodes(trace)
@@ -39,7 +39,10 @@ def check(trace: Trace) -> Iterator[Found]:
     for history in judged(trace):
         found = unused_graphs(history)
         peak = history.replay.peak("requested").bytes
-        if found is None or found.peak_bytes < MATERIAL_PEAK_RATIO * peak:
+        if found is None:
+            continue
+        if found.peak_bytes < MATERIAL_PEAK_RATIO * peak:
+            yield Small(found.peak_bytes / peak, MATERIAL_PEAK_RATIO, "the peak")
             continue
         yield Found(
             summary=(
@@ -62,7 +65,7 @@ def check(trace: Trace) -> Iterator[Found]:
         )
 
 
-def _by_nodes(trace: Trace) -> Iterator[Found]:
+def _by_nodes(trace: Trace) -> Iterator[Found | Small]:
     """Without memory events: recorded nodes, none of which is run backward."""
     from pinchpoint.analysis.memory.allocations import driver_growth, unused_nodes
 
@@ -76,7 +79,11 @@ def _by_nodes(trace: Trace) -> Iterator[Found]:
     capacity = max((d.memory_bytes or 0 for d in trace.devices), default=0)
     from pinchpoint.analysis.memory.shortage import MATERIAL_DEVICE_RATIO, size
 
-    if not capacity or found.at_most_bytes < MATERIAL_DEVICE_RATIO * capacity:
+    if not capacity:
+        return
+    if found.at_most_bytes < MATERIAL_DEVICE_RATIO * capacity:
+        share = found.at_most_bytes / capacity
+        yield Small(share, MATERIAL_DEVICE_RATIO, "the device's memory")
         return
     yield Found(
         summary=(

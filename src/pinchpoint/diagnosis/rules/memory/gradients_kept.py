@@ -18,7 +18,7 @@ reads them after the step.
 
 from collections.abc import Iterator
 
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import SNAPSHOT_OF_TRAINING
 from pinchpoint.diagnosis.rule import NO_HINT, About, Rule
 from pinchpoint.trace import Trace
@@ -32,7 +32,7 @@ RULE = Rule(
 )
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Gradients that are live at the peak without need."""
     from pinchpoint.analysis.memory.shortage import MATERIAL_PEAK_RATIO, size
     from pinchpoint.analysis.memory.what_if import what_ifs
@@ -41,7 +41,10 @@ def check(trace: Trace) -> Iterator[Found]:
     for history in judged(trace):
         answer = next((a for a in what_ifs(history) if a.id == "set-to-none"), None)
         peak = history.replay.peak("requested").bytes
-        if answer is None or answer.saved_bytes < MATERIAL_PEAK_RATIO * peak:
+        if answer is None:
+            continue
+        if answer.saved_bytes < MATERIAL_PEAK_RATIO * peak:
+            yield Small(answer.saved_bytes / peak, MATERIAL_PEAK_RATIO, "the peak")
             continue
         yield Found(
             summary=(

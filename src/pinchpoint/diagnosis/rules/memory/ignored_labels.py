@@ -25,7 +25,7 @@ from math import prod
 from pinchpoint.analysis.costs.call import OperatorCall
 from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.diagnosis.evidence.called_work import called_work, shrunk
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
@@ -42,16 +42,22 @@ LEAST_IGNORED_RATIO = 0.1  # of the rows: paddings of a few positions are cheape
 SHIFTED_RATIO = 1.1
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The loss with the most rows of scores that do not count."""
     values = None if trace.run is None else trace.run.values
     losses = [] if values is None else [*values.losses]
-    wasteful = [one for one in losses if one.ignored_ratio >= LEAST_IGNORED_RATIO]
-    for loss in sorted(wasteful, key=lambda one: -one.rows * one.classes * one.ignored_ratio):
-        found = _found(trace, loss)
+    for loss in sorted(losses, key=_most_first):
+        found, ignored = _found(trace, loss), loss.ignored_ratio
         if found is not None:
-            yield found
+            little = Small(ignored, LEAST_IGNORED_RATIO, "the rows")
+            yield found if ignored >= LEAST_IGNORED_RATIO else little
             return
+
+
+def _most_first(loss: IgnoredRows) -> tuple[bool, float]:
+    """Before what is little by itself, however large the loss."""
+    little = loss.ignored_ratio < LEAST_IGNORED_RATIO
+    return little, -loss.rows * loss.classes * loss.ignored_ratio
 
 
 def _found(trace: Trace, loss: IgnoredRows) -> Found | None:

@@ -23,21 +23,20 @@ from collections.abc import Iterator
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.compiled_programs import pulled_back_ns
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
-from pinchpoint.diagnosis.rule import ANY_PROGRAM, Rule
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, MATERIAL_STEP_RATIO, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(needs=("host_ops",), record=Record("a whole run: pinchpoint run python train.py"))
 
 LEAST_TIMES = 4  # outputs for an input: a pass forward may take as long as two back
-LEAST_RATIO = 0.05  # of the step
 # Of a pass back, what a pass forward takes with the gradient through it: a judgement.
 MOST_FOR_ONE = 3.0
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The Jacobian with most outputs for an input."""
     known = [one for one in (trace.run.jacobians if trace.run else ()) if one.inputs > 0]
     one = max(known, key=lambda j: j.outputs / j.inputs, default=None)
@@ -45,7 +44,8 @@ def check(trace: Trace) -> Iterator[Found]:
     if one is None or not base or one.outputs < LEAST_TIMES * one.inputs:
         return
     took, compiled = pulled_back_ns(trace)
-    if took < LEAST_RATIO * base:
+    if took < MATERIAL_STEP_RATIO * base:
+        yield Small(took / base, MATERIAL_STEP_RATIO)
         return
     most = took if trace.device_ops is not None and len(trace.device_ops) else _fair(trace, took)
     forward = one.inputs / one.outputs

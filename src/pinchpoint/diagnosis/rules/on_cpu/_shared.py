@@ -10,6 +10,7 @@ from pinchpoint.analysis.run import lacked_cores
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans
+from pinchpoint.diagnosis.finding import Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.trace import HostKind, Trace
@@ -32,17 +33,19 @@ def judged(trace: Trace) -> Mask | None:
     return rows_in_steps(trace, trace.host_ops)
 
 
-def is_material(trace: Trace, spans: HostSpans, fair: float = 1.0) -> bool:
-    """Whether so much of the step may be told: in most steps, not by one call that was held up.
+def too_small(trace: Trace, spans: HostSpans, fair: float = 1.0) -> Small | None:
+    """What to say where this takes too little of the step: in most steps, not by one call that was
+    held up. None: enough.
 
     ``fair``: the part of their time that counts, see ``fair_share``.
     """
-    host, windows = trace.host_ops, judged_steps(trace)
+    host, windows, step_ns = trace.host_ops, judged_steps(trace), steps(trace).typical_ns or 0
     assert host is not None
     step = windows.step_of(host["start_ns"][spans.rows])
     took = np.zeros(len(windows), np.int64)
     np.add.at(took, step, host["duration_ns"][spans.rows])
-    return fair * float(np.median(took)) >= LEAST_RATIO * (steps(trace).typical_ns or 0)
+    ns = fair * float(np.median(took))
+    return Small(ns / step_ns, LEAST_RATIO) if ns < LEAST_RATIO * step_ns else None
 
 
 def fair_share(trace: Trace, spans: HostSpans) -> float:

@@ -28,7 +28,7 @@ from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.donating import donate
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import LEAST_RATIO
@@ -36,6 +36,7 @@ from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.intervals import flatten
 from pinchpoint.trace.names import rows_named
 
 RULE = Rule(
@@ -50,15 +51,13 @@ MOST_NAMED = 3  # arguments: leaves of one tree
 # Of an execution, that is its copies of arguments: what follows it waits for them.
 LEAST_OF_EXECUTION = 0.5
 SOON_NS = 1_000_000  # from the end of an execution to the wait for it, on its thread
-# Of that time and the copies, what donating won of two programs: 1.32 and 1.38, as old pages are
-# given back in the next step, and what runs there finds its own in the caches.
-MOST_WON_RATIO = 1.4
 SURE_SHARE = 0.5  # programs of several threads may have made some of them at the same time
+_CALL = "PjitFunction"  # of a compiled function: the time in which the program is called
 _PLACE = regex(r"(?P<file>[^,\n]+):(?P<line>\d{1,7})(,|$)")
 _MODULE = regex(r"^jit_{1,2}(\w+?)(\(\d+\))?$")  # jit_put(123): of the function put
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Copies of arguments that were not donated."""
     ops, step_ns = trace.compiled_ops, steps(trace).typical_ns
     if ops is None or not compiled_for_cpu(trace) or not len(judged_steps(trace)) or not step_ns:
@@ -70,11 +69,12 @@ def check(trace: Trace) -> Iterator[Found]:
     names = _most(trace, rows)
     calls = int((ops["argument"][rows] == names[0]).sum())
     ns = round(per_step(trace, int(ops["duration_ns"][rows].sum())))
-    if per_step(trace, calls) < EACH_STEP_RATIO or ns < LEAST_RATIO * step_ns:
+    if per_step(trace, calls) < EACH_STEP_RATIO:
         return
-    whole = min(ns + round(per_step(trace, _awaited_ns(trace, rows))), step_ns)
-    ns = min(ns, step_ns)
-    most = min(round(MOST_WON_RATIO * whole), step_ns) if whole > ns else ns
+    if ns < LEAST_RATIO * step_ns:
+        yield Small(ns / step_ns, LEAST_RATIO)
+        return
+    awaited_ns = round(per_step(trace, _awaited_ns(trace, rows)))
     longest = int(rows[np.argmax(ops["duration_ns"][rows])])
     where = _PLACE.match(trace.text(ops, "source", longest) or "")
     at = Location(where["file"], int(where["line"])) if where else None
@@ -82,6 +82,8 @@ def check(trace: Trace) -> Iterator[Found]:
     function = module[1] if module else "the function"
     # XLA counts a copy read and written.
     moved = round(per_step(trace, int(ops.filled("bytes", 0)[rows].sum()))) // 2
+    new_ns = _for_new_memory(trace, function)
+    ns, whole = min(ns, step_ns), min(ns + awaited_ns + new_ns, step_ns)
     arguments = tuple(trace.names[name] for name in names[:MOST_NAMED])
     yield Found(
         summary=(
@@ -89,18 +91,19 @@ def check(trace: Trace) -> Iterator[Found]:
             f" {', '.join(arguments)}, keep them as they were"
             + (f" at {at.short}" if at else "")
             + f", for the compiled function {function}: {duration(ns)} of each recorded step"
-            + (f", {duration(whole)} with the wait for their completion" if whole > ns else "")
+            + (f", {duration(whole)} with waits for their completion" if awaited_ns else "")
         ),
         evidence=(
             Evidence("copies of arguments", ns, "ns per step"),
-            *([Evidence("with waits for it", whole, "ns per step")] if whole > ns else []),
+            Evidence("waits for their completion", awaited_ns, "ns per step"),
             Evidence("copied", moved, "bytes per step"),
+            Evidence(f"calls of {function}, beyond those of others", new_ns, "ns per step"),
             Evidence("copies", round(per_step(trace, len(rows)), 2), "per step"),
             *(Evidence("copied argument", name, "words") for name in arguments),
         ),
         cost_ns_per_step=whole,
-        saving_ns_per_step=(round(SURE_SHARE * ns), most),
-        likely_saving_ns=whole if whole > ns else None,
+        saving_ns_per_step=(round(SURE_SHARE * ns), whole),
+        likely_saving_ns=whole if awaited_ns else None,
         location=at,
         fix=donate(function, arguments),
         confidence="medium",
@@ -130,6 +133,23 @@ def _awaited_ns(trace: Trace, rows: Rows) -> int:
 # As XLA's runtime for CPUs names what it does.
 _EXECUTION = "ThunkExecutor::Execute"
 _COMPLETION = "ThunkExecutor::Execute (wait for completion)"
+
+
+def _for_new_memory(trace: Trace, function: str) -> int:
+    """What the calls of the function take of a step on its thread, beyond as many of a usual
+    compiled function: they get the memory for what is copied, which is new each time."""
+    host = trace.host_ops
+    if host is None:
+        return 0
+    inside = judged_steps(trace).step_of(host["start_ns"]) >= 0
+    calls = inside & rows_named(trace, host, lambda name: name.startswith(_CALL))
+    mine = calls & rows_named(trace, host, f"{_CALL}({function})".__eq__)
+    outer = flatten(host["start_ns"][mine], host.end_ns[mine])
+    others = host["duration_ns"][calls & ~mine]
+    if not len(outer.start) or not len(others):
+        return 0
+    beyond = outer.total - len(outer.start) * float(np.median(others))
+    return max(round(per_step(trace, beyond)), 0)
 
 
 def _most(trace: Trace, rows: Rows) -> list[int]:

@@ -31,10 +31,10 @@ from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.work.frozen_layers import FrozenLayers, frozen_layers
 from pinchpoint.analysis.work.unused_gradients import stepped_tensors
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS, Need, Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, too_small
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -43,7 +43,7 @@ RULE = Rule(needs=("host_ops",), record=SHAPES_OF_INPUTS, confirm=ANY_PROGRAM)
 MOST_NAMED = 3  # modules in a sentence
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The backward pass behind the last gradient that is used."""
     mine, frozen = judged(trace), frozen_layers(trace)
     if mine is None or frozen is None:
@@ -51,7 +51,12 @@ def check(trace: Trace) -> Iterator[Found]:
     gone = np.zeros(len(mine), np.bool_)
     gone[frozen.rows] = True
     spans = host_spans(trace, gone, "backward pass from the frozen layers on")
-    if spans is None or not is_material(trace, spans):
+    if spans is None:
+        return
+    known = _nobody_steps(trace, frozen)
+    if small := too_small(trace, spans):
+        if known:
+            yield small
         return
     count = frozen.behind.total()
     names = ", ".join(frozen.modules[:MOST_NAMED])
@@ -61,7 +66,7 @@ def check(trace: Trace) -> Iterator[Found]:
     sake = f"{count} gradient{'s, the largest' if count > 1 else ' of'} {size}"
     sake += f" (of {names}{more})" if names else ""
     said = f"{frozen.layers} layers that get no gradient of their own for the sake of {sake}"
-    if not _nobody_steps(trace, frozen):
+    if not known:
         raise NotChecked(
             f"{duration(spans.ns_per_step)} of the step are a backward pass through {said}: whether"
             " these are meant to be trained does not show",

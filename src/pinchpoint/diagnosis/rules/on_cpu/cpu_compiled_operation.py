@@ -35,7 +35,7 @@ from pinchpoint.analysis.limits.on_cpu import (
 from pinchpoint.analysis.run import lacked_cores
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small, at_most
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.frozen import dataclass
@@ -84,7 +84,7 @@ class _Operation:
         return self.fastest_ns / self.limit_ns
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Operations far from their limit, most time first."""
     ops, step_ns = trace.compiled_ops, steps(trace).typical_ns
     if ops is None or not compiled_for_cpu(trace) or not len(judged_steps(trace)) or not step_ns:
@@ -94,9 +94,9 @@ def check(trace: Trace) -> Iterator[Found]:
     judges = [one.ratio for one in found if one.ns_per_step >= LEAST_JUDGE_RATIO * whole]
     slowed = max(min(judges, default=1.0), 1.0)
     told = [(one, _finding(trace, ops, one, slowed, step_ns)) for one in found]
-    far = [(one, finding) for one, finding in told if finding is not None]
+    far = [(one, finding) for one, finding in told if isinstance(finding, Found)]
     least = FEWEST_RUNS if lacked_cores(trace) else 1
-    yield from [finding for one, finding in far if one.runs >= least][:MOST_TOLD]
+    yield from at_most(MOST_TOLD, (said for one, said in told if one.runs >= least))
     if far and all(one.runs < least for one, _ in far):
         raise NotChecked(
             f"{trace.text(ops, 'op', far[0][0].row)} takes {duration(far[0][0].ns_per_step)} of the"
@@ -124,11 +124,13 @@ def _operations(trace: Trace, ops: Table) -> Iterator[_Operation]:
 
 def _finding(
     trace: Trace, ops: Table, one: _Operation, slowed: float, step_ns: int
-) -> Found | None:
+) -> Found | Small | None:
     far = FAR_RATIO if one.counted else FAR_BY_BYTES_RATIO
     won_ns = one.ns_per_step * (1 - slowed / one.ratio)
-    if one.ratio < far * slowed or won_ns < LEAST_GAIN_RATIO * step_ns:
+    if one.ratio < far * slowed:
         return None
+    if won_ns < LEAST_GAIN_RATIO * step_ns:
+        return Small(won_ns / step_ns, LEAST_GAIN_RATIO)
     name, where = (
         trace.text(ops, "op", one.row),
         _PLACE.match(trace.text(ops, "source", one.row) or ""),

@@ -27,10 +27,10 @@ from pinchpoint.analysis.host.ancestry import subtree_sums
 from pinchpoint.analysis.host.on_cpu import GRAIN_ELEMENTS, cpu_operators, first_elements
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import fair_share, inside, is_material, judged, named
+from pinchpoint.diagnosis.rules.on_cpu._shared import fair_share, inside, judged, named, too_small
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -42,7 +42,7 @@ _COPIES = (
 )  # fmt: skip
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Copies of large tensors."""
     mine = judged(trace)
     if mine is None:
@@ -57,7 +57,10 @@ def check(trace: Trace) -> Iterator[Found]:
     wanted &= size >= GRAIN_ELEMENTS
     spans = host_spans(trace, wanted, "copies of large tensors")
     fair = 1.0 if spans is None else fair_share(trace, spans)
-    if spans is None or not is_material(trace, spans, fair):
+    if spans is None:
+        return
+    if small := too_small(trace, spans, fair):
+        yield small
         return
     yield Found(
         summary=(

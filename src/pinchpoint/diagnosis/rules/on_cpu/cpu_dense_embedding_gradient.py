@@ -37,10 +37,10 @@ from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.work.operator_work import NOT_KNOWN, call_of
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import SHAPES_OF_INPUTS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import inside, is_material, judged, named
+from pinchpoint.diagnosis.rules.on_cpu._shared import inside, judged, named, too_small
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Floats, Mask, Rows, distinct_rows
 from pinchpoint.trace.durations import duration
@@ -61,7 +61,7 @@ _FIX = "Give the table sparse gradients and an optimizer that updates the rows r
 _OPTIMIZERS = "  # EmbeddingBag alike; optimizers: Adagrad, SGD, SparseAdam"
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Passes over whole tables for few rows."""
     mine = judged(trace)
     if mine is None or trace.host_ops is None:
@@ -94,13 +94,16 @@ def _calls(trace: Trace, rows: Rows) -> tuple[list[OperatorCall | None], Rows]:
     return [call_of(trace.names, *one) for one in distinct.tolist()], which
 
 
-def _found(trace: Trace, table: "Table", rows: Rows, share: Floats) -> Iterator[Found]:
+def _found(trace: Trace, table: "Table", rows: Rows, share: Floats) -> Iterator[Found | Small]:
     host = trace.host_ops
     assert host is not None
     passes = np.zeros(len(host), np.float64)
     passes[rows] = share
     spans = host_spans(trace, passes > 0, "passes over the whole table and its gradient")
-    if spans is None or not is_material(trace, spans):
+    if spans is None:
+        return
+    if small := too_small(trace, spans):
+        yield small
         return
     took = host["duration_ns"][spans.rows]
     of_table = per_step(trace, float((took * passes[spans.rows]).sum()))
@@ -139,7 +142,7 @@ _READING = ("aten::embedding", "aten::embedding_bag")
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm")
 
 
-def _by_times(trace: Trace, mine: Mask) -> list[Found]:
+def _by_times(trace: Trace, mine: Mask) -> list[Found | Small]:
     """What times tell where shapes are missing; nothing where they do not."""
     from pinchpoint.diagnosis.evidence.embedding_tables import (
         FEW_ROWS_RATIO,
@@ -163,8 +166,10 @@ def _by_times(trace: Trace, mine: Mask) -> list[Found]:
     if read_ratio > FEW_ROWS_RATIO or multiplied or others.max(initial=0) > 2 * zeros.sum():
         return []
     spans = host_spans(trace, zeros | passes, "zeros for tables and passes as long")
-    if spans is None or not is_material(trace, spans):
+    if spans is None:
         return []
+    if small := too_small(trace, spans):
+        return [small]
     left_ns = SPARSE_PASSES * read_ratio * spans.ns_per_step
     gone_ns = spans.ns_per_step - SPARSE_UPDATE_NS
     return [

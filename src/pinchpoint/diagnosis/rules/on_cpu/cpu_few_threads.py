@@ -26,10 +26,10 @@ from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace, run_accou
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.run import free_cores, run_facts
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import RUN_FOLDER, Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, too_small
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -39,7 +39,7 @@ FEW_RATIO = 0.67  # of the cores: with three threads on four cores the fourth fe
 IDEAL_SHARE = 0.5  # of the ideal gain: what memory bounds, threads do not divide
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Fewer threads than cores, and work to share out."""
     mine, facts = judged(trace), run_facts(trace)
     if mine is None:
@@ -51,9 +51,13 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     shared = mine & cpu_operators(trace).called & (first_elements(trace) >= GRAIN_ELEMENTS)
     spans = host_spans(trace, shared, "operators on large tensors")
-    if spans is None or not is_material(trace, spans):
+    if spans is None:
         return
     free = free_cores(facts, cores)
+    if small := too_small(trace, spans):
+        if threads <= FEW_RATIO * free:
+            yield small
+        return
     if threads > FEW_RATIO * free:
         raise NotChecked(
             f"{threads} thread{'s' if threads > 1 else ''} on {cores:g} cores, of which other"
@@ -89,7 +93,7 @@ LEAST_RUN_RATIO = 0.1  # of a run, at most, that more threads would win
 ALONE_RATIO = 1.2  # cores used on average, by a program that computes with one thread
 
 
-def check_run(trace: Trace) -> Iterator[Found]:
+def check_run(trace: Trace) -> Iterator[Found | Small]:
     """Products of a whole run that one thread computes while other cores are allowed."""
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     usage, cores = samples.usage if samples else None, run_facts(trace).cores_allowed
@@ -104,6 +108,7 @@ def check_run(trace: Trace) -> Iterator[Found]:
     shared_ns = sum(p.ways.get(Way.OUTSIDE, 0) for p in shared)
     most_ns = round(shared_ns * (1 - 1 / cores))
     if most_ns < LEAST_RUN_RATIO * account.total_ns:
+        yield Small(most_ns / account.total_ns, LEAST_RUN_RATIO, "the run")
         return
     at = shared[0].at
     where = None if at is None else Location(at.file, at.line, at.function)

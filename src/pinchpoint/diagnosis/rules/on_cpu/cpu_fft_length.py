@@ -26,10 +26,10 @@ from pinchpoint.analysis.costs import fourier
 from pinchpoint.analysis.host.on_cpu import cpu_operators
 from pinchpoint.analysis.work.operator_work import NOT_KNOWN, call_of
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, named
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, named, too_small
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Ints, distinct_rows
@@ -58,7 +58,7 @@ REAL = {LEAST_PRIME: Times(1.3, 6.0, 53.7), LARGE_PRIME: Times(1.7, 11.2, 47.6)}
 COMPLEX = {LEAST_PRIME: Times(1.9, 8.0, 26.8), LARGE_PRIME: Times(1.9, 9.3, 27.0)}
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Transforms of slow lengths."""
     mine = judged(trace)
     if mine is None:
@@ -72,7 +72,10 @@ def check(trace: Trace) -> Iterator[Found]:
         raise NotChecked("the lengths of the transforms are not recorded")
     wanted[wanted] = slow > 0
     spans = host_spans(trace, wanted, "transforms of a slow length")
-    if spans is None or not is_material(trace, spans):
+    if spans is None:
+        return
+    if small := too_small(trace, spans):
+        yield small
         return
     host = trace.host_ops
     assert host is not None

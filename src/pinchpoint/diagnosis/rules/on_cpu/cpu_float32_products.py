@@ -31,10 +31,10 @@ from pinchpoint.analysis.host.on_cpu import (
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import RUN_FOLDER, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, named, typed
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, named, too_small, typed
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -54,7 +54,7 @@ _TRIAL = Record("the result of a trial: pinchpoint try --knob autocast -- python
 _ADDED_TO = ("aten::addmm", "aten::baddbmm")  # their first tensor is what the product is added to
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Products of large float32 tensors."""
     mine, facts = judged(trace), run_facts(trace)
     if mine is None:
@@ -71,13 +71,16 @@ def check(trace: Trace) -> Iterator[Found]:
     products = mine & cpu_operators(trace).operator & named(trace, *_PRODUCTS)
     rows = products & single & large
     spans = host_spans(trace, rows, "products in float32")
-    if spans is None or not is_material(trace, spans):
+    if spans is None:
         return
-    if spans.ns_per_step < LEAST_RATIO * (steps(trace).typical_ns or 0):
-        return
-    took = spans.ns_per_step
+    took, step_ns = spans.ns_per_step, steps(trace).typical_ns or 0
     narrow = (typed(trace, kind) for kind in _SIXTEEN_BITS)
-    if not any((products & kind).any() for kind in narrow if kind is not None):
+    allowed = any((products & kind).any() for kind in narrow if kind is not None)
+    if too_small(trace, spans) or took < LEAST_RATIO * step_ns:
+        if allowed:
+            yield Small(took / max(step_ns, 1), LEAST_RATIO)
+        return
+    if not allowed:
         raise NotChecked(
             f"products in float32 take {duration(took)} a step, which the processor's matrix units"
             " do in bfloat16: whether the result allows that does not show",

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, typed
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, too_small, typed
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.durations import duration
 
@@ -33,7 +33,7 @@ RULE = Rule(needs=("host_ops",), record=SHAPES_AND_TYPES, knobs=("float32",), ad
 HALF = 0.5  # of the lanes of a register, and of the bytes
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Operators on float64 tensors."""
     mine = judged(trace)
     if mine is None:
@@ -44,7 +44,10 @@ def check(trace: Trace) -> Iterator[Found]:
     assert trace.host_ops is not None
     operator = trace.host_ops["kind"] == HostKind.OPERATOR
     spans = host_spans(trace, mine & double & operator, "operators on float64 tensors")
-    if spans is None or not is_material(trace, spans):
+    if spans is None:
+        return
+    if small := too_small(trace, spans):
+        yield small
         return
     yield Found(
         summary=(

@@ -24,10 +24,10 @@ from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.input_arguments import Shape, input_shapes
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import SHAPES_AND_STACKS
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, named
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, named, too_small
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
@@ -37,7 +37,7 @@ RULE = Rule(needs=("host_ops",), record=SHAPES_AND_STACKS)
 FEWEST_TURNS = 16  # in which 17/2 times as much is copied as in one; layers that join are fewer
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The tensors that grow."""
     mine = judged(trace)
     if mine is None or trace.host_ops is None:
@@ -53,7 +53,10 @@ def check(trace: Trace) -> Iterator[Found]:
     growing = np.zeros(len(trace.host_ops), np.bool_)
     growing[[row for chain in chains for row in chain]] = True
     spans = host_spans(trace, growing, "joining there")
-    if spans is None or not is_material(trace, spans):
+    if spans is None:
+        return
+    if small := too_small(trace, spans):
+        yield small
         return
     took = trace.host_ops["duration_ns"]
     once = sum(int(took[chain[-1]]) for chain in chains)  # the last one copies all of it

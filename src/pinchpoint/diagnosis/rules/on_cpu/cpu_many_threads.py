@@ -28,7 +28,7 @@ from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import RUN_FOLDER, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, too_small
 from pinchpoint.trace import Trace
 
 RULE = Rule(needs=("host_ops",), record=RUN_FOLDER, knobs=("omp_threads",), advice=NO_HINT)
@@ -51,7 +51,7 @@ def check(trace: Trace) -> Iterator[Found]:
         return iter(())
     shared = mine & cpu_operators(trace).called & (first_elements(trace) >= GRAIN_ELEMENTS)
     spans = host_spans(trace, shared, "operators on large tensors")
-    if spans is None or not is_material(trace, spans):
+    if spans is None or too_small(trace, spans):
         return iter(())
     others = f", of which other programs used {cores - free:.1f}" if free < cores else ""
     less = max(int(free), 1)

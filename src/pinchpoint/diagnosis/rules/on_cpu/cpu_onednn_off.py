@@ -24,10 +24,10 @@ from pinchpoint.analysis.host.on_cpu import cpu_operators
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged, named, typed
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, named, too_small, typed
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -46,7 +46,7 @@ _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _SHORT = ("c10::BFloat16", "c10::Half")
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Convolutions, and products of 16 bits, without oneDNN."""
     mine, enabled = judged(trace), run_facts(trace).onednn
     if mine is None:
@@ -61,7 +61,10 @@ def check(trace: Trace) -> Iterator[Found]:
     wanted = mine & cpu_operators(trace).operator & ~known[-1]
     wanted &= named(trace, *_CONVOLUTIONS) | named(trace, *_PRODUCTS) & short
     spans = host_spans(trace, wanted, "without oneDNN")
-    if spans is None or not is_material(trace, spans):
+    if spans is None:
+        return
+    if small := too_small(trace, spans):
+        yield small
         return
     slow = short[spans.rows]
     yield Found(

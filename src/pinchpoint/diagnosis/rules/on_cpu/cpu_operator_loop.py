@@ -40,10 +40,10 @@ from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, outermost
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import STACKS, Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import inside, is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import inside, judged, too_small
 from pinchpoint.diagnosis.rules.on_cpu._turns import CELLS, Turns, known_again, needed_turns
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
@@ -66,7 +66,7 @@ _ISSUES = ("c10d::", "record_param_comms")  # collectives: see small-collectives
 _MACHINERY = regex(r"(_wrapped_call_impl|_call_impl)$|^<built-in ")
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Loops over small tensors."""
     mine = judged(trace)
     if mine is None or trace.host_ops is None:
@@ -91,14 +91,18 @@ def _in_files(trace: Trace) -> Mask:
     return found
 
 
-def _of_large(trace: Trace, turns: Ints, looped: Mask) -> Iterator[Found]:
+def _of_large(trace: Trace, turns: Ints, looped: Mask) -> Iterator[Found | Small]:
     """A loop of passes over large tensors: what one call for all turns would win is not known."""
     spans = host_spans(trace, looped, "calls in the loop")
-    if spans is None or not is_material(trace, spans):
+    if spans is None:
+        return
+    if small := too_small(trace, spans):
+        yield small
         return
     windows = judged_steps(trace)
     share = spans.ns_per_step / max(float(np.mean(windows.end_ns - windows.start_ns)), 1.0)
     if share < LEAST_SHARE_RATIO:
+        yield Small(share, LEAST_SHARE_RATIO)
         return
     count = float(np.median(turns[spans.rows]))
     yield Found(
@@ -133,15 +137,20 @@ def _is_pass(name: str) -> int | None:
     return _PASS if listed or category_of_operator(name) in _PASSES else None
 
 
-def _of_small(trace: Trace, turns: Ints, looped: Mask) -> Iterator[Found]:
+def _of_small(trace: Trace, turns: Ints, looped: Mask) -> Iterator[Found | Small]:
     spans = host_spans(trace, looped | _backward_of(trace, looped), "calls in the loop")
     forward = host_spans(trace, looped, "calls in the loop, forward")
-    if spans is None or forward is None or not is_material(trace, spans):
+    if spans is None or forward is None:
+        return
+    needs = needed_turns(trace, forward.rows)
+    in_a_chain = bool(needs.chained.any()) and not needs.in_cells
+    if small := too_small(trace, spans):
+        if not in_a_chain:
+            yield small
         return
     count = float(np.median(turns[forward.rows]))
     left = max(1 / count, LEAST_LEFT_RATIO)
-    needs = needed_turns(trace, forward.rows)
-    if needs.chained.any() and not needs.in_cells:
+    if in_a_chain:
         yield from _beside_the_chain(trace, needs, count, spans)
         return
     gone: tuple[Change, ...] = (
@@ -191,7 +200,7 @@ def _beside_the_chain(trace: Trace, needs: Turns, count: float, loop: HostSpans)
     once[np.flatnonzero(outermost(trace, free))] = True
     spans = host_spans(trace, once | _backward_of(trace, once), "what waits for no other turn")
     forward = host_spans(trace, once, "the same, forward")
-    if spans is None or forward is None or not is_material(trace, spans):
+    if spans is None or forward is None or too_small(trace, spans):
         raise NotChecked(
             f"{count:,.0f} turns of a loop in {_name(trace, loop.rows)} take"
             f" {duration(loop.ns_per_step)} of the step, yet each needs what the one before gave,"

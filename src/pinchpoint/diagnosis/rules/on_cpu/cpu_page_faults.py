@@ -27,7 +27,7 @@ from pinchpoint.analysis.mean.whole_run import NS_PER_US, main_spent, run_accoun
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import judged
@@ -44,7 +44,7 @@ LEAST_FAULT_NS, MOST_FAULT_NS = 500, 2_500
 LEAST_RATIO = 0.05  # of the step, at most: less is told by no recording with a profiler in it
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Page faults that cost, by the kernel's time for the process."""
     mine = judged(trace)
     if mine is None:
@@ -53,7 +53,10 @@ def check(trace: Trace) -> Iterator[Found]:
     if counted is None:
         raise NotChecked("page faults of steps are not recorded")
     most = round(counted.ratios[1] * (step or 0))
-    if not step or most < LEAST_RATIO * step:
+    if not step:
+        return
+    if most < LEAST_RATIO * step:
+        yield Small(most / step, LEAST_RATIO)
         return
     # Of the step that is said: recorded beside others, a step may be several times as long.
     said = min(step_base_ns(trace) or step, step)
@@ -163,7 +166,7 @@ LEAST_KERNEL_RATIO = 0.25  # of the time on cores: other programs have a few per
 LEAST_KERNEL_NS = 300_000_000  # a start with NumPy, pandas and SciPy takes half of it
 
 
-def check_run(trace: Trace) -> Iterator[Found]:
+def check_run(trace: Trace) -> Iterator[Found | Small]:
     """Page faults of a whole run, by the share of the kernel in its time on cores."""
     samples, account = trace.run.samples if trace.run else None, run_account(trace)
     usage = samples.usage if samples else None
@@ -175,7 +178,10 @@ def check_run(trace: Trace) -> Iterator[Found]:
     works_ns = sum(account.ways.get(way, 0) for way in (Way.INTERPRETER, Way.OUTSIDE, Way.NO_CORE))
     most = round(works_ns * faults_ns / cpu_ns)
     little = faults_ns < max(LEAST_KERNEL_RATIO * cpu_ns, LEAST_KERNEL_NS)
-    if little or most < LEAST_RUN_RATIO * account.total_ns:
+    if little:
+        return
+    if most < LEAST_RUN_RATIO * account.total_ns:
+        yield Small(most / account.total_ns, LEAST_RUN_RATIO, "the run")
         return
     where = _looked_at(trace)
     from pinchpoint.diagnosis.evidence.run_places import of_run

@@ -35,10 +35,10 @@ from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans
 from pinchpoint.diagnosis.evidence.operators import Known, known_on_cpu
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small, at_most
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, too_small
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -55,7 +55,7 @@ LEFT_RATIO = 0.1  # at best: what another way costs is not known
 MOST_TOLD = 3  # the engine drops those that other findings explain
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Operators far from what a slow machine needs, most time first."""
     if judged(trace) is None:
         return
@@ -63,18 +63,17 @@ def check(trace: Trace) -> Iterator[Found]:
 
     pieces = cpu_pieces(trace)
     always = [one for piece in pieces if (one := _without_limit(trace, piece)) is not None]
-    if always:
-        yield from always[:MOST_TOLD]
+    yield from at_most(MOST_TOLD, always)
+    if any(isinstance(one, Found) for one in always):
         return
     if all(piece.shapes is None for piece in pieces):
         raise NotChecked("the shapes of the inputs are not recorded")
     slowed = sum(p.ns_per_step for p in pieces) / max(sum(p.fastest_ns_per_step for p in pieces), 1)
     found = (_told(trace, piece, slowed) for piece in pieces if piece.name not in fourier.NAMES)
-    told = [one for one in found if one is not None]
-    yield from told[:MOST_TOLD]
+    yield from at_most(MOST_TOLD, found)
 
 
-def _told(trace: Trace, piece: "CpuPiece", slowed_ratio: float) -> Found | None:
+def _told(trace: Trace, piece: "CpuPiece", slowed_ratio: float) -> Found | Small | None:
     from pinchpoint.analysis.limits.on_cpu import FAR_RATIO, SLOWED_RATIO
 
     limit_ns, step_ns = piece.limit_ns, steps(trace).typical_ns
@@ -85,21 +84,28 @@ def _told(trace: Trace, piece: "CpuPiece", slowed_ratio: float) -> Found | None:
     if entry is None and lacked_cores(trace):
         return None  # all of its threads had to wait for a core, in its fastest calls, too
     least = LEAST_GAIN_WHERE_KNOWN_RATIO if entry else LEAST_GAIN_RATIO
-    if fastest_ns - limit_ns < least * step_ns / slowed_ratio:
-        return None
+    won_ns = slowed_ratio * (fastest_ns - limit_ns)
+    if won_ns < least * step_ns:
+        return Small(won_ns / step_ns, least)
     spans = _spans(trace, piece)
     if spans is None:
         return None
+    if small := too_small(trace, spans):
+        return small
     return _finding(trace, piece, spans, entry, is_full=slowed_ratio >= SLOWED_RATIO)
 
 
-def _without_limit(trace: Trace, piece: "CpuPiece") -> Found | None:
+def _without_limit(trace: Trace, piece: "CpuPiece") -> Found | Small | None:
     entry, step_ns = known_on_cpu(piece.name), steps(trace).typical_ns
     if piece.limit_ns is not None or entry is None or not entry.always or not step_ns:
         return None
     spans = _spans(trace, piece)
-    if spans is None or piece.ns_per_step < DOMINATES_RATIO * step_ns:
+    if spans is None:
         return None
+    if small := too_small(trace, spans):
+        return small
+    if piece.ns_per_step < DOMINATES_RATIO * step_ns:
+        return Small(piece.ns_per_step / step_ns, DOMINATES_RATIO)
     return Found(
         summary=(
             f"{piece.name} takes {duration(piece.ns_per_step)} a step{spans.where}: {entry.why}"
@@ -118,8 +124,7 @@ def _spans(trace: Trace, piece: "CpuPiece") -> HostSpans | None:
     assert host is not None
     wanted = np.zeros(len(host), np.bool_)
     wanted[piece.rows] = True
-    spans = host_spans(trace, wanted, "in its calls")
-    return spans if spans is not None and is_material(trace, spans) else None
+    return host_spans(trace, wanted, "in its calls")
 
 
 def _finding(

@@ -36,10 +36,10 @@ from pinchpoint.analysis.work.pointwise_chains import (
     in_different_orders,
 )
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import SHAPES_AND_STRIDES
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, too_small
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -50,7 +50,7 @@ QUICK_RATIO = 3.0  # one core of a current server streams 12 GB/s or more, a slo
 _COPIES = ("copy", "clone", "_to_copy")
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Slow elementwise operators on operands of different orders."""
     mine = judged(trace)
     if mine is None:
@@ -67,7 +67,10 @@ def check(trace: Trace) -> Iterator[Found]:
     wanted = np.zeros(len(host), np.bool_)
     wanted[rows[slow]] = True
     spans = host_spans(trace, wanted, "elementwise operators on operands of different orders")
-    if spans is None or not is_material(trace, spans):
+    if spans is None:
+        return
+    if small := too_small(trace, spans):
+        yield small
         return
     took_ns, needs_ns = int(own.own_ns[rows[slow]].sum()), float(dense_ns[slow].sum())
     yield Found(

@@ -27,10 +27,10 @@ from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.work.pointwise_chains import distinct_calls
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import fair_share, inside, is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import fair_share, inside, judged, too_small
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
@@ -44,7 +44,7 @@ FEWEST_CALLS = 64  # fused and foreach variants call a handful
 SINGLE_PASS_RATIO = 0.3
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Optimizer steps of many operators."""
     mine = judged(trace)
     if mine is None or trace.host_ops is None:
@@ -61,7 +61,10 @@ def check(trace: Trace) -> Iterator[Found]:
     has_a_closure = int(own.sum()) < int(called.sum())
     spans = host_spans(trace, own if has_a_closure else mine & ranges, "time of the optimizer")
     fair = 1.0 if spans is None else fair_share(trace, spans)
-    if spans is None or not is_material(trace, spans, fair):
+    if spans is None:
+        return
+    if small := too_small(trace, spans, fair):
+        yield small
         return
     count = per_step(trace, len(calls))
     yield Found(

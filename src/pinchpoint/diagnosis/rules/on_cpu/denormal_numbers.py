@@ -29,10 +29,10 @@ import numpy as np
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.evidence.vain_work import rows_of_note, watched
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import WATCHED_RUN
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import is_material, judged
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, too_small
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.arrays import Rows
@@ -49,7 +49,7 @@ class _Slow:
     ns: int  # of the judged steps
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Operators that zeros in place of such numbers made quick."""
     values, host = watched(trace), trace.host_ops
     tiny = [one for one in (values.work or ()) if one.kind == "tiny"] if values else []
@@ -71,7 +71,10 @@ def check(trace: Trace) -> Iterator[Found]:
     chosen = np.zeros(len(host), np.bool_)
     chosen[np.concatenate([one.rows for one in slow])] = True
     spans = host_spans(trace, chosen, "operators that such numbers make slow")
-    if spans is None or not is_material(trace, spans):
+    if spans is None:
+        return
+    if small := too_small(trace, spans):
+        yield small
         return
     worst = max(slow, key=lambda one: one.ns * (1 - one.work.left_ratio))
     name, work = worst.work.operations[0].name, worst.work

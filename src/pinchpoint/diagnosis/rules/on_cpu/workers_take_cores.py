@@ -27,7 +27,7 @@ from pinchpoint.analysis.run import data_wait_ns, host_looks, run_facts, workers
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.read_by_workers import reads_too_much
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import RUN_FOLDER
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import judged
@@ -44,7 +44,7 @@ LEAST_RATIO = 0.06  # of the time on cores of process and workers: half of it is
 SURE_SHARE, BEST_SHARE = 0.5, 2.0
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """What workers take, as a share of what process and workers take."""
     facts = run_facts(trace)
     step_ns = corrected_step_ns(trace) or steps(trace).typical_ns
@@ -59,7 +59,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if taken is None:
         raise NotChecked("how much of the machine's cores was taken is not recorded")
     ratio = theirs / max(own + theirs, 1)
-    if taken < FULL_RATIO or ratio < LEAST_RATIO or (load is not None and load.starving):
+    if taken < FULL_RATIO or (load is not None and load.starving):
         return
     cores = facts.cores_allowed or facts.cores_there or 1
     # Workers only slow what computes: a step that waits for its batch wins none of that wait.
@@ -70,6 +70,9 @@ def check(trace: Trace) -> Iterator[Found]:
     seen = workers_do(trace)
     if seen is not None and seen.mostly(InputWork.FILES) and reads_too_much(trace):
         return  # reads-more-than-used says what they do
+    if ratio < LEAST_RATIO:
+        yield Small(ratio, LEAST_RATIO, "the time on cores")
+        return
     yield Found(
         summary=(
             f"Worker processes compute for {duration(theirs)} of each step on the cores that the"

@@ -26,7 +26,7 @@ import numpy as np
 from pinchpoint.analysis.replay import DropDeviceOps, ScaleDeviceOps
 from pinchpoint.analysis.work.pointwise_chains import PointwiseChains, pointwise_chains
 from pinchpoint.diagnosis.evidence.device_work import device_time_per_step, device_work
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -43,7 +43,7 @@ LEAST_CAST_RATIO = 0.1  # of the device's time; a network under autocast spends 
 HALF_THE_BYTES = 0.5  # of what is bound by memory: 16 bits in place of 32
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Chains with casts there and back."""
     ops, host = trace.device_ops, trace.host_ops
     if ops is None or host is None or not host.known("shapes").any():
@@ -54,7 +54,10 @@ def check(trace: Trace) -> Iterator[Found]:
     wanted = np.zeros(len(ops), np.bool_)
     wanted[casts] = True
     work = device_work(trace, wanted, "casts there and back")
-    if work is None or work.ns_per_step < LEAST_CAST_RATIO * device_time_per_step(trace):
+    if work is None:
+        return
+    if (share := work.ns_per_step / device_time_per_step(trace)) < LEAST_CAST_RATIO:
+        yield Small(share, LEAST_CAST_RATIO, "the device's time")
         return
     wide = chains.rows[there_and_back & _in_wide_type(chains)]
     wanted[:] = False

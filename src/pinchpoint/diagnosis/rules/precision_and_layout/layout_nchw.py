@@ -46,7 +46,7 @@ from pinchpoint.analysis.work.pointwise_chains import (
 from pinchpoint.diagnosis.evidence.attainable import Attainable, attainable, scaled
 from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.evidence.host_spans import host_spans
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, DEVICE, SHAPES_AND_STRIDES, Record
 from pinchpoint.diagnosis.rule import NO_KNOB, NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -81,7 +81,7 @@ _MEASURED_TYPE = "float"
 _CONVERSIONS = ("nchwToNhwc", "nhwcToNchw")
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Layout conversions around convolutions."""
     ops = trace.device_ops
     if computes_on_cpu(trace):
@@ -115,7 +115,7 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
-def _on_cpu(trace: Trace) -> Iterator[Found]:
+def _on_cpu(trace: Trace) -> Iterator[Found | Small]:
     """Inference with oneDNN on operands in the slower order. Raises NotChecked where convolutions
     matter, and it is not known whether their layout does."""
     host, step_ns = trace.host_ops, steps(trace).typical_ns
@@ -148,7 +148,10 @@ def _on_cpu(trace: Trace) -> Iterator[Found]:
         raise NotChecked("what layouts cost was measured in float32 alone", comparison)
     forward[rows] = slower[which]
     spans = host_spans(trace, forward, "convolutions in channels-first order")
-    if spans is None or spans.ns_per_step < LEAST_RATIO * step_ns:
+    if spans is None:
+        return
+    if spans.ns_per_step < LEAST_RATIO * step_ns:
+        yield Small(spans.ns_per_step / step_ns, LEAST_RATIO)
         return
     yield Found(
         summary=(

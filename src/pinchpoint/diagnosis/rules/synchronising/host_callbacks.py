@@ -25,7 +25,7 @@ import numpy as np
 
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.regex import regex
@@ -46,7 +46,7 @@ LEAST_WON_RATIO = 0.1
 _PLACE = regex(r"(?P<file>[^,\n]+):(?P<line>\d{1,7})(,|$)")
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Callbacks of compiled programs, all together."""
     compiled, typical_ns = trace.compiled_ops, steps(trace).typical_ns
     if compiled is None or not len(judged_steps(trace)) or not typical_ns:
@@ -60,6 +60,7 @@ def check(trace: Trace) -> Iterator[Found]:
     begins, ends, row = _calls(compiled, np.flatnonzero(mine), step)
     ns = round(per_step(trace, flatten(begins, ends).total))
     if ns < LEAST_RATIO * typical_ns:
+        yield Small(ns / typical_ns, LEAST_RATIO)
         return
     count = per_step(trace, len(begins))
     longest = int(row[(ends - begins).argmax()])

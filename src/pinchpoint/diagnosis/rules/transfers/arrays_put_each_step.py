@@ -25,13 +25,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
-from pinchpoint.analysis.mean.rare_steps import own_frame
+from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.analysis.mean.ways import imports
 from pinchpoint.analysis.mean.whole_run import main_spent
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import named
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.regex import regex
@@ -56,7 +56,7 @@ _PUTS = regex(
 )
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Puts on the thread of the steps, and the copies that follow on others."""
     host = trace.host_ops
     if host is None or not compiled_for_cpu(trace):
@@ -71,7 +71,10 @@ def check(trace: Trace) -> Iterator[Found]:
     rows = np.concatenate([puts, copies])
     both_ns = per_step(trace, flatten(host["start_ns"][rows], host.end_ns[rows]).total)
     put_ns = per_step(trace, flatten(host["start_ns"][puts], host.end_ns[puts]).total)
-    if both_ns < LEAST_RATIO * step_ns or not len(puts):
+    if not len(puts):
+        return
+    if both_ns < LEAST_RATIO * step_ns:
+        yield Small(both_ns / step_ns, LEAST_RATIO)
         return
     most_ns = min(both_ns, max(step_ns - _computing_ns(trace), 0.0))
     longest = int(puts[host["duration_ns"][puts].argmax()])

@@ -40,7 +40,7 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.compiled_programs import compiled_lines
 from pinchpoint.diagnosis.evidence.one_side import one_sides
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
@@ -57,13 +57,16 @@ NO_ROWS: Rows = np.zeros(0, np.intp)
 LEAST_WON_RATIO = 0.1  # a judgement: how often the branch is needed is not known
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The condition whose branches take most."""
     typical_ns = steps(trace).typical_ns
     if not typical_ns:
         return
     most = max((*_told(trace), *_compiled(trace)), key=lambda one: one.ns, default=None)
-    if most is None or most.ns < LEAST_RATIO * typical_ns:
+    if most is None:
+        return
+    if most.ns < LEAST_RATIO * typical_ns:
+        yield Small(most.ns / typical_ns, LEAST_RATIO)
         return
     ns, turns = most.ns, most.turns
     each = f"once in the {turns} turns of the loop around it" if turns else "in every other turn"

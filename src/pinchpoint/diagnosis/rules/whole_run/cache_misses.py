@@ -20,7 +20,7 @@ Where inputs hardly ever come again: then leave the cache out.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.host.frames import Owner, owner_of
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
@@ -36,7 +36,7 @@ MISSES_RATIO = 0.5  # of the calls: with more hits than misses it saves most of 
 TURNS = 4  # times as many calls as it holds: with fewer it is being filled
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Caches that miss, of functions that take a large part of the run."""
     samples = trace.run.samples if trace.run else None
     if samples is None:
@@ -51,7 +51,10 @@ def check(trace: Trace) -> Iterator[Found]:
     places = {(p.at.file, p.at.function): p for p in account_of(trace).places if p.at}
     for cache in samples.caches:
         place = places.get((cache.file, cache.function))
-        if place is None or place.share.least_ratio < SURE_RATIO or not _thrashes(cache):
+        if place is None or not _thrashes(cache):
+            continue
+        if place.share.least_ratio < SURE_RATIO:
+            yield Small(place.share.least_ratio, SURE_RATIO, "the run")
             continue
         calls, share = cache.hits + cache.misses, place.share
         yield found_at(

@@ -25,7 +25,7 @@ import msgspec
 
 from pinchpoint.analysis.mean.ways import Way
 from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
@@ -42,7 +42,7 @@ LEAST_RATIO = 0.25
 NAMED_RATIO = 1 / 3  # a named cause goes first if it wins a third as much, as in the engine
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The functions that hold the interpreter most, one of which there may be two."""
     from pinchpoint.analysis.mean.crew import crew
 
@@ -53,8 +53,10 @@ def check(trace: Trace) -> Iterator[Found]:
     who = "" if team is None else f" in {team.name}"
     for place in places:
         busy = 2 * place.ways.get(Way.INTERPRETER, 0) >= place.doing_ns
-        if busy and place.at is not None and place.share.least_ratio >= LEAST_RATIO:
-            yield _found(trace, place, who)
+        if busy and place.at is not None:
+            sure = place.share.least_ratio
+            small = Small(sure, LEAST_RATIO, "the run")
+            yield _found(trace, place, who) if sure >= LEAST_RATIO else small
 
 
 def _found(trace: Trace, place: RunPlace, who: str) -> Found:

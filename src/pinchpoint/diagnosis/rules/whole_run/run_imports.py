@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of
 from pinchpoint.analysis.mean.ways import imports
 from pinchpoint.analysis.mean.whole_run import NS_PER_US, main_spent, share
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
@@ -36,7 +36,7 @@ LEAST_RATIO = 1 / 3  # of the run, surely
 LEAST_NS = 2_000_000_000  # what a program of some size takes on any machine is no cause
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The imports of a run, at the program's line with most of them."""
     samples = trace.run.samples if trace.run else None
     if samples is None:
@@ -45,7 +45,10 @@ def check(trace: Trace) -> Iterator[Found]:
     of_them = [one for one in spent if imports(one.frames)]
     us, whole = sum(one.us for one in of_them), sum(one.us for one in spent)
     took = share(us, spent, whole * NS_PER_US, sum(one.looks for one in of_them))
-    if took.least_ratio < LEAST_RATIO or took.ns < LEAST_NS:
+    if took.ns < LEAST_NS:
+        return
+    if took.least_ratio < LEAST_RATIO:
+        yield Small(took.least_ratio, LEAST_RATIO, "the run")
         return
     at: Counter[PythonFrame] = Counter()
     for one in of_them:

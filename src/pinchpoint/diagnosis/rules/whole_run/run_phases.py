@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from pinchpoint.analysis.mean.whole_run import RunPlace
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace
@@ -44,7 +44,7 @@ LEAST_RATIO = 0.25  # of the run, surely, at one place
 FIRST_RATIO = 0.5  # of the run, outside of the steps: then that is what to look at first
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Places outside of the steps, most time first."""
     from pinchpoint.analysis.mean.outside import around, phases
     from pinchpoint.diagnosis.evidence.run_places import account_of
@@ -55,7 +55,10 @@ def check(trace: Trace) -> Iterator[Found]:
     first = sum(phase.ns for phase in outside) >= FIRST_RATIO * account.total_ns
     least_ns = LEAST_RATIO * account.total_ns
     for phase in outside:
-        sure = [p for p in phase.places if p.at and p.share.range_ns[0] >= least_ns]
+        known = [p for p in phase.places if p.at]
+        sure = [p for p in known if p.share.range_ns[0] >= least_ns]
+        for ns in (p.share.range_ns[0] for p in known if p not in sure):
+            yield Small(ns / account.total_ns, LEAST_RATIO, "the run")
         whole = None if sure else around(trace, phase, least_ns)
         for place in sure if whole is None else [whole]:
             yield _found(trace, phase, place, first=first)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from pinchpoint.analysis.mean.ways import WAITS, Way
 from pinchpoint.analysis.mean.whole_run import RunPlace, share_of_way
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.trace import Trace
@@ -54,7 +54,7 @@ _FIX = {
 }
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """One finding for each place and kind of waiting that takes a large part of the run."""
     from pinchpoint.analysis.mean.crew import crew
 
@@ -67,7 +67,7 @@ def check(trace: Trace) -> Iterator[Found]:
                 yield from _of(trace, place, way)
 
 
-def _of(trace: Trace, place: RunPlace, way: Way) -> Iterator[Found]:
+def _of(trace: Trace, place: RunPlace, way: Way) -> Iterator[Found | Small]:
     share = share_of_way(place, way)
     from pinchpoint.diagnosis.evidence.run_places import (
         SURE_RATIO,
@@ -78,6 +78,7 @@ def _of(trace: Trace, place: RunPlace, way: Way) -> Iterator[Found]:
     )
 
     if share.least_ratio < SURE_RATIO:
+        yield Small(share.least_ratio, SURE_RATIO, "the run")
         return
     total_ns, at = account_of(trace).total_ns, location_of(place)
     what = place.inside if place.inside and place.inside_ratio >= 0.5 else place.call

@@ -24,11 +24,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pinchpoint.analysis.host.frames import PythonFrame
-from pinchpoint.analysis.mean.rare_steps import kind_of, own_frame
+from pinchpoint.analysis.mean.stacks import kind_of, own_frame
 from pinchpoint.analysis.mean.ways import imports
 from pinchpoint.analysis.mean.whole_run import NS_PER_US, main_spent, share
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Rule
 from pinchpoint.regex import regex
@@ -49,7 +49,7 @@ _ALONE = regex(r"(^|/)jax/_src/(dispatch\.py\(\d+\): apply_primitive$|numpy/)")
 _TRACED = regex(r"(^|/)jax/_src/interpreters/partial_eval\.py\(")
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """The function with most of the operations that run by themselves."""
     samples = trace.run.samples if trace.run else None
     if samples is None:
@@ -59,7 +59,10 @@ def check(trace: Trace) -> Iterator[Found]:
     us, looks = sum(one.us for one in alone), sum(one.looks for one in alone)
     whole_ns = NS_PER_US * sum(one.us for one in steady)
     took = share(us, steady, whole_ns, looks)
-    if looks < FEWEST_LOOKS or took.least_ratio < LEAST_RATIO:
+    if looks < FEWEST_LOOKS:
+        return
+    if took.least_ratio < LEAST_RATIO:
+        yield Small(took.least_ratio, LEAST_RATIO, "the run after its start")
         return
     lines: dict[tuple[str, str], Counter[PythonFrame]] = {}
     for one in alone:

@@ -1,0 +1,35 @@
+"""What a timed step takes beyond its replay, and what a fix leaves of it."""
+
+import pytest
+
+from pinchpoint.analysis.replay.beyond_replay import Replayed, with_timed
+
+BEFORE = Replayed(step_ns=84_000, device_ns=69_000)
+
+
+def test_most_of_the_difference_is_the_hosts_and_goes_with_its_time():
+    after = Replayed(step_ns=62_000, device_ns=59_000)
+    # Doubts: 0.3 × 15 and 0.15 × 70 of the host, 0.03 × 69 of the device: 10.68 of 11 are its.
+    said = with_timed(95_000, BEFORE, after, recording_ns=70_000)
+    assert said == pytest.approx(59_000 * (1 + 0.349 / 69) + 3_000 * (1 + 10.651 / 15), rel=1e-4)
+
+
+def test_of_a_device_that_hardly_waits_it_is_the_devices():
+    before, after = Replayed(100_000, 99_000), Replayed(50_500, 50_000)
+    said = with_timed(105_000, before, after, recording_ns=0)
+    assert said == pytest.approx(50_000 * 103.95 / 99 + 500 * 1.05, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("timed", "before", "after", "said"),
+    [
+        (80_000, BEFORE, Replayed(42_000, 42_000), 40_000),
+        (20_000, Replayed(10_000, 0), Replayed(4_000, 0), 8_000),
+        (20_000, Replayed(10_000, 10_000), Replayed(4_000, 4_000), 8_000),
+        (95_000, BEFORE, BEFORE, 95_000),
+        (95_000, BEFORE, Replayed(90_000, 20_000), 95_000),
+    ],
+    ids=["shorter than its replay", "no device", "no host", "no change", "never longer"],
+)
+def test_else_all_of_the_step_is_scaled_alike(timed, before, after, said):
+    assert with_timed(timed, before, after, recording_ns=0) == pytest.approx(said)
