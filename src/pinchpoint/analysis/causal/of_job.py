@@ -88,7 +88,8 @@ def of_job(job: Job, ranks: Sequence[Gains]) -> OfJob:
     least = LEAST_STEP_RATIO * replay.base_ns
     chosen = [key for key, ns in largest.items() if ns >= least]
     chosen = sorted(chosen, key=lambda key: (-largest[key], key[1]))[:MOST_PIECES]
-    pieces = [_piece(replay, key, [gains.get(key, 0) for gains in ranks]) for key in chosen]
+    ratio = job.said_ratio
+    pieces = [_piece(replay, key, [gains.get(key, 0) for gains in ranks], ratio) for key in chosen]
     pieces.sort(key=lambda one: (one.step_if_free_ns, one.step_if_free_there_ns, one.name))
     kinds = dict.fromkeys(np.unique(replay.marks.kind).tolist(), 0.0)
     return OfJob(
@@ -107,7 +108,8 @@ def _why_not(job: Job) -> str:
     return "its collectives cannot be replayed: too many, or not all of them were kept"
 
 
-def _piece(replay: JobReplay, key: Key, own_ns: Sequence[int]) -> JobPiece:
+def _piece(replay: JobReplay, key: Key, own_ns: Sequence[int], ratio: float) -> JobPiece:
+    """``own_ns`` are of recorded steps; ``ratio`` is that of the step that is said to these."""
     rank = int(np.argmax(own_ns))
     least = min(own_ns)
     there = [ns if at == rank else 0 for at, ns in enumerate(own_ns)]
@@ -115,8 +117,8 @@ def _piece(replay: JobReplay, key: Key, own_ns: Sequence[int]) -> JobPiece:
         cut=key[0],
         name=key[1],
         rank=rank,
-        own_ns=own_ns[rank],
-        least_own_ns=least,
+        own_ns=round(ratio * own_ns[rank]),
+        least_own_ns=round(ratio * least),
         step_if_free_there_ns=_without(replay, there),
         step_if_free_ns=_without(replay, own_ns),
         step_if_even_ns=_without(replay, [ns - least for ns in own_ns]),
