@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pinchpoint.diagnosis.evidence.operators import Known, elsewhere, shipped
+from pinchpoint.diagnosis.evidence.operators import Known, elsewhere, preparing, shipped
 
 PAGE = Path(__file__).parent / "reference/operators.md"
 
@@ -47,6 +47,16 @@ that it holds where no limit is known; `"on_cpu": true` that it holds on CPUs to
 |---|---|---|---|
 """
 
+PREPARING = """
+## Calls that only prepare
+
+What these make, a library keeps for the next time, and uses again in microseconds. Runs that spend
+their time in them make it anew in each call (`prepared-again`).
+
+| what | where | one takes at most | because | instead | source |
+|---|---|---|---|---|---|
+"""
+
 RULES = """
 ## What no name tells
 
@@ -67,7 +77,18 @@ def text() -> str:
     rows = [_row(_names(e), e.why, e.instead, e.source) for e in shipped()]
     told = [_row(e.what, f"`{e.rule}`", e.source) for e in elsewhere() if e.rule]
     not_told = [_row(e.what, e.why_not or "", e.source) for e in elsewhere() if not e.rule]
-    return HEAD + "".join(rows) + RULES + "".join(told) + NOT_TOLD + "".join(not_told)
+    prepared = [
+        _row(
+            e.what,
+            f"`{e.file}`: {', '.join(f'`{name}`' for name in (*e.functions, *e.calls))}",
+            f"{e.longest_ms:g} ms",
+            e.keeps,
+            e.instead,
+            e.source,
+        )
+        for e in preparing()
+    ]
+    return "".join((HEAD, *rows, PREPARING, *prepared, RULES, *told, NOT_TOLD, *not_told))
 
 
 def _names(entry: Known) -> str:

@@ -135,3 +135,17 @@ def test_a_number_of_threads_is_changed_where_the_program_sets_it(here):
     (found,) = with_code((one,), trace)
     assert str(found.location) == "train.py:2"
     assert found.code.edited[1] == "torch.set_num_threads(4)"
+
+
+def test_an_optimizer_is_changed_where_it_is_made(here):
+    """A trainer calls it from the line at which it is told to fit."""
+    at = Location(file="train.py", line=3, function="train")
+    one = Finding(id="cpu-unfused-optimizer", summary="", evidence=(), location=at)
+    trace = Trace(Source(str(here / "trace.json"), "kineto"), ())
+    text = PROGRAM + "\n\ndef configure(model):\n    return torch.optim.AdamW(model.parameters())\n"
+    (here / "train.py").write_text(text)
+    (found,) = with_code((one,), trace)
+    assert found.location.line == text.count("\n")
+    assert found.code.edited[found.location.line - found.code.first_line].endswith(", fused=True)")
+    (here / "train.py").write_text(text + "    torch.optim.SGD(model.parameters())\n")
+    assert with_code((one,), trace) == (one,)  # which of the two does not show

@@ -146,5 +146,6 @@ def test_copies_are_not_waited_for_and_optimizers_fused():
     assert edited("pageable-h2d", "x = x.to(device)", 1) == ["x = x.to(device, non_blocking=True)"]
     assert edited("pageable-h2d", "x = x.cuda()", 1) == ["x = x.cuda(non_blocking=True)"]
     text = "opt = torch.optim.AdamW(model.parameters(), lr=1e-3)\nopt.step()\n"
-    after = edited("unfused-optimizer", text, 2)
-    assert after[0] == "opt = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
+    for rule in ("unfused-optimizer", "cpu-unfused-optimizer"):
+        after = edited(rule, text, 2)
+        assert after[0] == "opt = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"

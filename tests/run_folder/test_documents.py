@@ -257,3 +257,37 @@ def test_timed_steps_that_are_longer_than_the_middle_of_more_others(shorter, cou
     timed = (10_500,) * shorter + (14_000,) * (12 - shorter)
     steps = StepTimes(before_ns=timed[:6], after_ns=timed[6:], run=run)
     assert sorted(steps.unprofiled_ns)[6] == pytest.approx(expected_ns, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("longer", "count", "after_ns", "expected_ns"),
+    [
+        pytest.param(1, 100, 14_000, 24_000, id="they lived on batches that were ready"),
+        pytest.param(4, 100, 14_000, 14_000, id="as chance would have it"),
+        pytest.param(1, 30, 14_000, 14_000, id="no more steps than these"),
+        pytest.param(1, 100, 24_500, 14_000, id="as those just after, which have what it left"),
+    ],
+)
+def test_timed_steps_that_are_shorter_than_the_middle_of_more_others(
+    longer, count, after_ns, expected_ns
+):
+    run = RunSteps(p50=24_000, p90=35_000, count=count, total_ns=28_000 * count)
+    after = (after_ns,) * (12 - longer) + (26_000,) * longer
+    waits = (100,) * 22
+    run = msgspec.structs.replace(run, wait_total_ns=9_000 * count)
+    steps = StepTimes(before_ns=(14_000,) * 10, after_ns=after, wait_ns=waits, run=run)
+    if after_ns == 24_500:
+        assert steps.quicker_than_run is None
+        return
+    assert sorted(steps.unprofiled_ns)[6] == expected_ns
+    paced = expected_ns > 14_000
+    assert steps.unprofiled_wait_ns == ((9_000,) * 22 if paced else waits)
+    assert steps.quicker_than_run == ((14_000, count) if paced else None)
+
+
+def test_usual_steps_of_bursts_that_are_longer_than_the_runs():
+    """Far ones stay as they were: how far, the run's middle one does not say."""
+    run = RunSteps(p50=8_000, p90=90_000, count=400, total_ns=25_000 * 400)
+    before, after = (10_000,) + (13_000,) * 9, (13_000,) * 3 + (190_000,) * 2
+    steps = StepTimes(before_ns=before, after_ns=after, run=run)
+    assert sorted(steps.unprofiled_ns) == [10_000] * 13 + [190_000] * 2

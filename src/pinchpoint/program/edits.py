@@ -11,7 +11,10 @@ from pinchpoint.program.device_reads import rarely, unread
 from pinchpoint.program.files import Source
 
 _OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad")  # torch.optim's with fused=True
-ELSEWHERE = ("cpu-few-threads",)  # rules whose fix is not where the time goes
+ELSEWHERE = (
+    "cpu-few-threads",
+    "cpu-unfused-optimizer",
+)  # rules whose fix is not where the time goes
 
 
 def edit_for(rule_id: str, source: Source, line: int, count: int | None) -> Edit | None:
@@ -25,7 +28,7 @@ def edit_for(rule_id: str, source: Source, line: int, count: int | None) -> Edit
         return _loader_edit(source, {k: v for k, v in _loader(rule_id, count).items() if v})
     known = AT_LINE.get(rule_id)
     statement = source.statement_at(line)
-    if rule_id == "unfused-optimizer":
+    if rule_id in ("unfused-optimizer", "cpu-unfused-optimizer"):
         return with_keywords(source, _optimizer(source), {"fused": "True"})
     return None if known is None or statement is None else known(source, statement)
 

@@ -32,6 +32,11 @@ FEW_SHORTER_RATIO = 1 / 6
 FEWEST_TIMED = 10  # of fewer, chance leaves none there too often
 
 
+FEWEST_TIMES = 2  # as many steps in the run: with those beside the recording in it, half are others
+SHORTER_RATIO = 1.1  # two windows of one program differ by less
+FAR_RATIO = 3.0  # of the middle one: steps that vary by themselves stay below it
+
+
 class LaunchNote(msgspec.Struct, frozen=True, kw_only=True):
     """Host time of one small launch before the profiler first ran, and after a recording."""
 
@@ -73,14 +78,21 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
         Where nine of ten steps of a long run are shorter than the middle one of these, or nearly
         all of these are longer than the middle one of the others, a recording left something
-        behind for a while, or others had the machine: they count as long as the run's on average.
+        behind for a while, or others had the machine: they count as long as the run's on average,
+        or where that holds far longer steps, the usual ones as long as the run's usual one. Where
+        nearly all of these are shorter than the middle one of the others, they lived on what did
+        not last, as batches that were ready: they, too, count as long as the run's usual one.
         """
-        return self._as_of_run(self._timed)
+        timed = self._timed
+        return self._usual_as_of_run(timed) if self.shorter_than_run else self._as_of_run(timed)
 
     @property
     def unprofiled_wait_ns(self) -> tuple[int, ...]:
         """Of the same steps."""
-        return self._as_of_run(self.wait_ns[self._standing])
+        waits_ns, run = self.wait_ns[self._standing], self.run
+        if self.shorter_than_run:
+            return (run.wait_total_ns // run.count,) * len(waits_ns)
+        return self._as_of_run(waits_ns)
 
     @property
     def _timed(self) -> tuple[int, ...]:
@@ -92,9 +104,19 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
             return ns
         mean_ns = run.total_ns / run.count
         if mean_ns >= _middle(timed):
-            return ns
+            return self._usual_as_of_run(ns) if ns == timed else ns
         ratio = mean_ns * len(timed) / sum(timed)
         return tuple(round(ratio * one) for one in ns)
+
+    def _usual_as_of_run(self, timed: tuple[int, ...]) -> tuple[int, ...]:
+        """The same with those that are not far longer put to the middle of the run's, and none
+        shorter than the shortest one was."""
+        usual_ns, least_ns = _middle(timed), min(timed)
+        ratio = (self.run.p50 or usual_ns) / usual_ns
+        return tuple(
+            one if one > FAR_RATIO * usual_ns else max(round(ratio * one), least_ns)
+            for one in timed
+        )
 
     @property
     def _longer_than_run(self) -> bool:
@@ -108,8 +130,27 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
         return len(timed) >= FEWEST_TIMED and shorter <= FEW_SHORTER_RATIO * len(timed)
 
     @property
+    def shorter_than_run(self) -> bool:
+        """Whether the timed steps are shorter than those of the rest of the run, by more than both
+        spread. Those after the recording are asked: what it left behind, all later ones have."""
+        timed, run = self.after_ns, self.run
+        if run.p50 is None or run.count < FEWEST_TIMES * len(self._timed):
+            return False
+        if _apart(_middle(self._timed), run.p50) <= SHORTER_RATIO:
+            return False
+        longer = sum(one > run.p50 for one in timed)
+        return len(timed) >= FEWEST_TIMED and longer <= FEW_SHORTER_RATIO * len(timed)
+
+    @property
+    def quicker_than_run(self) -> tuple[int, int] | None:
+        """The middle one as timed and the run's steps, where those timed are shorter."""
+        return (_middle(self._timed), self.run.count) if self.shorter_than_run else None
+
+    @property
     def unloaded_steps(self) -> int:
         """The first of ``unprofiled_ns`` that came before the profiler first ran."""
+        if self.shorter_than_run:
+            return 0
         first = min(self.launch_ns.unloaded_steps, len(self.before_ns))
         return 0 if self._standing.start else first
 

@@ -89,7 +89,8 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
 
     # step: each step anew; within: more than once in a step; unused; part: most of it is unused;
     # order: products that another order makes cheaper; gradients: work for such as nobody reads;
-    # moved: made again within a step of one parameter, with a state that it moves on itself
+    # moved: made again within a step of one parameter, with a state that it moves on itself;
+    # tiny: slow because a part of its numbers (read_ratio) is next to zero
     kind: str = ""
     places: tuple[FrameNote, ...] = ()  # lines that start it, heaviest first
     operations: tuple[OperationNote, ...] = ()
@@ -106,6 +107,7 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     times_left: Count = 0  # products
     elements_left: Bytes = 0  # that these read and write, each by itself
     gradients: Count = 0  # that are stored a step, and that nobody reads
+    tried_ns: Ns = 0  # of one that is slow by its numbers; left_ratio of it with zeros instead
 
 
 class LoopNote(msgspec.Struct, frozen=True, kw_only=True):

@@ -95,7 +95,8 @@ class VainWork:
     # step: each step anew; within: more than once in a step; unused; part: most of it is unused;
     # order: products that another order makes cheaper; ranks: ``of`` ranks compute the same;
     # gradients: work for gradients that are stored and that nobody reads; moved: made again within
-    # a step of one parameter, with a state that it moves on itself
+    # a step of one parameter, with a state that it moves on itself; tiny: slow because a part of
+    # its numbers is next to zero
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]
@@ -109,6 +110,7 @@ class VainWork:
     order: ProductOrder | None = None
     shared_ratio: float = 0.0  # of all that was compared between ranks, by bytes
     gradients: int = 0  # that are stored a step, and that nobody reads
+    tried_ns: int = 0  # of one that is slow by its numbers, in a trial; else 0
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,9 @@ class RunFacts:
     """What a run folder knows besides the trace. None: not recorded."""
 
     unprofiled_step_ns: tuple[int, ...] = ()  # steps timed in the same run with only hooks on
+    # Middle one as it was timed, and how many steps the run had besides: where those timed beside
+    # the recording were quicker than these, and count as long. None: they count as they were timed.
+    quicker_than_run: tuple[int, int] | None = None
     launch: LaunchTimes | None = None  # None: not measured
     data_wait_ns: tuple[int, ...] = ()  # wait for the batch in those steps
     command: tuple[str, ...] = ()

@@ -93,6 +93,24 @@ def test_parts_of_one_function_that_only_far_steps_call_are_one_cause():
     assert cause.ns_per_step == pytest.approx(477 * MS / 5)
 
 
+def test_of_functions_within_each_other_the_innermost_is_named_with_the_library_it_calls():
+    """One look in twenty is beside the innermost function, in the one that calls it."""
+    outer = ("train.py(60): compute", "train.py(99): <module>")
+    root = ("scipy/linalg/_matfuncs.py(421): sqrtm", "train.py(70): trace_of_root", *outer)
+    parts = [root, outer, TRAINING]
+    frames = tuple(dict.fromkeys(f for part in parts for f in part))
+    stacks = tuple(tuple(map(frames.index, part)) for part in parts)
+    found = samples(EVALUATING, count=200)
+    events = tuple(
+        replace(e, looks=2, seen=((n % 20 == 0, e.ns // 1000),)) for n, e in enumerate(found.events)
+    )
+    found = replace(found, frames=frames, stacks=stacks, usual=((2, 1_000_000),), events=events)
+    threads = tuple(replace(thread, stacks=((2, 500),)) for thread in found.threads)
+    (cause,) = rare_causes(sampled(replace(found, threads=threads)))
+    assert (cause.place.at.function, cause.place.at.line) == ("trace_of_root", 70)
+    assert cause.place.inside == "scipy.linalg._matfuncs.sqrtm"
+
+
 @pytest.mark.parametrize(
     "found",
     [

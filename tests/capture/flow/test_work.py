@@ -261,6 +261,22 @@ def test_a_loop_that_repeats_all_it_does_is_a_measurement(told):
     assert told(step, layer) == {}
 
 
+def test_a_table_that_is_most_of_the_bytes_of_a_search_is_no_measurement(told):
+    """Of 14 operations of a new question 3 are of the passages, which are nearly all that a step
+    writes: 1 MiB, of a question's 4 KiB."""
+    layer, passages = torch.nn.Linear(64, 64), torch.randn(4096, 64)
+
+    def step(number):
+        with torch.no_grad():
+            question = torch.randn(1, 64)
+            asked = torch.nn.functional.normalize(layer(question).sin().cos().tanh().exp())
+            table = torch.nn.functional.normalize(passages)
+            (asked @ table.T).topk(3).values.sum().item()
+
+    # The norms, their floor, and what is divided by them.
+    assert sum(told(step, layer)["step"].values()) == 3
+
+
 def test_weights_that_are_merged_at_each_use(told):
     layer, low = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
     x = torch.randn(4, 8)
@@ -495,7 +511,7 @@ def test_a_program_with_a_mode_of_its_own_is_left_alone(told):
 
 
 def test_nothing_is_watched_where_the_device_is_full(monkeypatch):
-    monkeypatch.setattr("pinchpoint.capture.flow.watch._free_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr("pinchpoint.capture.flow.watch.free_bytes", lambda _: 1 << 20)
     work = RepeatedWork()
     work.begin()
     assert not work.watches

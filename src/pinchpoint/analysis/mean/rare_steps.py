@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from pinchpoint.analysis.host.frames import PythonFrame
+from pinchpoint.analysis.host.frames import PythonFrame, is_recorder
 from pinchpoint.analysis.mean.stacks import called, kind_of, own_frame, own_functions
 from pinchpoint.analysis.replay.predict import (
     comes_in_bursts,
@@ -31,6 +31,7 @@ REGULAR_RATIO = 0.8  # of the steps of a cause: the others are by chance
 SEEN_RATIO = 0.5  # of the steps of a rhythm that must be far: windows hide some, and noise
 FEWEST_LOOKS = 2  # of one step: a single one falls anywhere
 USUAL_RATIO = 0.05  # of typical steps: work that belongs to them
+NEARLY_RATIO = 0.9  # of these, for a function inside of it: a look in ten falls beside it by chance
 MOSTLY_RATIO = 0.7  # of the looks at a far step were within the function that is named
 USUAL_STEP_RATIO = 1.5  # of the typical step: steps of one core shared with another take two
 OTHERS_RATIO = 0.25  # of all cores that others use: less hardly takes one from a step
@@ -113,14 +114,26 @@ def _of_one_function(samples: RunSamples, alike: _Alike) -> _Alike:
     if len(inside) < 2:
         return alike
     most = max(inside, key=lambda key: sum(ns for _, _, ns in inside[key]))
-    joined = [
-        (event, RarePlace(around, None), event.excess_ns)
-        for found in inside.values()
-        for event, _, _ in found
-    ]
+    looks = [s for found in inside.values() for event, _, _ in found for s in event.seen]
+    place = _with_library(samples, _inner(samples, around, looks), looks)
+    joined = [(event, place, event.excess_ns) for found in inside.values() for event, _, _ in found]
     kind = GapKind.PYTHON if most[0] is GapKind.UNRECORDED else most[0]
     rest = {key: found for key, found in alike.items() if key not in inside}
-    return {(kind, _function_of(RarePlace(around, None)), False): joined, **rest}
+    return {(kind, _function_of(place), False): joined, **rest}
+
+
+def _with_library(
+    samples: RunSamples, at: PythonFrame, seen: Sequence[tuple[int, int]]
+) -> RarePlace:
+    """A function of the program, and the library's that most of the looks at these steps are in."""
+    inside: Counter[str | None] = Counter()
+    for stack, looks in seen:
+        frames = tuple(name for name in samples.spelt(stack) if not is_recorder(name))
+        own = own_frame(frames)
+        here = own is not None and (own.file, own.function) == (at.file, at.function)
+        inside[called(frames) if here else None] += looks
+    name, looks = inside.most_common(1)[0]
+    return RarePlace(at, name if looks >= MOSTLY_RATIO * inside.total() else None)
 
 
 def _within(samples: RunSamples, at: PythonFrame, seen: list[tuple[int, int]]) -> bool:
@@ -300,6 +313,24 @@ def _around(samples: RunSamples, seen: Sequence[tuple[int, int]]) -> PythonFrame
     if most is None or within[most] < MOSTLY_RATIO * sum(looks for _, looks in seen):
         return None
     return lines[most].most_common(1)[0][0]
+
+
+def _inner(
+    samples: RunSamples, around: PythonFrame, seen: Sequence[tuple[int, int]]
+) -> PythonFrame:
+    """The innermost function that nearly all looks within this one are within, too."""
+    lines: dict[tuple[str, str], Counter[PythonFrame]] = {}
+    depth: Counter[tuple[str, str]] = Counter()
+    for stack, looks in seen:
+        functions = own_functions(samples.spelt(stack))
+        if (around.file, around.function) not in functions:
+            continue
+        for at, (function, frame) in enumerate(functions.items()):
+            lines.setdefault(function, Counter())[frame] += looks
+            depth[function] = max(depth[function], at)
+    most = lines[around.file, around.function].total()
+    nearly = [one for one in lines if lines[one].total() >= NEARLY_RATIO * most]
+    return lines[min(nearly, key=depth.__getitem__)].most_common(1)[0][0]
 
 
 def _place_of_kind(samples: RunSamples, event: FarStep, kind: GapKind) -> RarePlace:

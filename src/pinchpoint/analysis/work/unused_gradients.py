@@ -17,6 +17,7 @@ from pinchpoint.analysis.host.attribution import backward_nodes, launching_opera
 from pinchpoint.analysis.host.input_arguments import Shape, input_shapes
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, judged_steps
 from pinchpoint.analysis.work.backward_runs import backward_runs
+from pinchpoint.analysis.work.branches_for_nothing import branches_for_nothing
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
@@ -29,6 +30,7 @@ _ADDS = ("aten::add_", "aten::add")
 _OPTIMIZER, _ZEROES = "Optimizer.step", "Optimizer.zero_grad"
 # cuDNN's and CUTLASS's kernels, MIOpen's, and PyTorch's own for grouped convolutions.
 _FOR_WEIGHTS = regex(r"wgrad|bwd_?weight|backward_?(weight|filter)|_wrw|weight_grad", re.I)
+NOTHING: Rows = np.zeros(0, np.intp)
 FEWEST_STEPS = 3  # with fewer, an optimizer that steps every second time looks like none
 
 
@@ -42,6 +44,8 @@ class UnusedGradients:
     device_rows: Rows  # work that is done for them alone
     host_rows: Rows  # nodes of the backward pass that run for them alone, outermost
     surely: bool  # the shapes of what the optimizer steps say so, too
+    beside_rows: Rows  # of a caller's backward pass, half of which is for them as a rule
+    calls: int  # of modules in a step, whose whole backward pass runs for them alone
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,12 @@ def _told(trace: Trace, stored: Rows, step: Ints, adds: Mask) -> UnusedGradients
     np.maximum.at(begins, step[~adds], host.end_ns[wanted])
     nodes = _nodes_after(trace, begins) | _inside(trace, stored[adds])
     mine = np.append(nodes, False)[_launchers(trace)]
-    mine |= _weight_gradients(trace, {shapes[one] for one in added if one not in anew})
+    alone = {shapes[one] for one in added if one not in anew}
+    mine |= _weight_gradients(trace, alone)
+    branches = branches_for_nothing(trace, alone)
+    if branches is not None:
+        mine[branches.device_rows] = True
+        nodes[branches.host_rows] = True
     return UnusedGradients(
         per_step=sum(added.values()),
         used_per_step=sum(anew.values()),
@@ -111,6 +120,8 @@ def _told(trace: Trace, stored: Rows, step: Ints, adds: Mask) -> UnusedGradients
         device_rows=np.flatnonzero(mine & device_ops_in_steps(trace)),
         host_rows=np.flatnonzero(nodes & ~np.append(nodes, False)[parents(host)]),
         surely=surely,
+        beside_rows=NOTHING if branches is None else branches.beside_rows,
+        calls=0 if branches is None else round(branches.calls / steps),
     )
 
 

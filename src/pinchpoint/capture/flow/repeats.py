@@ -11,8 +11,10 @@ from pinchpoint.frozen import dataclass
 MAKES_NOTHING = ("aten::empty", "aten::new_empty", "aten::_efficientzerotensor")
 _MARKS = ("escape", "profiler::")  # no operations of the program
 CONSTANTS = ("aten::zeros", "aten::ones", "aten::full", "aten::arange", "aten::scalar_tensor")
-# Of a step that gives nothing but what the one before gave, all is the same batch: a measurement.
-SAME_RATIO = 0.9
+# Of a step that gives nothing but what the one before gave, all is the same batch: a measurement. A
+# table that is prepared anew for each small question is most of the bytes as well, yet three
+# operations of thirty; what draws from the same answers is fewer than what gave them.
+SAME_RATIO, SAME_COUNT_RATIO = 0.9, 0.5
 
 
 def idle(one: Operation) -> bool:
@@ -48,6 +50,8 @@ def _mostly_the_same(
 ) -> bool:
     work = [(at, one) for at, one in enumerate(steps[step]) if not idle(one)]
     same = [one for at, one in work if numbers.number[step][at] in before]
+    if len(same) < SAME_COUNT_RATIO * len(work):
+        return False
     return sum(_weight(one) for one in same) > SAME_RATIO * sum(_weight(one) for _, one in work)
 
 

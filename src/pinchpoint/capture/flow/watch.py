@@ -9,11 +9,9 @@ tensors, or makes more operations than can be looked at in time.
 import contextlib
 import os
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -35,6 +33,8 @@ from pinchpoint.capture.flow.operations import (
 )
 from pinchpoint.capture.flow.storages import Storages, content
 from pinchpoint.capture.flow.stored import before_optimizers, parameter_of
+from pinchpoint.capture.flow.surroundings import LEAST_FREE_BYTES, folders, free_bytes
+from pinchpoint.capture.flow.tiny_values import TinyValues
 from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
 
@@ -42,7 +42,6 @@ MOST_OPERATIONS = 10_000  # in a step; half a second of bookkeeping, and 15 MB u
 MOST_NS = 1_500_000_000  # of bookkeeping in a step
 LONGEST_NS = 5_000_000  # of one operation: beyond that, another thread had the core
 MOST_FRAMES = 48  # of the user's and of libraries' code around an operation
-LEAST_FREE_BYTES = 1 << 27  # of a device: three times what looking at tensors takes for a moment
 MOST_SUMS = 512  # in a step, of answers that are compared
 # Methods of tensors that hand their memory to something which is not seen; others call these.
 _READS = ("numpy", "tolist")
@@ -92,12 +91,13 @@ class Watch:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.storages = Storages(torch)
+        self.tiny = TinyValues(torch)
         self.steps: list[list[Operation]] = [[]]
         self.stacks: list[Stack] = [()]
         self._stacks: dict[Any, int] = {(): 0}
         self._kinds: dict[Any, Kind] = {}
         self._codes: dict[CodeType, bool] = {}
-        self._framework = _folders(torch)
+        self._framework = folders(torch)
         self._mode: Any = None
         self._inference: InferenceModes | None = None
         self._undo: list[Callable[[], None]] = []
@@ -119,7 +119,7 @@ class Watch:
             self.why_not = "torch before 2.1"
         elif c._len_torch_dispatch_stack():
             self.why_not = "a mode of the dispatcher is there already"
-        elif _free_bytes(self.torch) < LEAST_FREE_BYTES:
+        elif free_bytes(self.torch) < LEAST_FREE_BYTES:
             self.why_not = f"less than {LEAST_FREE_BYTES >> 20} MiB of the device are free"
         if self.why_not:
             return False
@@ -196,6 +196,8 @@ class Watch:
         before: _Begun | None = None
         try:
             before = self._before(func, types, args, kwargs)
+            if before is not None and self.tiny.looks:
+                self._look_at_values(before, (func, args, kwargs))
         except Exception as error:  # tensors without storage, of other devices
             self.why_not = f"{type(error).__name__}: {error}"
         between = time.perf_counter_ns()
@@ -212,6 +214,11 @@ class Watch:
         if self._step_ns > MOST_NS or len(self.steps[-1]) > MOST_OPERATIONS:
             self.why_not = "too many operations in a step"
         return answer
+
+    def _look_at_values(self, begun: _Begun, call: tuple[Any, Any, Any]) -> None:
+        stack, _ = self._stack(sys._getframe(3))
+        with self.unseen(), contextlib.suppress(Exception):
+            self.tiny.look(len(self.steps[-1]), begun.kind, begun.shapes, stack, call)
 
     def _before(self, func: Any, types: Any, args: Any, kwargs: Any) -> _Begun | None:
         torch = self.torch
@@ -382,18 +389,3 @@ class Watch:
         return "-packages/" in file.removeprefix(self._framework[0]) or not file.startswith(
             ("<frozen", "<string", *self._framework)
         )
-
-
-def _free_bytes(torch: Any) -> int:
-    """Of the device in use, with what its allocator keeps and has not given out."""
-    cuda = torch.cuda
-    if not cuda.is_initialized():
-        return LEAST_FREE_BYTES
-    free: int = cuda.mem_get_info()[0]
-    return free + int(cuda.memory_reserved() - cuda.memory_allocated())
-
-
-def _folders(torch: Any) -> tuple[str, ...]:
-    """Folders of torch, of this package and of Python's own library."""
-    ours = str(Path(__file__).parents[2])
-    return (str(Path(torch.__file__).parent), ours, sysconfig.get_path("stdlib"))

@@ -7,7 +7,7 @@ compared: only what was the same is noted.
 import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -21,13 +21,14 @@ from pinchpoint.capture.flow.claims import (
 )
 from pinchpoint.capture.flow.gradients import HALF_RATIO, ThrownAway, lines_of, thrown_away
 from pinchpoint.capture.flow.loops import loops
+from pinchpoint.capture.flow.notes import LEAST_BYTES, note_of, operations_told, slow_by_values
 from pinchpoint.capture.flow.numbers import Numbered
 from pinchpoint.capture.flow.operations import ESCAPE, Operation
 from pinchpoint.capture.flow.orders import Chain as Products
 from pinchpoint.capture.flow.orders import asked_by, chains_of_products, forward_products
 from pinchpoint.capture.flow.parts import chains_of_parts, read_parts
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
-from pinchpoint.capture.flow.positions import Key, Position, of_any_shape, positions
+from pinchpoint.capture.flow.positions import Position, of_any_shape, positions
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
 from pinchpoint.capture.flow.states import made_again
 from pinchpoint.capture.flow.watch import Watch
@@ -43,9 +44,6 @@ PART_RATIO = 0.5
 STEPS = 6
 UNUSED_IN = (1, 2, 3, 4)  # steps; what is made in one may be read in the next
 MOST_NOTES = 12
-MOST_OPERATIONS = 256  # of different names and shapes in a note
-# What is written for one operation, whatever its size: a kernel of a few microseconds.
-LEAST_BYTES = 1 << 16
 
 
 class RepeatedWork:
@@ -98,6 +96,7 @@ class RepeatedWork:
             return []
         if len(watch.steps) < STEPS:
             watch.step_ends()
+            watch.tiny.looks = len(watch.steps) - 1 == UNUSED_IN[-1]
             if len(watch.steps) > 2:
                 with watch.unseen():
                     watch.compared = watch.compared | to_compare(watch)
@@ -151,7 +150,7 @@ def _notes(watch: Watch, found: Numbered, *, dead: bool) -> Iterator[dict[str, A
         for group in together(operations, mine):
             again = [at for at in group if members[at] == kind]
             if again and not all(_is_constant(operations[at]) for at in again):
-                note = _note(kind, operations, again, wholly)
+                note = note_of(kind, operations, again, wholly)
                 note["kept_bytes"] = _kept(told, again)
                 note["of"] = len(group)
                 note["steps_ratio"] = round(sum(told.ratio[at] for at in again) / len(again), 4)
@@ -163,6 +162,7 @@ def _notes(watch: Watch, found: Numbered, *, dead: bool) -> Iterator[dict[str, A
         notes += _orders(watch, lines)
     notes.sort(key=lambda note: -note.pop("weight"))
     yield from notes[:MOST_NOTES]
+    yield from slow_by_values(watch.steps[UNUSED_IN[-1]], watch.tiny.slow, lines)
 
 
 def _moved_on(watch: Watch, found: Numbered, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
@@ -174,7 +174,7 @@ def _moved_on(watch: Watch, found: Numbered, lines: Sequence[Chain]) -> Iterator
     members, operations = _in_all(watch, flags), watch.steps[UNUSED_IN[-1]]
     wholly = sites(operations, members, lines)
     for group in together(operations, wholly):
-        yield _note("moved", operations, group, wholly)
+        yield note_of("moved", operations, group, wholly)
 
 
 def _is_constant(one: Operation) -> bool:
@@ -206,7 +206,7 @@ def _unused(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
         return
     wholly = sites(operations, members, lines)
     for group in together(operations, wholly):
-        yield _note("unused", operations, group, wholly, _of_any_shape(watch))
+        yield note_of("unused", operations, group, wholly, _of_any_shape(watch))
     yield from _of_gradients(watch, gradients, thrown, lines)
     yield from _partly(watch, lines)
 
@@ -223,7 +223,7 @@ def _of_gradients(
         mine = [at for at, member in enumerate(members) if member]
         if mine and any(stored):
             nowhere: dict[int, Chain] = dict.fromkeys(mine, ())
-            note = _note("gradients", operations, mine, nowhere, _of_any_shape(watch))
+            note = note_of("gradients", operations, mine, nowhere, _of_any_shape(watch))
             told = {"places": places, "gradients": sum(stored), "left_ratio": left}
             yield note | told
 
@@ -243,7 +243,7 @@ def _partly(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
         heaviest = max(group, key=weights.__getitem__)
         left = sum(weights[at] * last[at].left for at in group) / sum(weights[at] for at in group)
         site = {at: lines[operations[at].stack] for at in group}
-        note = _note("part", operations, sorted(group), site, _of_any_shape(watch))
+        note = note_of("part", operations, sorted(group), site, _of_any_shape(watch))
         read = {"read_ratio": round(last[heaviest].read, 6), "left_ratio": round(left, 6)}
         yield note | read
 
@@ -274,7 +274,7 @@ def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
         site = {at: chain for one, chain in group for at in (*one.operations, *one.carried)}
         found = [one for one, _ in group]
         mine = sorted(at for at in site if always[at])
-        yield _note("order", operations, mine, site, _of_any_shape(watch)) | {
+        yield note_of("order", operations, mine, site, _of_any_shape(watch)) | {
             "flops": sum(one.flops for one in found),
             "flops_left": sum(one.flops_left for one in found),
             "elements_left": sum(one.elements_left for one in found),
@@ -313,54 +313,6 @@ def _in_all(watch: Watch, dead: list[list[bool]]) -> list[bool]:
     ]
 
 
-def _note(
-    kind: str,
-    operations: Sequence[Operation],
-    mine: Sequence[int],
-    site: dict[int, Chain],
-    some_shape: Collection[str] = (),
-) -> dict[str, Any]:
-    weights = {at: operations[at].bytes + LEAST_BYTES for at in mine}
-    return {
-        "kind": kind,
-        "places": spelt((site[at], weights[at]) for at in mine),
-        "operations": _told(operations, mine, some_shape),
-        "backward": all(operations[at].backward for at in mine),
-        "times": len(mine),
-        "bytes": sum(operations[at].bytes for at in mine),
-        "weight": sum(weights.values()),
-    }
-
-
-def _told(
-    operations: Sequence[Operation], mine: Iterable[int], some_shape: Collection[str] = ()
-) -> list[dict[str, Any]]:
-    """Which these are, of those with their names and shapes, and of those with their names."""
-    mine = sorted(mine)
-    places = positions(operations, some_shape)
-    names = positions(operations, {one.kind.name for one in operations})
-    totals = Counter(key for key, _ in places)
-    of_names = Counter(key for key, _ in names)
-    which: dict[Key, list[int]] = defaultdict(list)
-    of_name: dict[Key, list[int]] = defaultdict(list)
-    for at in mine:
-        key, order = places[at]
-        which[key].append(order)
-        of_name[key].append(names[at][1])
-    heaviest = sorted(which, key=lambda key: -len(which[key]))[:MOST_OPERATIONS]
-    return [
-        {
-            "name": key[0],
-            "shapes": key[1],
-            "count": totals[key],
-            "which": _ranges(which[key]),
-            "of_name": of_names[key[0], None],
-            "which_of_name": _ranges(of_name[key]),
-        }
-        for key in heaviest
-    ]
-
-
 def _loops(watch: Watch) -> Iterator[dict[str, Any]]:
     """Loops of one step, largest first."""
     operations = watch.steps[UNUSED_IN[-1]]
@@ -371,20 +323,9 @@ def _loops(watch: Watch) -> Iterator[dict[str, Any]]:
             "way": one.way,
             "turns": one.turns,
             "places": spelt((lines[operations[at].stack], 1) for at in one.operations),
-            "operations": _told(operations, one.operations),
-            "carried": _told(operations, one.carried),
+            "operations": operations_told(operations, one.operations),
+            "carried": operations_told(operations, one.carried),
         }
-
-
-def _ranges(orders: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of stretches of numbers."""
-    found: list[tuple[int, int]] = []
-    for order in sorted(orders):
-        if found and order == found[-1][1] + 1:
-            found[-1] = (found[-1][0], order)
-        else:
-            found.append((order, order))
-    return found
 
 
 def operators(steps: Sequence[Sequence[Operation]]) -> tuple[list[str], list[str]]:

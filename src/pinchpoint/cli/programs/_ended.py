@@ -49,9 +49,11 @@ def say(folder: Path, problems: Sequence[str]) -> None:
 def _beside(timed: "UnprofiledSteps") -> str:
     """Where those that were timed are no measure of the run's, what they took."""
     sides = [side for side in (timed.before_median, timed.after_median) if side is not None]
-    if timed.median is None or not sides or min(sides) <= timed.median:
+    median = timed.median
+    if median is None or not sides or min(sides) <= median <= max(sides):
         return ""
-    return f", as long as the run's on average; beside the recording {min(sides):.4g}"
+    nearest = min(sides) if min(sides) > median else max(sides)
+    return f", as long as the run's on average; beside the recording {nearest:.4g}"
 
 
 def _with_dear_launches(launch: "LaunchMicroseconds") -> str:

@@ -14,6 +14,7 @@ from pinchpoint.diagnosis.finding import Evidence
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.arrays import Ints
 
 # What one pass needs is right within a factor of two: inputs of one size are told apart by number.
 FAR_RATIO = 3.0
@@ -28,6 +29,7 @@ class FarFunction:
     rows: tuple[Row, ...]
     work: DeviceWork
     needs_ns: int
+    took_ns: Ints  # each row of ``device_ops``
 
     @property
     def saving_ns(self) -> int:
@@ -36,11 +38,24 @@ class FarFunction:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """One kernel for each row, that takes what the row needs."""
-        first = np.array([row.rows[0] for row in self.rows], np.intp)
-        rest = np.concatenate([row.rows[1:] for row in self.rows])
-        needs = np.array([row.needs_ns for row in self.rows])
-        return (DropDeviceOps(rest), LimitDeviceOps(first, needs))
+        """As many kernels of each row, longest first, as take together what the row needs.
+
+        A single first one may be shorter than that, and no kernel becomes longer.
+        """
+        kept, limits, rest = [], [], []
+        for row in self.rows:
+            order = row.rows[np.argsort(-self.took_ns[row.rows], kind="stable")]
+            took = self.took_ns[order].astype(np.int64)
+            before = np.cumsum(took) - took
+            needed = before < row.needs_ns
+            needed[0] = True
+            kept.append(order[needed])
+            limits.append(np.minimum(took, np.maximum(round(row.needs_ns) - before, 0))[needed])
+            rest.append(order[~needed])
+        return (
+            DropDeviceOps(np.concatenate(rest)),
+            LimitDeviceOps(np.concatenate(kept), np.concatenate(limits)),
+        )
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -83,7 +98,8 @@ def _function(trace: Trace, name: int, rows: list[Row]) -> FarFunction:
     frame = frame_of(trace.names[name])
     text = f"{frame.function} ({frame.file}:{frame.line})" if frame else trace.names[name]
     needs = round(per_step(trace, round(sum(row.needs_ns for row in rows))))
-    return FarFunction(text, tuple(rows), work, needs)
+    assert trace.device_ops is not None
+    return FarFunction(text, tuple(rows), work, needs, trace.device_ops["duration_ns"])
 
 
 def share_of_step(trace: Trace, ns_per_step: int) -> float:

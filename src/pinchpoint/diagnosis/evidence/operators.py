@@ -56,8 +56,23 @@ class Elsewhere(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
+class Preparing(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of a library that compute nothing yet, and whose result it keeps for the next time."""
+
+    file: str  # of the library, as frames have it
+    functions: tuple[str, ...] = ()  # there, that do nothing else
+    calls: tuple[str, ...] = ()  # there, as looks spell them: ``PlanNd()``
+    what: str  # that is prepared: "plans of cuFFT"
+    longest_ms: float  # one of them takes at most
+    keeps: str  # how many of them the library keeps, a clause
+    instead: str  # an imperative
+    hint: str  # code that shows it
+    source: str
+
+
 class _File(msgspec.Struct, frozen=True):
     operator: tuple[Known, ...]
+    preparing: tuple[Preparing, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
 
 
@@ -81,6 +96,11 @@ def shipped() -> tuple[Known, ...]:
 def elsewhere() -> tuple[Elsewhere, ...]:
     """What other slow work is known, and who finds it."""
     return _file().elsewhere
+
+
+def preparing() -> tuple[Preparing, ...]:
+    """Calls that only prepare."""
+    return _file().preparing
 
 
 def own_file() -> Path:

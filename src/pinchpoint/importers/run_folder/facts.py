@@ -40,6 +40,7 @@ def run_facts(
     """The facts of the process that was recorded, and of its machine."""
     return RunFacts(
         unprofiled_step_ns=process.steps.unprofiled_ns,
+        quicker_than_run=process.steps.quicker_than_run,
         launch=_launch(process.steps),
         data_wait_ns=process.steps.unprofiled_wait_ns,
         command=run.command,

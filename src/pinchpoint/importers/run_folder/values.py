@@ -104,6 +104,7 @@ def _work(note: WorkNote) -> VainWork:
         if 0 < note.flops_left <= note.flops
         else None,
         gradients=note.gradients,
+        tried_ns=note.tried_ns,
     )
 
 

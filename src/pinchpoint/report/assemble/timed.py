@@ -13,6 +13,7 @@ from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.report.documents.report import PartOfStep
 from pinchpoint.report.words.breakdown import WITHIN_RANGES
 from pinchpoint.trace import Trace
+from pinchpoint.trace.durations import duration
 
 VISIBLE_RATIO = 0.005  # of the step; three digits show no smaller part of it
 
@@ -34,6 +35,12 @@ def how_known(trace: Trace) -> str:
     if run is None or not run.unprofiled_step_ns:
         return "estimated: the cost of recording taken out"
     how, less_ns = "measured in the same run", launches_ns(trace)
+    if run.quicker_than_run is not None:
+        beside_ns, count = run.quicker_than_run
+        how = (
+            f"measured in the run's {count} other steps: those beside the recording took"
+            f" {duration(beside_ns)} and did not last"
+        )
     if run.launch is None or less_ns < VISIBLE_RATIO * float(np.median(run.unprofiled_step_ns)):
         return how
     each_us = run.launch.more_ns / 1e3

@@ -89,3 +89,54 @@ def test_on_a_cpu_operators_are_told_by_their_inputs_as_well(outcome, predicted)
 )
 def test_on_a_cpu_other_work_is_not_meant(outcome, trace, answer):
     assert outcome("history-in-each-step", trace).answer == answer
+
+
+def by_a_library(*, sorts_ns=2 * MS, file="torchmetrics/curve.py", product=False):
+    """Steps of 10 ms, 8 of them in a library's call: a sort of all that was seen, then a loop over
+    20 classes of 0.2 ms each, in which the sizes of what is found do not grow alike."""
+    builder = TraceBuilder(devices=())
+    for number in range(4):
+        at = number * 10 * MS
+        builder.step(number, at, 10 * MS)
+        builder.python("train.py(40): step", at + 1, 10 * MS - 10)
+        builder.python(f"{file}(9): compute", at + MS, 8 * MS)
+        size = ADDED * (40 + number)
+        rows = {"shapes": f"[[{size}], []]", "dtypes": '["float", ""]'}
+        builder.op("aten::sort", at + MS + 5, sorts_ns, **rows)
+        for turn in range(20):
+            here = at + MS + 10 + sorts_ns + turn * 250_000
+            builder.python(f"{file}(70): of_class", here, 240_000)
+            builder.op("aten::index", here + 10, 200_000, shapes="[[300], [1]]")
+        if product:
+            shapes = f"[[{size // 64}, 64], [64, 8]]"
+            builder.op("aten::mm", at + 8 * MS, 900_000, shapes=shapes)
+    return builder.trace()
+
+
+def test_a_librarys_call_for_the_history_is_told_whole_with_the_loops_in_it(outcome, predicted):
+    trace = by_a_library()
+    (finding,) = outcome("history-in-each-step", trace).findings
+    assert finding.summary.endswith("all that is called for it takes 8.00 ms")
+    assert finding.location.function == "step"
+    assert outcome("cpu-operator-loop", trace).findings == ()
+    left = sum(1 / (40 + number) for number in range(4)) / 4
+    alone_ns, whole_ns = (10 * MS - (1 - left) * ns for ns in (2 * MS, 8 * MS))
+    between_ns = (alone_ns * whole_ns) ** 0.5  # without the sort alone, and without the call
+    assert predicted(trace, "history-in-each-step") == pytest.approx(between_ns, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(by_a_library(sorts_ns=MS), id="little of the call"),
+        pytest.param(by_a_library(file="metric.py"), id="the program's own function"),
+    ],
+)
+def test_a_call_that_is_for_something_else_too_is_left_as_it_is(outcome, trace):
+    (finding,) = outcome("history-in-each-step", trace).findings
+    assert "all that is called" not in finding.summary
+    assert outcome("cpu-operator-loop", trace).findings
+
+
+def test_a_call_that_multiplies_matrices_is_about_the_history(outcome):
+    assert outcome("history-in-each-step", by_a_library(product=True)).findings == ()

@@ -6,8 +6,10 @@ from builders import TraceBuilder
 from loader_steps import MS, RANGE, loading
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.trace import HostKind, RunFacts
+from pinchpoint.trace.run_samples import SampledThread, Spent
 from pinchpoint.trace.trace import LoaderWorker
 from program import Program
+from sampled_runs import samples
 
 WAITS_MS, WORK_MS = [20.0] * 6, 2.0
 
@@ -142,3 +144,20 @@ def test_a_program_on_a_cpu_wins_what_its_run_timed_of_waits():
 def test_without_timed_waits_the_recorded_ones_are_replayed():
     first = diagnose(sending()).found[0]
     assert first.predicted.step_ns == pytest.approx(8 * MS - 8 / 10 * 0.98 * 6 * MS)
+
+
+def test_a_thread_that_takes_many_tensors_in_is_named_and_wins_more(outcome):
+    """Workers idle, and so no worker is proposed; the copies of the small tensors go with them."""
+    trace = loading(WAITS_MS, workers=2)
+    run = RunFacts(cores_allowed=8.0, loader_workers=(LoaderWorker(2, 1, 100, 1),))
+    loop = (
+        "torch/multiprocessing/reductions.py(540): rebuild_storage_fd",
+        "torch/utils/data/_utils/pin_memory.py(52): _pin_memory_loop",
+    )
+    thread = SampledThread("Thread-1", False, 100, 1, (), (Spent(loop, "", 100, 10**6, 10**6, 0),))
+    run = replace(run, samples=replace(samples(every=0), threads=(thread,)))
+    (finding,) = outcome("dataloader-starved", replace(trace, run=run)).findings
+    assert "thread Thread-1 takes the tensors of a batch from them one by one" in finding.summary
+    assert "100 % of its time" in finding.summary
+    assert len(finding.at_best) >= len(finding.changes)
+    assert "num_workers" not in finding.hint

@@ -147,3 +147,20 @@ def test_a_part_of_an_operator_that_does_other_work_is_no_cause(outcome):
     values = RunValues(30, 1, True, (), (), 0, work=(note,), operators=("aten::tril", "aten::mm"))
     trace = replace(b.trace(), run=RunFacts(values=values))
     assert outcome("repeated-work", trace).findings == ()
+
+
+def test_two_kinds_of_one_line_are_one_cause(outcome):
+    """What is computed again in the step goes first: kept for a step, it may be kept for longer."""
+    notes = work("step", which=((0, 0),)), work("within", which=((1, 2),))
+    (found,) = outcome("repeated-work", factoring(*notes)).findings
+    assert "2 operations a step in factor" in found.summary
+    assert "and 1 operation with the same result as in the step before" in found.summary
+    assert found.summary.count("device's time") == 1
+    assert "6.00 ms of the device's time" in found.summary
+    assert found.fix.startswith("Compute it once a step")
+    elsewhere = at_place(work("within", which=((1, 2),)), ("model.py", 40, "other"))
+    assert len(outcome("repeated-work", factoring(notes[0], elsewhere)).findings) == 2
+
+
+def at_place(note, place):
+    return replace(note, places=(place,))

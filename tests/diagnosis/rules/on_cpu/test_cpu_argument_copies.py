@@ -65,5 +65,41 @@ def test_a_small_part_of_the_step_is_seen(outcome):
     assert (said.answer, said.why) == ("smaller", "smaller than 5 % of the step: 3.0 %")
 
 
+def _waited_for(*, copies=30, gap=0, thread=2):
+    """As above, in executions of 40 ms on a thread, which then wait 20 ms for their completion."""
+    built = TraceBuilder(devices=())
+    for number in range(4):
+        at = number * 100 * MS
+        built.step(number, at, 100 * MS)
+        told = {"argument": "store.obs", "donated": False, "module": "jit_put(17)"}
+        copy = {"start_ns": at + MS, "duration_ns": copies * MS, "bytes": 80 * MB}
+        built.add("compiled_ops", op="copy.5", **copy, **told)
+        built.op("ThunkExecutor::Execute", at + MS, 40 * MS, thread=2)
+        waits = "ThunkExecutor::Execute (wait for completion)"
+        built.op(waits, at + 41 * MS + gap * MS, 20 * MS, thread=thread)
+    return built.trace()
+
+
+def test_what_an_execution_of_copies_waits_for_its_completion_is_theirs():
+    (found,) = check(_waited_for())
+    assert found.summary.endswith("50.0 ms with waits for their completion")
+    assert found.likely_saving_ns == 50 * MS
+    assert found.saving_ns_per_step == (15 * MS, 50 * MS)
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(_waited_for(copies=15), id="mostly something else"),
+        pytest.param(_waited_for(gap=5), id="later, of another execution"),
+        pytest.param(_waited_for(thread=3), id="on another thread"),
+    ],
+)
+def test_other_waits_are_not(trace):
+    (found,) = check(trace)
+    assert found.likely_saving_ns is None
+    assert "wait" not in found.summary
+
+
 def test_causes_on_devices_are_none_of_a_program_compiled_for_the_cpu():
     assert ask(rules()["device-copies"], _steps()).answer == "not applicable"

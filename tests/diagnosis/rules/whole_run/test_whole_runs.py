@@ -245,3 +245,40 @@ def test_a_run_whose_torch_was_not_recorded_says_so_of_its_causes():
     report = diagnose(looked_at(thread(seen)))
     assert not report.not_applicable
     assert any(item.id == "launch-bound" for item in report.not_checked)
+
+
+def planning(file, function, seconds, doing="cufft.PlanNd()"):
+    """Inside of a library that the main thread has called in peak()."""
+    return spent((f"{file}(468): {function}", "work.py(9): peak"), seconds, doing=doing)
+
+
+@pytest.mark.parametrize(
+    ("seen", "found"),
+    [
+        pytest.param(
+            planning("cupy/fft/_fft.py", "_get_cufft_plan_nd", 9),
+            ("prepared-again", "peak"),
+            id="plans for ever new shapes",
+        ),
+        pytest.param(
+            planning("cupy/fft/_fft.py", "_exec_fft", 9, "cufft.Plan1d()"),
+            ("prepared-again", "peak"),
+            id="told by the call",
+        ),
+        pytest.param(
+            planning("cupy/fft/_fft.py", "_exec_fft", 9, "plan.fft()"), None, id="transforms"
+        ),
+        pytest.param(
+            planning("cupy/fft/_fft.py", "_get_cufft_plan_nd", 0.9), None, id="once for each shape"
+        ),
+        pytest.param(planning("numpy/fft/_pocketfft.py", "_raw_fft", 9), None, id="NumPy"),
+    ],
+)
+def test_what_a_library_prepares_in_nearly_each_call(seen, found):
+    rest = [in_numpy(20 + n, f"f{n}", 1) for n in range(5)]  # each less than a tenth or no loop
+    trace = looked_at(thread(seen, *rest))
+    assert first(trace) == found
+    if found:
+        (finding,) = diagnose(trace).findings
+        assert finding.cost_ns_per_step == pytest.approx(9 * SECOND_NS)
+        assert "set_size" in finding.hint

@@ -90,12 +90,14 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     too = _passes_too(trace, wanted)
     alone = work.rows[~_of(trace, too)[work.rows]]
     beside = [round(per_step(trace, int(took[_of(trace, [f]) & ~wanted].sum()))) for f in too]
+    cost_ns = work.ns_per_step + sum(beside)
     before = chains.total(chains.bytes)[chosen].sum()
     fewer = float(_fused_bytes(chains)[chosen].sum() / before)
     yield Found(
         summary=(
             f"{work.count:.0f} elementwise kernels a step pass over large tensors one after the"
             f" other, up to {longest} in a row, {duration(work.ns_per_step)} of each recorded step"
+            + (f"; {duration(cost_ns)} with other passes in {_names(too)}" if too else "")
         ),
         evidence=(
             *work.evidence,
@@ -105,7 +107,7 @@ def check(trace: Trace) -> Iterator[Found | Small]:
                 for one, ns in zip(too, beside, strict=True)
             ),
         ),
-        cost_ns_per_step=work.ns_per_step + sum(beside),
+        cost_ns_per_step=cost_ns,
         changes=(
             ScaleDeviceOps(alone, fewer, bytes_left=fewer),
             *(change for one in too for change in one.changes),
@@ -156,6 +158,10 @@ def _passes_too(trace: Trace, wanted: Mask) -> list[FarFunction]:
         return [one for one in far if share_of_step(trace, one.saving_ns) >= LEAST_TOO_RATIO]
     except NotChecked:
         return []
+
+
+def _names(functions: list[FarFunction]) -> str:
+    return " and ".join(one.name for one in functions)
 
 
 def _of(trace: Trace, functions: list[FarFunction]) -> Mask:

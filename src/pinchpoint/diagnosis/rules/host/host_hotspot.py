@@ -58,6 +58,7 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
+from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
 from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.evidence.seen_computing import (
     LEAST_GAIN_RATIO,
@@ -138,6 +139,8 @@ def _may_be_told(trace: Trace, spot: _Spot) -> bool:
     """What comes again, or surely is the program's own work."""
     if compiled_for_cpu(trace) and _in_a_compiled_call(trace, spot.row):
         return False
+    if computes_on_cpu(trace) and spot.row in np.flatnonzero(inside_calls_for_history(trace)):
+        return False  # what a library does with a history is told with that
     return spot.steps >= AGAIN or _work(spot) is _COMPUTES
 
 

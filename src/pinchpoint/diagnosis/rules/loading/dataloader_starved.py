@@ -19,11 +19,11 @@ Whatever the model does, it cannot run faster than its batches arrive.
 Give the loader worker processes (`num_workers`), pinned memory and prefetching. If workers are
 there and still too slow, look at what they do: decoding, transforms, many small files, collating.
 Where they make batches in a small part of their time, send fewer, larger tensors: the collate
-function makes them. Workers of a dataset with an iterator each run all of it: what stands before
-the place where they divide its samples is done by each, for all samples, and more workers win
-nothing until it stands behind; then every wait goes, if a batch takes that part of today's step and
-the step is longer. In programs on a CPU the gain is then by the waits that the run
-timed.
+function makes them; looks at the thread that takes batches in say whether it is at that. Workers of
+a dataset with an iterator each run all of it: what stands before the place where they divide its
+samples is done by each, for all samples, and more workers win nothing until it stands behind; then
+every wait goes, if a batch takes that part of today's step and the step is longer. In programs on a
+CPU the gain is then by the waits that the run timed.
 
 ## When to ignore it
 Where the wait falls into time in which the device is busy anyway.
@@ -58,6 +58,7 @@ from pinchpoint.diagnosis.evidence.rare import rare_found
 from pinchpoint.diagnosis.evidence.ready_batches import LEAST_RATIO, won_if_ready
 from pinchpoint.diagnosis.evidence.received import Received, received
 from pinchpoint.diagnosis.evidence.shared_cores import won_at_most_ns
+from pinchpoint.diagnosis.evidence.taken_apart import TakenApart, in_few_tensors, taken_apart
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
 from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Need, Record
@@ -156,10 +157,13 @@ def _sent(trace: Trace, found: Loads, made_ratio: float) -> Found:
     place, won_ns = collated_in(trace), won_if_sent_at_once_ns(trace, made_ratio)
     most_ns = max(won_at_most_ns(trace) or 0, won_ns or 0)
     timed_ns = won_ns if won_ns is not None and won_ns > found.waits_ns_per_step else 0
+    stage = taken_apart(trace)
+    one_by_one = stage if stage is not None and stage.bounds else None
+    way = "it waits for their way" if one_by_one is None else _way(one_by_one)
     return Found(
         summary=(
             "The training thread waits for worker processes, which make batches in"
-            f" {100 * made_ratio:.1g} % of their time: it waits for their way,"
+            f" {100 * made_ratio:.1g} % of their time: {way},"
             f" {duration(found.waits_ns_per_step)} of each recorded step"
             + (f", {duration(timed_ns)} by the run's own times" if timed_ns else "")
             + (f"; {place} makes what is sent" if place else "")
@@ -167,14 +171,23 @@ def _sent(trace: Trace, found: Loads, made_ratio: float) -> Found:
         evidence=(
             *found.spans.evidence,
             Evidence("of their time, workers make batches", made_ratio, "ratio"),
+            *(() if one_by_one is None else one_by_one.evidence),
             *((Evidence("waits as the run timed them", timed_ns, "ns per step"),) * bool(timed_ns)),
         ),
         cost_ns_per_step=max(found.waits_ns_per_step, timed_ns),
         changes=with_workers(trace, found),
+        at_best=(*with_workers(trace, found), *in_few_tensors(trace)) if one_by_one else (),
         saving_ns_per_step=(round(LEAST_RATIO * won_ns), most_ns) if won_ns is not None else None,
         likely_saving_ns=won_ns,
         location=place or found.spans.place,
         **_advice(trace, found),
+    )
+
+
+def _way(stage: TakenApart) -> str:
+    return (
+        f"thread {stage.thread} takes the tensors of a batch from them one by one,"
+        f" {100 * stage.receiving_ratio:.0f} % of its time, and it waits for that"
     )
 
 

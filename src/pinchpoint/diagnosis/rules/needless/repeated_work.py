@@ -32,12 +32,11 @@ keep, and is computed again by intent.
 from collections.abc import Iterator
 
 from pinchpoint.diagnosis.evidence.vain_work import Vain, counted, vain, watched
-from pinchpoint.diagnosis.finding import Evidence, Found
+from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import WATCHED_RUN
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
-from pinchpoint.trace.run_values import VainWork
 
 RULE = Rule(needs=("host_ops",), record=WATCHED_RUN, advice=NO_HINT)
 
@@ -45,11 +44,15 @@ RULE = Rule(needs=("host_ops",), record=WATCHED_RUN, advice=NO_HINT)
 def check(trace: Trace) -> Iterator[Found]:
     """Work of each place that gives what was there."""
     values = watched(trace)
-    for work in () if values is None else values.work or ():
+    at: dict[Location | int, list[Vain]] = {}
+    for number, work in enumerate(() if values is None else values.work or ()):
         if work.kind in _HOW:
             rows = vain(trace, work, beside_modules=True)
-            if rows is not None:
-                yield _found(trace, work, rows)
+            if rows is not None:  # one line computes it all: that is one cause, and one fix
+                at.setdefault(rows.place or number, []).append(rows)
+    for parts in at.values():
+        parts.sort(key=lambda one: _FIRST.index(one.work.kind))
+        yield _found(trace, parts)
 
 
 _HOW = {
@@ -57,6 +60,7 @@ _HOW = {
     "within": "with a result that was computed in the same step already",
     "moved": "made again of the same parameters, with a state that they move on each time",
 }
+_FIRST = ("within", "moved", "step")  # what is kept for a step may be kept for the next one, too
 _FIX = {
     "step": "Compute it once before the loop, and anew only when what it is made from changes",
     "within": "Compute it once a step, and use the result where it is computed again",
@@ -69,32 +73,63 @@ _HINT = {
 }
 
 
-def _found(trace: Trace, work: VainWork, rows: Vain) -> Found:
-    where = f" in {rows.place}" if rows.place else ""
-    device = f"{duration(rows.device_ns)} of the device's time, " if rows.device_ns else ""
-    kept = work.kept_bytes or 0
+def _found(trace: Trace, parts: list[Vain]) -> Found:
+    """Of one place, in the order of what to do first."""
+    first = parts[0]
+    work, kept = first.work, sum(one.work.kept_bytes or 0 for one in parts)
+    device_ns, host_ns = (
+        sum(ns) for ns in zip(*((p.device_ns, p.host_ns) for p in parts), strict=True)
+    )
+    at_best = [one.at_best(trace) for one in parts]
     return Found(
-        summary=(
-            f"{counted(work)} a step{where}, mostly {rows.longest}, {_HOW[work.kind]}:"
-            f" {device}{duration(rows.host_ns)} of the host's as recorded, for"
-            f" {'weights that stay' if work.kind == 'moved' else 'results that are known'}"
-        ),
+        summary=_summary(parts, device_ns, host_ns),
         evidence=(
-            Evidence("operations in vain", work.times, "per step"),
-            Evidence("of these and the ones they repeat", work.of or work.times, "per step"),
-            Evidence("of the watched steps after another one", work.steps_ratio, "ratio"),
-            *rows.evidence,
+            *(
+                evidence
+                for one in parts
+                for evidence in (
+                    Evidence("operations in vain", one.work.times, "per step"),
+                    Evidence(
+                        "of these and the ones they repeat",
+                        one.work.of or one.work.times,
+                        "per step",
+                    ),
+                    Evidence(
+                        "of the watched steps after another one", one.work.steps_ratio, "ratio"
+                    ),
+                    *one.evidence,
+                )
+            ),
             *((Evidence("to keep what is used of it", kept, "bytes"),) if kept else ()),
         ),
-        cost_ns_per_step=max(rows.device_ns, rows.host_ns),
-        changes=rows.changes(trace),
-        at_best=rows.at_best(trace),
-        location=rows.place,
-        fix=f"{_FIX[work.kind]} ({_size(kept)})" if kept else _FIX[work.kind],
+        cost_ns_per_step=max(device_ns, host_ns),
+        changes=tuple(change for one in parts for change in one.changes(trace)),
+        at_best=tuple(
+            change
+            for one, best in zip(parts, at_best, strict=True)
+            for change in best or one.changes(trace)
+        )
+        if any(at_best)
+        else (),
+        location=first.place,
+        fix=f"{_FIX[work.kind]} ({_bytes(kept)})" if kept else _FIX[work.kind],
         hint=_HINT[work.kind],
-        confidence="medium" if work.kind == "moved" else "high",
+        confidence="medium" if any(one.work.kind == "moved" for one in parts) else "high",
     )
 
 
-def _size(size: int) -> str:
+def _summary(parts: list[Vain], device_ns: int, host_ns: int) -> str:
+    first = parts[0]
+    where = f" in {first.place}" if first.place else ""
+    device = f"{duration(device_ns)} of the device's time, " if device_ns else ""
+    more = "".join(f", and {counted(one.work)} {_HOW[one.work.kind]}" for one in parts[1:])
+    moved = any(one.work.kind == "moved" for one in parts)
+    return (
+        f"{counted(first.work)} a step{where}, mostly {first.longest}, {_HOW[first.work.kind]}"
+        f"{more}: {device}{duration(host_ns)} of the host's as recorded, for"
+        f" {'weights that stay' if moved else 'results that are known'}"
+    )
+
+
+def _bytes(size: int) -> str:
     return f"{size / 2**20:,.1f} MiB" if size >= 1 << 20 else f"{size / 2**10:,.1f} KiB"

@@ -5,11 +5,14 @@ Gradients that each step adds to, while an optimizer steps and the gradients of 
 are stored anew: `zero_grad` drops those of the optimizer's parameters, so what is added to in every
 step belongs to no optimizer. Its work is what runs after the last gradient that is used, the
 additions, and products whose result has the shape of unused gradients alone, with the part of a
-convolution that is for its weights and the sums for biases. The shapes of what the optimizer steps
-hold all that is stored anew and nothing else; where lists of tensors were recorded without shapes,
-one optimizer has to step and to drop its gradients in each step. Three steps are needed, of one
-process. Where all gradients are added to (several passes a step, gradients set to zero in place)
-this is not checked. Gradients that the model's own `zero_grad` drops do not show.
+convolution that is for its weights and the sums for biases. Where the first convolution of a
+module's call makes no gradient of its input, and no weight in that call is used, the call's whole
+backward pass is such work; half of what its caller does with the result may be, too. The shapes of
+what the optimizer steps hold all that is stored anew and nothing else; where lists of tensors were
+recorded without shapes, one optimizer has to step and to drop its gradients in each step. Three
+steps are needed, of one process. Where all gradients are added to (several passes a step, gradients
+set to zero in place) this is not checked. Gradients that the model's own `zero_grad` drops do not
+show.
 
 And weight gradients that an `autograd.Function` of the program computes though autograd drops them:
 products in its node that add up over all rows of the gradient it was given, of a size that nothing
@@ -35,7 +38,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pinchpoint.analysis.host.input_arguments import elements
-from pinchpoint.analysis.replay import ScaleHostSpans
+from pinchpoint.analysis.replay import ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
 from pinchpoint.analysis.work.dropped_gradients import dropped_gradients
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
@@ -68,11 +71,13 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     adds = launched_calls(trace).where(lambda of: of.call.name == "aten::add_")
     beside = device_work(trace, mine & ~adds, "other than additions")  # these have no line
+    changes = (*without_work(trace, work.rows), ScaleHostSpans(found.host_rows, 0.0))
     all_of_them = found.per_step + found.used_per_step
     yield Found(
         summary=(
             f"{found.per_step} of {all_of_them} gradients are added up step after step, and no"
             f" optimizer uses or zeroes them: {duration(work.ns_per_step)} of each recorded step"
+            + (f"{_WHOLE} of {_calls(found.calls)}" if found.calls else "")
         ),
         evidence=(
             Evidence("gradients that nobody uses", found.per_step, "per step"),
@@ -83,12 +88,23 @@ def check(trace: Trace) -> Iterator[Found]:
             *work.evidence,
         ),
         cost_ns_per_step=work.ns_per_step,
-        changes=(*without_work(trace, work.rows), ScaleHostSpans(found.host_rows, 0.0)),
+        changes=changes,
+        at_best=(*changes, ScaleDeviceOps(found.beside_rows, HALF_RATIO)) if found.calls else (),
         location=beside.place if beside else work.place,
         fix="Switch gradients off for the parameters that no optimizer has",
         hint="model.encoder.requires_grad_(False)  # before the optimizer is made",
         confidence="high" if found.surely else "medium",
     )
+
+
+# Of what a caller does with the results of two branches, one of which then needs no gradient.
+HALF_RATIO = 0.5
+_WHOLE = ", with the whole backward pass"
+
+
+def _calls(count: int) -> str:
+    what = "a module's call" if count == 1 else f"{count} modules' calls"
+    return f"{what} whose input needs no gradient either"
 
 
 def _dropped(trace: Trace) -> Iterator[Found]:

@@ -4,7 +4,9 @@
 Copies that a program of XLA makes of its own arguments, which nothing else lets it change in place:
 the HLO in the recording says which argument a copy was made of, and whether it was donated. They
 come in every second step or more often and take a twentieth of it. Copies into another order, and
-those of results, are others. Programs on a device are judged by `device-copies`.
+those of results, are others. Where a program does little else, what it waits for its own completion
+afterwards is the copies' too: large ones are made in pieces on threads that are not recorded, into
+pages that the kernel has to clear. Programs on a device are judged by `device-copies`.
 
 ## Why it matters
 An update of a few rows of a large array reads and writes all of it, into memory that is new each
@@ -46,6 +48,9 @@ RULE = Rule(
 
 EACH_STEP_RATIO = 0.5  # of one a step: what comes more rarely is a snapshot, and wanted
 MOST_NAMED = 3  # arguments: leaves of one tree
+# Of an execution, that is its copies of arguments: what follows it waits for them.
+LEAST_OF_EXECUTION = 0.5
+SOON_NS = 1_000_000  # from the end of an execution to the wait for it, on its thread
 SURE_SHARE = 0.5  # programs of several threads may have made some of them at the same time
 _CALL = "PjitFunction"  # of a compiled function: the time in which the program is called
 _PLACE = regex(r"(?P<file>[^,\n]+):(?P<line>\d{1,7})(,|$)")
@@ -69,6 +74,7 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     if ns < LEAST_RATIO * step_ns:
         yield Small(ns / step_ns, LEAST_RATIO)
         return
+    awaited_ns = round(per_step(trace, _awaited_ns(trace, rows)))
     longest = int(rows[np.argmax(ops["duration_ns"][rows])])
     where = _PLACE.match(trace.text(ops, "source", longest) or "")
     at = Location(where["file"], int(where["line"])) if where else None
@@ -77,7 +83,7 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     # XLA counts a copy read and written.
     moved = round(per_step(trace, int(ops.filled("bytes", 0)[rows].sum()))) // 2
     new_ns = _for_new_memory(trace, function)
-    most_ns = min(ns + new_ns, step_ns)
+    ns, whole = min(ns, step_ns), min(ns + awaited_ns + new_ns, step_ns)
     arguments = tuple(trace.names[name] for name in names[:MOST_NAMED])
     yield Found(
         summary=(
@@ -85,20 +91,48 @@ def check(trace: Trace) -> Iterator[Found | Small]:
             f" {', '.join(arguments)}, keep them as they were"
             + (f" at {at.short}" if at else "")
             + f", for the compiled function {function}: {duration(ns)} of each recorded step"
+            + (f", {duration(whole)} with waits for their completion" if awaited_ns else "")
         ),
         evidence=(
             Evidence("copies of arguments", ns, "ns per step"),
+            Evidence("waits for their completion", awaited_ns, "ns per step"),
             Evidence("copied", moved, "bytes per step"),
             Evidence(f"calls of {function}, beyond those of others", new_ns, "ns per step"),
             Evidence("copies", round(per_step(trace, len(rows)), 2), "per step"),
             *(Evidence("copied argument", name, "words") for name in arguments),
         ),
-        cost_ns_per_step=most_ns,
-        saving_ns_per_step=(round(SURE_SHARE * min(ns, step_ns)), most_ns),
+        cost_ns_per_step=whole,
+        saving_ns_per_step=(round(SURE_SHARE * ns), whole),
+        likely_saving_ns=whole if awaited_ns else None,
         location=at,
         fix=donate(function, arguments),
         confidence="medium",
     )
+
+
+def _awaited_ns(trace: Trace, rows: Rows) -> int:
+    """What programs that mostly copy these arguments wait for their own completion, in all."""
+    host, ops = trace.host_ops, trace.compiled_ops
+    assert host is not None
+    assert ops is not None
+    named = {name: rows_named(trace, host, name.__eq__) for name in (_EXECUTION, _COMPLETION)}
+    begun, waits = (np.flatnonzero(one) for one in named.values())
+    start, took = ops["start_ns"][rows], ops["duration_ns"][rows]
+    total = 0
+    for one in begun.tolist():
+        first, end = int(host["start_ns"][one]), int(host.end_ns[one])
+        copies = took[(start >= first) & (start < end)].sum()
+        if copies < LEAST_OF_EXECUTION * (end - first):
+            continue
+        after = host["start_ns"][waits] - end
+        here = (host["thread"][waits] == host["thread"][one]) & (after >= 0) & (after <= SOON_NS)
+        total += int(host["duration_ns"][waits[here]].sum())
+    return total
+
+
+# As XLA's runtime for CPUs names what it does.
+_EXECUTION = "ThunkExecutor::Execute"
+_COMPLETION = "ThunkExecutor::Execute (wait for completion)"
 
 
 def _for_new_memory(trace: Trace, function: str) -> int:

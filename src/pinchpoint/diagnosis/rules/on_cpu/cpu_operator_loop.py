@@ -7,10 +7,10 @@ than computing; with what the backward pass does for these calls. `pinchpoint ru
 operators need what they gave in the turn before: where it is none, or sums only, the turns are one
 call; where it is more (a norm or a gate between two turns), only what no other turn waits for is
 told, and without such work nothing is. Where it was not seen, between nothing and all may be won.
-Layers that are many instances are
-no loop. Loaders and optimizers have rules of their own. On larger tensors: a loop whose operators
-are elementwise or copies, in a function that calls little else; then between nothing and all but
-one turn may be won.
+Layers that are many instances are no loop. A loop inside of a library that goes through all that
+steps before have left is a matter of `history-in-each-step`. Loaders and optimizers have rules of
+their own. On larger tensors: a loop whose operators are elementwise or copies, in a function that
+calls little else; then between nothing and all but one turn may be won.
 
 ## Why it matters
 A call of an operator takes microseconds whatever it computes, and a product of one row reads the
@@ -38,6 +38,7 @@ from pinchpoint.analysis.host.on_cpu import GRAIN_ELEMENTS, cpu_operators, first
 from pinchpoint.analysis.replay import Change, RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, outermost
 from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import STACKS, Record
@@ -73,6 +74,7 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     if not np.isin(trace.host_ops["kind"], (HostKind.PYTHON, HostKind.MODULE)).any():
         raise NotChecked("Python functions are not recorded")
     mine = mine & ~inside(trace, "Optimizer.", "enumerate(DataLoader)")
+    mine = mine & ~inside_calls_for_history(trace)
     turns = _turns(trace, mine)
     small = _small(trace, turns > 0)
     looped = (turns > 0) & small

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pinchpoint.analysis.replay import DropDeviceOps, DropSyncs, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import per_step
-from pinchpoint.diagnosis.evidence.device_work import acts_behind, device_work
+from pinchpoint.diagnosis.evidence.device_work import acts_behind
+from pinchpoint.diagnosis.evidence.taken_apart import small_copies, without_copies
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
@@ -31,23 +31,16 @@ from pinchpoint.trace import MemoryKind, Trace
 
 RULE = Rule(needs=("device_ops", "api_calls"), record=CPU_AND_DEVICE, advice=NO_HINT)
 
-SMALL_COPY_BYTES = 64 * 1024  # takes under 2 µs on the link, less than the call
-FEWEST_COPIES = 16  # a step; at 5 to 10 µs a call, 0.1 ms, and a batch has a handful of tensors
-
 
 def check(trace: Trace) -> Iterator[Found]:
     """Small copies to the device inside the steps."""
     ops, host = trace.device_ops, trace.host_ops
     if ops is None:
         return
-    from_host = (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.HOST)
-    small = np.isin(ops.filled("from_memory", 0), from_host)
-    small &= ops.filled("to_memory", 0) == MemoryKind.DEVICE
-    small &= ops.filled("bytes", 0) <= SMALL_COPY_BYTES
-    copies = device_work(trace, small, "device time of small copies")
-    if copies is None or copies.count < FEWEST_COPIES:
+    copies = small_copies(trace, (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.HOST))
+    if copies is None:
         return
-    around, calls = acts_behind(trace, copies.rows)
+    around, _ = acts_behind(trace, copies.rows)
     spent = 0 if host is None else int(host["duration_ns"][around].sum())
     cost = round(per_step(trace, spent))
     yield Found(
@@ -57,11 +50,7 @@ def check(trace: Trace) -> Iterator[Found]:
         ),
         evidence=(Evidence("host time of these copies", cost, "ns per step"), *copies.evidence),
         cost_ns_per_step=cost,
-        changes=(
-            DropSyncs(calls),
-            DropDeviceOps(copies.rows),
-            ScaleHostSpans(around, 0.0),
-        ),
+        changes=without_copies(trace, copies),
         location=copies.place,
         fix="Pack the pieces and copy them once, or create them on the device",
         hint="torch.stack(parts).to(device)  # instead of [p.to(device) for p in parts]",

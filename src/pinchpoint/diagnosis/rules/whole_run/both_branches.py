@@ -23,8 +23,8 @@ where rows hardly ever do, nothing where all of them do in each turn. What is sa
 goes by an assumption that stands beside it: where one side of the choice costs nothing (the row
 stays what it is) and the choice is made in each turn of a loop, each row needs the other side once
 in these turns, for what was replaced more often would not be worth carrying; elsewhere, half of the
-rows need it. The range is from a tenth of the branches' time to all of it, on a CPU with their
-share of the pauses between operations.
+rows need it. The range is from a tenth of the branches' time to all of it with their share of the
+pauses between operations.
 
 ## When to ignore it
 Where in nearly every step each row needs the branch.
@@ -39,6 +39,8 @@ from pinchpoint.analysis.replay import DropDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.tables.compiled_programs import compiled_lines
+from pinchpoint.analysis.time.accounting import breakdown
+from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.one_side import one_sides
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
@@ -78,7 +80,10 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         ),
         evidence=(Evidence("compiled operations of its branches", ns, "ns per step"), most.counted),
         cost_ns_per_step=ns,
-        saving_ns_per_step=(round(LEAST_WON_RATIO * ns), max(ns, most.fair_ns)),
+        saving_ns_per_step=(
+            round(LEAST_WON_RATIO * ns),
+            max(ns, most.fair_ns) + _pauses_ns(trace, most.work_ns),
+        ),
         likely_saving_ns=round((1 - 1 / (turns or 2)) * ns),
         leaves_ns_per_step=_leaves_ns(trace, most.work_ns),
         at_best=(DropDeviceOps(most.rows),) if len(most.rows) else (),
@@ -134,6 +139,15 @@ def _place(trace: Trace, at: str) -> Location:
             return Location(*one.place)
     file, _, line = at.rpartition(":")
     return Location(file, int(line)) if line.isdigit() else Location(file=at)
+
+
+def _pauses_ns(trace: Trace, ns: int) -> int:
+    """Of the pauses between operations of a device, those that its share of the work has: where no
+    row ever needs the branch, they go with it."""
+    parts = breakdown(trace)
+    work_ns = parts.of_group("device") + parts.of_group("exposed")
+    paused_ns = parts.of_part(GapKind.START_LATENCY.id)
+    return round(paused_ns * min(ns / work_ns, 1.0)) if work_ns else 0
 
 
 def _leaves_ns(trace: Trace, ns: int) -> int | None:

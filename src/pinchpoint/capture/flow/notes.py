@@ -1,0 +1,90 @@
+"""Notes of operations: which of a step they are, and where in the program."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pinchpoint.capture.flow.operations import Operation
+from pinchpoint.capture.flow.places import Chain, spelt
+from pinchpoint.capture.flow.positions import Key, positions
+from pinchpoint.capture.flow.tiny_values import Slow
+
+MOST_OPERATIONS = 256  # of different names and shapes in a note
+# What is written for one operation, whatever its size: a kernel of a few microseconds.
+LEAST_BYTES = 1 << 16
+
+
+def note_of(
+    kind: str,
+    operations: Sequence[Operation],
+    mine: Sequence[int],
+    site: dict[int, Chain],
+    some_shape: Collection[str] = (),
+) -> dict[str, Any]:
+    """A note of the operations ``mine`` of a step, with a ``weight`` for their order; ``site`` is
+    where each of them belongs."""
+    weights = {at: operations[at].bytes + LEAST_BYTES for at in mine}
+    return {
+        "kind": kind,
+        "places": spelt((site[at], weights[at]) for at in mine),
+        "operations": operations_told(operations, mine, some_shape),
+        "backward": all(operations[at].backward for at in mine),
+        "times": len(mine),
+        "bytes": sum(operations[at].bytes for at in mine),
+        "weight": sum(weights.values()),
+    }
+
+
+def operations_told(
+    operations: Sequence[Operation], mine: Iterable[int], some_shape: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Which these are, of those with their names and shapes, and of those with their names."""
+    mine = sorted(mine)
+    places = positions(operations, some_shape)
+    names = positions(operations, {one.kind.name for one in operations})
+    totals = Counter(key for key, _ in places)
+    of_names = Counter(key for key, _ in names)
+    which: dict[Key, list[int]] = defaultdict(list)
+    of_name: dict[Key, list[int]] = defaultdict(list)
+    for at in mine:
+        key, order = places[at]
+        which[key].append(order)
+        of_name[key].append(names[at][1])
+    heaviest = sorted(which, key=lambda key: -len(which[key]))[:MOST_OPERATIONS]
+    return [
+        {
+            "name": key[0],
+            "shapes": key[1],
+            "count": totals[key],
+            "which": _ranges(which[key]),
+            "of_name": of_names[key[0], None],
+            "which_of_name": _ranges(of_name[key]),
+        }
+        for key in heaviest
+    ]
+
+
+def _ranges(orders: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of stretches of numbers."""
+    found: list[tuple[int, int]] = []
+    for order in sorted(orders):
+        if found and order == found[-1][1] + 1:
+            found[-1] = (found[-1][0], order)
+        else:
+            found.append((order, order))
+    return found
+
+
+def slow_by_values(
+    operations: Sequence[Operation], slow: Mapping[int, Slow], lines: Sequence[Chain]
+) -> Iterator[dict[str, Any]]:
+    """Operations that are slow with numbers next to zero; those that were tried as one together."""
+    alike: dict[int, list[int]] = defaultdict(list)
+    for at, tried in slow.items():
+        alike[id(tried)].append(at)  # two trials may have given the same figures
+    for mine in alike.values():
+        one = slow[mine[0]]
+        note = note_of("tiny", operations, mine, {at: lines[operations[at].stack] for at in mine})
+        del note["weight"]
+        left = {"read_ratio": one.ratio, "left_ratio": round(one.ns_left / one.ns, 6)}
+        yield note | left | {"tried_ns": one.ns}
