@@ -185,7 +185,7 @@ def test_far_steps_of_the_run_are_as_long_for_all_ranks(found, saving_ms):
 
 
 def test_what_makes_far_steps_long_is_told_once():
-    there = RankFinding("host-hotspot", 0, 12 * MS, "tick train.py")
+    there = RankFinding("sync-in-loop", 0, 12 * MS, "tick train.py")
     recorded = RankFinding("exceptional-steps", 1, 8 * MS, "main train.py")
     assert [f.id for f in of_hosts(far(0, 4, 8, 16), there, recorded).found] == ["python-gc"]
     elsewhere = RankFinding("host-hotspot", 1, 8 * MS, "load data.py")

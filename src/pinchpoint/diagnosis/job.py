@@ -226,28 +226,29 @@ def _without_waiting(job: Job, found: RankFinding) -> int:
 
 
 def _outside_far_steps(found: Sequence[RankFinding]) -> list[RankFinding]:
-    """Without what a rank shows where it does what makes its far steps long, and without longer
+    """Without reads of values where a rank does what makes its far steps long, and without longer
     steps of the recording, where the run knows what makes its own: that is one cause."""
     far = {(one.rank, one.place) for one in found if one.far_steps}
     if not far:
         return list(found)
-    return [
-        one
-        for one in found
-        if one.far_steps
-        or not (
-            (one.rank, one.place) in far or (one.id in rules() and rules()[one.id].rule.periodic)
-        )
-    ]
+
+    def is_told(one: RankFinding) -> bool:
+        there = (one.rank, one.place) in far and _is_synchronising(one)
+        return not one.far_steps and (there or rules()[one.id].rule.periodic)
+
+    return [one for one in found if one.id not in rules() or not is_told(one)]
+
+
+def _is_synchronising(found: RankFinding) -> bool:
+    known = rules().get(found.id)
+    return known is not None and known.check.__module__.split(".")[-2] == _SYNCHRONISING
 
 
 def _without_waits_for_others(job: Job, found: RankFinding) -> RankFinding:
     """Of a synchronisation that goes, a rank wins what its device was idle after it, and not what
     the device itself stood in a collective meanwhile: that ends when the other rank comes."""
-    known = rules().get(found.id)
     parts = [p.group == "idle" and p.id != _LATENCY for p in job.facts.parts]
-    waits = known is not None and known.check.__module__.split(".")[-2] == _SYNCHRONISING
-    if not waits or job.facts.ranks[found.rank].device is None:
+    if not _is_synchronising(found) or job.facts.ranks[found.rank].device is None:
         return found
     most = round(job.said_ratio * float(job.facts.parts_ns[found.rank, parts].sum()))
     ends = found.saving_range_ns

@@ -39,7 +39,7 @@ from pinchpoint.analysis.replay.predict import in_bursts
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis import engine, windows
 from pinchpoint.diagnosis.engine import Diagnosis
-from pinchpoint.diagnosis.evidence.rare import location
+from pinchpoint.diagnosis.evidence.rare import location, material
 from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.diagnosis.ladder import in_order
 from pinchpoint.errors import PinchpointError
@@ -104,7 +104,7 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
         return record
     whole = with_far_steps(trace, file.path)
     far = rare_causes(whole)
-    trace = whole if far else trace
+    trace = whole if any(cause.kind in _OWN_TIME for cause in material(whole)) else trace
     said = in_order(_diagnosed(trace))
     items = answers(said)
     found = [
