@@ -30,17 +30,23 @@ def order(*found):
 
 
 @pytest.mark.parametrize(
-    ("id_", "effort"),
+    ("id_", "confirm", "effort"),
     [
-        ("dataloader-starved", Effort.SETTING),
-        ("sync-in-loop", Effort.LINES),
-        ("launch-bound", Effort.WORK),
-        ("slow-operator", Effort.SEARCH),
-        ("device-copies", Effort.LINES),
+        (
+            "dataloader-starved",
+            "pinchpoint try --knob num_workers=8 -- python a.py",
+            Effort.SETTING,
+        ),
+        ("dataloader-starved", "pinchpoint bench ab -- a b", Effort.LINES),  # fewer, larger tensors
+        ("unfused-pointwise", "pinchpoint try --knob compile -- python a.py", Effort.LINES),
+        ("sync-in-loop", "pinchpoint bench ab -- a b", Effort.LINES),
+        ("launch-bound", "pinchpoint try --knob compile -- python a.py", Effort.WORK),
+        ("slow-operator", "pinchpoint bench ab -- a b", Effort.SEARCH),
+        ("device-copies", "", Effort.LINES),
     ],
 )
-def test_what_a_fix_takes(id_, effort):
-    assert effort_of(id_) is effort
+def test_what_a_fix_takes(id_, confirm, effort):
+    assert effort_of(id_, confirm) is effort
 
 
 def test_what_is_sure_comes_before_what_may_win_nothing():

@@ -332,7 +332,7 @@ def _kept(job: Job, candidates: list[JobFinding], base: int) -> list[JobFinding]
             saving = _gain(job, taken.own, same, candidate.id)
         sure = candidate.finding is not None or len(taken.kept) == 0
         limit = MATERIAL_STEP_RATIO if sure else SURELY_MATERIAL_RATIO
-        if saving < limit * base:
+        if min(saving, candidate.saving_ns) < limit * base:  # what is said is what it wins alone
             continue
         if about_transfer:
             taken.communication_ns += saving

@@ -221,21 +221,22 @@ def _rung(ranked: Ranked, base_ns: int) -> Rung | None:
         step_ns=predicted.step_ns,
         range_ns=predicted.range_ns,
         base_ns=predicted.step_ns + ranked.saving_ns if ranked.given else base_ns,
-        effort=effort_of(ranked.id),
+        effort=effort_of(ranked.id, ranked.finding.confirm),
         after=ranked.given,
         once_a_step=ranked.finding.once_a_step,
         where=(ranked.finding.location.short or None) if ranked.finding.location else None,
     )
 
 
-def effort_of(rule_id: str) -> Effort:
-    """What the fix of a rule's findings takes."""
+def effort_of(rule_id: str, confirm: str) -> Effort:
+    """What the fix of a finding takes; a setting is what the command that proves it makes."""
     rule = rules()[rule_id].rule
     if rule.residual and not rule.fix_known:
         return Effort.SEARCH
     if rule.generic:
         return Effort.WORK
-    return Effort.SETTING if set(rule.knobs) - _ONE_WAY else Effort.LINES
+    tried = any(f"--knob {knob}" in confirm for knob in set(rule.knobs) - _ONE_WAY)
+    return Effort.SETTING if tried else Effort.LINES
 
 
 def _unexplained(trace: Trace) -> Rung | None:

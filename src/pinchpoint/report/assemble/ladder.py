@@ -63,7 +63,7 @@ def _rung_of(finding: Finding, base_ns: int) -> Rung | None:
     if step_ns is None or step_ns >= counted_from:
         return None
     between = finding.predicted_range_ns or (step_ns, step_ns)
-    effort = effort_of(finding.id)
+    effort = effort_of(finding.id, finding.confirm)
     at = finding.location
     return Rung(
         finding.id,
