@@ -67,6 +67,7 @@ class RunPlace:
     call: str  # what most of it is at in the program's own line: ``pattern.match()``; empty: none
     call_ratio: float
     lines: int  # of the function that were seen
+    call_held_ratio: float = 1.0  # of the time at ``call``, after which the lock was held
 
     @property
     def main_way(self) -> Way:
@@ -190,6 +191,7 @@ def _place(
     frames: Counter[PythonFrame] = Counter()
     inside: Counter[str] = Counter()
     calls: Counter[str] = Counter()
+    at_call, held = Counter[str](), Counter[str]()
     before_us = sum(before.get(_spot(one), 0.0) * one.us for one in group)
     for one in group:
         if (frame := own_frame(one.frames)) is not None:
@@ -198,6 +200,8 @@ def _place(
             inside[name] += one.us
         if one.doing and is_own(one.frames[:1]):
             calls[one.doing] += round(one.us * (1 - before.get(_spot(one), 0.0)))
+            at_call[one.doing] += one.us
+            held[one.doing] += one.held_us
     us = sum(one.us for one in group)
     name, name_us = next(iter(inside.most_common(1)), (None, 0))
     call, call_us = next(iter(calls.most_common(1)), ("", 0))
@@ -210,6 +214,7 @@ def _place(
         call,
         call_us / max(us, 1),
         len(frames),
+        held[call] / max(at_call[call], 1),
     )
 
 

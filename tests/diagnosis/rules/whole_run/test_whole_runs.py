@@ -188,6 +188,17 @@ def test_what_passes_before_and_after_the_steps_is_said_with_its_places():
     assert "run-hotspot" not in {f.id for f in report.findings} | set(report.clear)
 
 
+def test_a_call_that_gives_the_lock_up_for_much_of_its_time_is_no_hotspot_of_the_interpreter():
+    """As a product of arrays, at which looks wait that came in what keeps the lock before it."""
+    assign = ("work.py(5): assign",)
+    halves = [spent(assign, 9, doing="@", held=held) for held in (1.0, 0.1)]
+    report = diagnose(looked_at(thread(*halves)))
+    assert not report.findings
+    assert "run-hotspot" in {one.id for one in report.not_checked}
+    kept = [spent(assign, 9, doing="table.index()", held=held) for held in (1.0, 0.9)]
+    assert first(looked_at(thread(*kept))) == ("run-hotspot", "assign")
+
+
 def test_waiting_at_the_end_that_no_function_of_the_program_calls_is_said_as_what_it_is():
     """As of loader workers that are waited for when the interpreter ends."""
     frames = (

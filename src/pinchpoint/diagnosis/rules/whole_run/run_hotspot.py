@@ -24,10 +24,10 @@ from collections.abc import Iterator
 import msgspec
 
 from pinchpoint.analysis.mean.ways import Way
-from pinchpoint.analysis.mean.whole_run import MOSTLY_RATIO, RunPlace
+from pinchpoint.analysis.mean.whole_run import BEFORE_CALL_RATIOS, MOSTLY_RATIO, RunPlace
 from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import Record
-from pinchpoint.diagnosis.rule import Rule
+from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace
 
 RULE = Rule(
@@ -51,12 +51,32 @@ def check(trace: Trace) -> Iterator[Found | Small]:
 
     places = account_of(trace).places if team is None else team.places
     who = "" if team is None else f" in {team.name}"
+    said, undecided = False, None
     for place in places:
         busy = 2 * place.ways.get(Way.INTERPRETER, 0) >= place.doing_ns
-        if busy and place.at is not None:
-            sure = place.share.least_ratio
-            small = Small(sure, LEAST_RATIO, "the run")
-            yield _found(trace, place, who) if sure >= LEAST_RATIO else small
+        if not busy or place.at is None:
+            continue
+        sure = place.share.least_ratio
+        if sure >= LEAST_RATIO and _gives_the_lock_up(place):
+            undecided = undecided or place
+            continue
+        said |= sure >= LEAST_RATIO
+        small = Small(sure, LEAST_RATIO, "the run")
+        yield _found(trace, place, who) if sure >= LEAST_RATIO else small
+    if undecided is not None and not said:
+        raise NotChecked(
+            f"most looks at {undecided.at} found it at {undecided.call}, which gives the"
+            " interpreter's lock up for much of its time, as libraries of arrays do while they"
+            " compute: what of it is needed does not show",
+            fits=True,
+        )
+
+
+def _gives_the_lock_up(place: RunPlace) -> bool:
+    """Whether it is mostly one call that does not keep the lock, as one of Python's own would: a
+    product of arrays, and little around it that keeps it."""
+    _, keeps = BEFORE_CALL_RATIOS
+    return place.call_ratio >= MOSTLY_RATIO and place.call_held_ratio < keeps
 
 
 def _found(trace: Trace, place: RunPlace, who: str) -> Found:
