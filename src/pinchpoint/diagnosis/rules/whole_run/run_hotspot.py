@@ -64,8 +64,10 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         small = Small(sure, LEAST_RATIO, "the run")
         yield _found(trace, place, who) if sure >= LEAST_RATIO else small
     if undecided is not None and not said:
+        from pinchpoint.diagnosis.evidence.run_places import location_of
+
         raise NotChecked(
-            f"most looks at {undecided.at} found it at {undecided.call}, which gives the"
+            f"most looks at {location_of(undecided)} found it at {undecided.call}, which gives the"
             " interpreter's lock up for much of its time, as libraries of arrays do while they"
             " compute: what of it is needed does not show",
             fits=True,
