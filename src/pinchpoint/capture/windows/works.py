@@ -3,7 +3,7 @@
 A process group of the CPU (gloo) keeps for each of them the address of an event of the recording,
 and writes the time to it when the work is over: for a message that is when the program waits for
 it, which may be in the next step. A recording that has ended has freed its events by then, and the
-write lands in whatever the program has there now: with torch 2.11 and 2.13 programs die of it some
+write lands in whatever the program has there now: with torch 2.13 programs die of it some
 steps later, anywhere, or while Python ends. So a recording ends when all of them are over.
 """
 
