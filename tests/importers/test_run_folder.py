@@ -410,7 +410,8 @@ def long_steps(folder, *, recorded_ns, steps=0, step_ns=8 * SECOND_NS, on_device
     run = {"p50": step_ns, "least": step_ns, "most": step_ns, "count": 3, "total_ns": 3 * step_ns}
     process = {"rank": 0, "pid": 7, "recordings": [note], "steps": {"count": 3, "run": run}}
     (folder / "processes" / "rank0.json").write_text(json.dumps(process))
-    thread = {"name": "MainThread", "main": True, "looks": 240, "spent": [[0, 24_000_000, 0, 0]]}
+    thread = {"name": "MainThread", "main": True, "looks": 240}
+    thread |= {"stacks": [[0, 240]], "spent": [[0, 24_000_000, 0, 0]]}
     looks = {
         "schema": "pinchpoint.run-samples/1",
         "pid": 7,
@@ -427,7 +428,7 @@ def test_of_a_part_of_one_long_step_the_looks_at_all_of_it_are_judged(tmp_path):
     trace = long_steps(tmp_path / "run", recorded_ns=SECOND_NS)
     assert trace.host_ops is None
     assert trace.run.samples is not None
-    assert any("after 1.00 s of a step" in fact.detail for fact in diagnose(trace).health.facts)
+    assert any("after 1000 ms of a step" in fact.detail for fact in diagnose(trace).health.facts)
 
 
 @pytest.mark.parametrize(

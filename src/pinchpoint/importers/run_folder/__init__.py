@@ -79,8 +79,8 @@ def read(path: Path) -> Trace:
     found = documents_of(path)
     process, recording, trace, unread = _recorded(path, found)
     own = process.document
-    cut = None
-    if run_samples(path, own) is not None and (cut := _cut(own, recording, trace)):
+    seen, cut = run_samples(path, own), None
+    if seen is not None and seen.looks >= FEWEST_LOOKS and (cut := _cut(own, recording, trace)):
         recording, trace = RecordingNote(), _samples_alone(path)
     for report in sorted((path / NCU).glob("*.ncu-rep*"))[-1:]:
         trace = _with_kernel_counters(trace, load(report))
@@ -165,13 +165,14 @@ def _samples_alone(path: Path) -> Trace:
     return Trace(Source(str(path), "samples", recorder="pinchpoint"), ())
 
 
-# Of the shortest step of the run: a recording of the CPU that is shorter shows a part of a step, and
-# which part is chance. Looks at the threads have seen all of it.
+# Of the shortest step of the run: a recording of the CPU that is shorter shows a part of a step,
+# and which part is chance. Looks at the threads have seen all of it.
 WHOLE_STEP_RATIO = 0.5
+FEWEST_LOOKS = 20  # of fewer, half of them may be a quarter or three quarters of the run
 
 
 def _cut(process: ProcessDocument, recording: RecordingNote, trace: Trace) -> str | None:
-    """What to say of a recording that came to its limit inside of one long step; None for others."""
+    """What to say of a recording that ended inside of one long step; None for others."""
     least_ns, on_device = process.steps.run.least, trace.device_ops is not None
     begun, ended = recording.start_unix_ns, recording.end_unix_ns
     if on_device or recording.steps or least_ns is None or begun is None or ended is None:
