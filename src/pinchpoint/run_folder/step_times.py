@@ -56,7 +56,7 @@ class LaunchNote(msgspec.Struct, frozen=True, kw_only=True):
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a process: each unprofiled one around the recording, and the run in short."""
 
-    by: str | None = None  # optimizer, loader, module, annotation, call
+    by: str | None = None  # optimizer, loader, module, round, annotation, call
     count: Count = 0
     steady: bool | None = None
     clock: str = "host"  # or device
