@@ -19,6 +19,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows, distinct
+from pinchpoint.trace.kinds import UNRECORDED_WAIT
 from pinchpoint.trace.names import rows_named
 
 # ------------------------------------------------------------------------------------------------
@@ -294,11 +295,13 @@ def _by_itself(trace: Trace) -> Codes:
 
 
 def _in_runtime(trace: Trace, code: Codes) -> None:
-    """Name ranges of XLA's runtime, in which the frame that called it runs no Python."""
+    """Name ranges of XLA's runtime, in which the frame that called it runs no Python, and waits
+    for it that no event shows."""
     host = trace.host_ops
     if host is None:
         return
     code[rows_named(trace, host, lambda name: bool(_RUNTIME.search(name)))] = GapKind.DISPATCH
+    code[rows_named(trace, host, UNRECORDED_WAIT.__eq__)] = GapKind.WAIT
     buffers = rows_named(trace, host, BUFFERS.__eq__)
     code[buffers & (host["duration_ns"] >= FROM_DRIVER_NS)] = GapKind.MALLOC
 
