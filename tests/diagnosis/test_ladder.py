@@ -93,7 +93,11 @@ def test_work_of_the_host_comes_before_a_wait_once_a_step_that_lets_it_show(
 
 @pytest.mark.parametrize(
     ("step", "high", "first"),
-    [(750, 850, "unused-gradients"), (750, 990, "unfused-pointwise"), (850, 900, "unfused-pointwise")],
+    [
+        (750, 850, "unused-gradients"),
+        (750, 990, "unfused-pointwise"),
+        (850, 900, "unfused-pointwise"),
+    ],
     ids=["a third as much", "not surely", "less than a third"],
 )
 def test_work_that_nobody_needs_comes_before_what_a_compiler_makes_quicker(step, high, first):
