@@ -64,6 +64,13 @@ def test_what_far_steps_do(found, kind, function):
     assert (cause.place.at.function if cause.place.at else None) == function
 
 
+def test_without_looks_at_typical_steps_no_place_has_more_of_a_far_one():
+    """Of a run of few steps most were far, and what they do others may do as long."""
+    (cause,) = rare_causes(sampled(replace(samples(EVALUATING), usual=())))
+    assert cause.kind is GapKind.UNRECORDED
+    assert cause.place.at is None
+
+
 def test_usual_work_inside_a_function_that_only_far_steps_call_is_of_that_function():
     """An evaluation calls the model as each step does: it is the place, the model is not."""
     model, *rest = TRAINING

@@ -248,7 +248,7 @@ def _cause(
     queued = max(round((event.queued_ns or 0) - usual), event.throttled_ns or 0)
     if queued >= EXACT_RATIO * excess:
         return GapKind.UNRECORDED, RarePlace(None, None), min(queued, excess), True
-    grown = _grown(samples, event, typical)
+    grown = _grown(samples, event, typical) if typical else {}  # else against nothing
     if event.looks < FEWEST_LOOKS or not grown:  # other threads alone may have been looked at
         return GapKind.UNRECORDED, RarePlace(None, None), excess, False
     (kind, at), ns = max(grown.items(), key=lambda one: one[1])
