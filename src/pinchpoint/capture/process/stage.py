@@ -5,9 +5,9 @@
 Where names are wanted, RECORDING comes several times. The *early* window begins with the first step
 that is not cold, and counts only if the program ends before its steps are steady; its first step is
 a *trial* of what recording costs here. Ranks of a job record the same *first* steps bare, whatever
-stacks cost each of them, and have the names of others beside them. The window of *times* is bare. The one for *names* follows
-at once, with stacks, shapes and modules, as far as the budget goes; a *rare* one comes when a step
-far from typical is foreseen.
+stacks cost each of them, and have names of others beside. The window of *times* is bare. The one
+for *names* follows at once, with stacks, shapes and modules, as far as the budget goes; a *rare*
+one comes when a step far from typical is foreseen.
 
 First use of the profiler and the export stall the program, and a stall lets a data loader fill its
 queue; so as many steps pass (DRAINING, RECOVERING) as batches may have been made meanwhile before
@@ -26,7 +26,13 @@ from pinchpoint.capture.process.budget import NAMED_STEPS, Budget
 from pinchpoint.capture.process.end import OnTermination
 from pinchpoint.capture.process.loaders import LoaderRhythm
 from pinchpoint.capture.process.memory import resident_bytes
-from pinchpoint.capture.process.policy import Policy, compile_count, early_is_due, policy_of
+from pinchpoint.capture.process.policy import (
+    Policy,
+    compile_count,
+    early_is_due,
+    follows_early,
+    policy_of,
+)
 from pinchpoint.capture.process.ranks import Agreement, Identity, identity
 from pinchpoint.capture.process.step_clock import FIRST_STEPS, CompletionClock, StepClock
 from pinchpoint.capture.samples.foresight import Foresight
@@ -208,13 +214,12 @@ class Stages:
                 self.budget.calls.begin()
 
     def _early_is_due(self) -> bool:
-        me = self.identity
-        due = early_is_due(self.settings, self.clock.edges, self.steps_by)
+        me, due = self.identity, early_is_due(self.settings, self.clock.edges, self.steps_by)
         return due and chosen(self.settings.ranks, me.rank, me.world_size)
 
     @property
     def _has_first(self) -> bool:
-        """Whether bare first steps follow the trial: only of the same steps ranks can be compared."""
+        """Whether bare first steps follow the trial: ranks are compared in the same steps."""
         return self.identity.world_size > 1 and self.settings.bounded
 
     def _begin(self, kind: Kind) -> Window | None:
@@ -354,7 +359,7 @@ class Stages:
     def _recovered(self) -> None:
         """What follows a window, once the program has come back to its pace."""
         whole = bool(self.recordings) and self.recordings[-1].file is not None
-        follows = self._follows_early()
+        follows = follows_early(self._kind, in_job=self._has_first)
         if follows is not None and self._begin(follows) is not None:
             # Not in the edge at which the trial ended: torch 2.13 crashes where a profile with
             # stacks follows another one at once.
@@ -366,14 +371,6 @@ class Stages:
             self._open()
         else:
             self._start_timing()
-
-    def _follows_early(self) -> Kind | None:
-        match self._kind:
-            case "trial":
-                return "first" if self._has_first else "early"
-            case "first":
-                return "early"
-        return None
 
     def _begin_names(self) -> Window | None:
         """The window for names, unless they are there already, or cost too much."""
