@@ -4,7 +4,8 @@ from msgspec.structs import replace
 from host_ranks import traces_of_hosts
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
-from pinchpoint.diagnosis.job import RankFinding, diagnose_job
+from pinchpoint.diagnosis.job import diagnose_job
+from pinchpoint.diagnosis.rank_finding import RankFinding
 from rank_traces import MS, US, Job
 
 
@@ -149,6 +150,27 @@ def test_without_devices_a_cause_counts_as_far_as_the_others_wait():
     assert of_hosts(late).found[0].saving_ns == near(8)
     both = RankFinding("host-hotspot", 1, 15 * MS, "load data.py")
     assert of_hosts(both).found[0].saving_ns == near(10)  # then rank 0 is the last
+
+
+@pytest.mark.parametrize(
+    ("in_steps_ms", "won_ms", "in_turn"),
+    [
+        (((10, 0), (0, 10)), 10, True),  # each step has one that waits
+        (((10, 0), (10, 0)), 5, False),  # both wait in the same steps
+        (((10, 0), ()), 5, False),  # of one rank it is not known
+    ],
+)
+def test_what_ranks_do_in_turn_holds_up_each_step(in_steps_ms, won_ms, in_turn):
+    summaries = [
+        replace(summarise(trace), contended=True) for trace in traces_of_hosts(10, 20, in_turn=True)
+    ]
+    waits = [
+        RankFinding("host-waits", r, 5 * MS, "fetch a.py", None, (), tuple(ms * MS for ms in own))
+        for r, own in enumerate(in_steps_ms)
+    ]
+    (found,) = diagnose_job(reduce(lambda: iter(summaries)), waits).found
+    assert found.saving_ns == pytest.approx(won_ms * MS, rel=0.05)
+    assert found.in_turn is in_turn
 
 
 def test_gains_are_those_of_the_step_that_the_ranks_timed():

@@ -19,6 +19,7 @@ from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO
 from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.rank_finding import IN_TURN_RATIO, RankFinding, in_turns_ratio
 from pinchpoint.diagnosis.registry import answer, rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About, Outcome
 from pinchpoint.frozen import dataclass
@@ -32,24 +33,6 @@ _LATENCY = GapKind.START_LATENCY.id  # between operations that wait for no host
 LESS_RATIO, MORE_RATIO = 0.25, 0.15  # range of a predicted gain, as everywhere
 
 
-@dataclass(frozen=True, slots=True)
-class RankFinding:
-    """What one rule found on one rank (its position), as the rank's report says it."""
-
-    id: str
-    rank: int
-    saving_ns: int
-    place: str = ""  # function and file; empty where it has none
-    saving_range_ns: tuple[int, int] | None = None  # least and most, as the rank's report has it
-    far_steps: tuple[int, ...] = ()  # of the run, where it is about those alone
-
-    def winning(self, at: int | None) -> "RankFinding":
-        """With the least that it may win (0), the most (1), or what is said."""
-        if at is None or self.saving_range_ns is None:
-            return self
-        return replace(self, saving_ns=self.saving_range_ns[at])
-
-
 @dataclass(frozen=True)
 class JobFinding:
     """One cause with what fixing it gives the job."""
@@ -61,6 +44,11 @@ class JobFinding:
     ranks: tuple[int, ...] = ()  # positions of the ranks that show it
     shown_by: int | None = None  # position of the rank that shows it best
     of_ranks: tuple[RankFinding, ...] = ()  # what those ranks say, the one that shows it best first
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether its ranks do it in different steps, so that each step has one that does."""
+        return in_turns_ratio(self.of_ranks) >= IN_TURN_RATIO
 
     @property
     def in_far_steps(self) -> bool:
@@ -197,10 +185,12 @@ def _gain(job: Job, own: Own, same: Sequence[RankFinding], id_: str) -> int:
         return round(job.said_ratio * least) if enough else 0
     if any(one.far_steps for one in same):
         return _in_far_steps(same)
-    replay = job.replay or job.of_hosts
+    replay, turns = job.replay or job.of_hosts, in_turns_ratio(same)
     if replay is None:
-        return longest_gain_ns(job, own, _less(own, same))
-    return max(replay.ask(own) - replay.ask(_less(own, same)), 0)
+        return round(turns * longest_gain_ns(job, own, _less(own, same)))
+    alone = max(replay.ask(own) - replay.ask(_less(own, same)), 0)
+    most = max(replay.ask(own) - replay.least_ns, alone)  # every rank as the fastest of each step
+    return min(round(turns * alone), most)
 
 
 def _in_far_steps(same: Sequence[RankFinding]) -> int:
