@@ -225,3 +225,27 @@ def test_recorded_steps_that_wait_for_a_rank_are_explained_by_its_far_steps():
 def test_a_synchronisation_wins_no_more_than_the_device_is_idle():
     waits = RankFinding("sync-in-loop", 0, 5 * MS, "main train.py")
     assert diagnosed(Job(), waits).found == ()
+
+
+def test_garbage_that_is_collected_where_objects_are_exchanged_goes_with_them():
+    """Of a step of 22 ms: 4 by the exchange, 6 in far steps by what it leaves."""
+    objects = RankFinding("objects-between-ranks", 1, 4 * MS, "update score.py")
+    garbage = RankFinding("python-gc", 1, 6 * MS, "update score.py", None, (5, 16))
+    (found,) = of_hosts(objects, garbage).found
+    assert found.id == "objects-between-ranks"
+    assert found.saving_ns == near(10)
+    elsewhere = replace_place(garbage, "tick train.py")
+    assert {f.id for f in of_hosts(objects, elsewhere).found} == {
+        "objects-between-ranks",
+        "python-gc",
+    }
+
+
+def replace_place(found, place):
+    return RankFinding(found.id, found.rank, found.saving_ns, place, None, found.far_steps)
+
+
+def test_standing_in_collectives_wins_no_more_than_their_transfer():
+    """Rank 0 stands in the all-reduce for 11 ms, 10 of them for rank 1, which comes last."""
+    waits = RankFinding("host-waits", 0, 11 * MS, "reduce train.py", None, (), (), True)
+    assert of_hosts(waits).found == () or of_hosts(waits).found[0].saving_ns <= 1.1 * MS

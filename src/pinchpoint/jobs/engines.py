@@ -113,6 +113,7 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
             item=item,
             far_steps=_numbers(far, item),
             in_steps_ns=ranked.finding.in_steps_ns,
+            in_collectives=ranked.finding.in_collectives,
         )
         for ranked, item in zip(said.found, items["findings"], strict=True)
         if not _may_stand_in_a_collective(far, item)

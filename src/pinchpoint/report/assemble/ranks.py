@@ -14,11 +14,10 @@ from pinchpoint.diagnosis.engine import Ranked
 from pinchpoint.diagnosis.finding import Evidence, Finding, Unanswered, shared
 from pinchpoint.diagnosis.job import (
     JobDiagnosis,
-    JobFinding,
     diagnose_job,
     place_of,
 )
-from pinchpoint.diagnosis.rank_finding import RankFinding
+from pinchpoint.diagnosis.rank_finding import ASK_ALL_RANKS, JobFinding, RankFinding
 from pinchpoint.report.assemble.findings import finding_item, unanswered
 from pinchpoint.report.assemble.ladder import ladder_of
 from pinchpoint.report.assemble.ranks_items import (
@@ -108,6 +107,7 @@ def _of_ranks(records: Records) -> tuple[list[RankFinding], tuple[str, ...]]:
                 _saving_range(f),
                 f.far_steps,
                 f.in_steps_ns,
+                f.in_collectives,
             )
             for f in record.found
         ]
@@ -317,6 +317,7 @@ def _item(job: Job, found: JobFinding, item: Finding, path: str | None) -> JobFi
         **shared(item)
         | {
             "summary": item.summary + (_IN_TURN if found.in_turn else ""),
+            "fix": item.fix.removesuffix(ASK_ALL_RANKS),
             "evidence": (*seen, *item.evidence),
             "predicted_step_ns": found.predicted.step_ns,
             "predicted_range_ns": found.predicted.range_ns,

@@ -298,6 +298,7 @@ def _finding(trace: Trace, waits: _Waits) -> Found:
         fix=what.fix,
         confidence="high" if what is SLEEP else "medium",
         in_steps_ns=tuple(of_steps.tolist()) if waits.kind is GapKind.WAIT else (),
+        in_collectives=waits.kind is GapKind.HOST_COLLECTIVE,
     )
 
 
