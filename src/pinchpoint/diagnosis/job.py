@@ -30,6 +30,8 @@ from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About, Outcome
 from pinchpoint.frozen import dataclass
 
 MOST_RATIO = 0.5  # of the ranks: a cause of communication shows on most of them
+NEARLY_ALL_RATIO = 0.75  # where only ranks that wait for others show it, it is no transfer
+LEAST_STANDING_RATIO = 0.1  # of the step, as the rule has it that finds it on one rank
 EXPLAINED_RATIO = 0.5  # of what late ranks cost: most of it
 _LATE = "straggler-rank"
 _MANY = "small-collectives"
@@ -163,9 +165,13 @@ def _gain(job: Job, own: Own, same: Sequence[RankFinding], id_: str) -> int:
     """What the job wins if the cause goes away on every rank that shows it."""
     if _in_collectives(same, id_) and not _is_launching(job, same, id_):
         least = min(_without_waiting(job, f) for f in same)
-        usable = int(job.facts.usable.sum())
-        enough = len({f.rank for f in same}) >= MOST_RATIO * usable
-        return round(job.said_ratio * least) if enough else 0
+        standing, usable = any(f.in_collectives for f in same), int(job.facts.usable.sum())
+        ratio = NEARLY_ALL_RATIO if standing else MOST_RATIO
+        if len({f.rank for f in same}) < ratio * usable:
+            return 0
+        if standing and least < LEAST_STANDING_RATIO * job.step_ns:
+            return 0
+        return round(job.said_ratio * least)
     if any(one.far_steps for one in same):
         return _in_far_steps(same)
     replay, turns = job.replay or job.of_hosts, in_turns_ratio(same)
