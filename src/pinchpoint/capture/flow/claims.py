@@ -17,6 +17,9 @@ from pinchpoint.frozen import dataclass
 
 # Of the steps that follow one another; in the others what it is made from was new.
 LEAST_RATIO = 0.5
+# Bits of what a step hands on are looked at from the second one on, and it is the third that reads
+# these: of what is computed from it, the first two comparisons do not tell.
+UNTOLD = 2
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ def claims(watch: Watch, found: Numbered) -> Claims:
         how = told[last][at]
         often = [said.get(position) == how for said in verdict]
         alike = all(total[position[0]] == totals[0][position[0]] for total in totals)
+        if watch.handed_on and not any(often[:UNTOLD]) and all(often[UNTOLD:]):
+            often = often[UNTOLD:]
         ratio.append(sum(often) / len(often))
         members.append(how if how and alike and ratio[-1] >= LEAST_RATIO else "")
     kept = _equal(steps[last], members, _Compared(watch, places, members, found, last))
