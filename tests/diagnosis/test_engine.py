@@ -128,7 +128,8 @@ def test_every_rule_has_its_page_and_declarations(id_):
 
 
 def test_on_a_cpu_no_gain_exceeds_what_is_there():
-    """A cause that takes 2 of 10 ms: 5 that no recorded step shows cannot be won with it."""
+    """A cause that takes 2 of 10 ms: 5 that no recorded step shows cannot be won with it. What
+    usually goes with a cause, 0.14 of it, can."""
     builder = TraceBuilder(devices=())
     for step in range(6):
         builder.step(step, step * 10_000_000, 10_000_000)
@@ -137,7 +138,7 @@ def test_on_a_cpu_no_gain_exceeds_what_is_there():
     gone = RemoveHostTime(begin, begin + 2_000_000, 5_000_000)
     found = Found(summary="", evidence=(), cost_ns_per_step=2_000_000, changes=(gone,))
     said = predicted(builder.trace(), "host-hotspot", found)
-    assert said.saving_ns == 2_000_000
+    assert said.saving_ns == 2_280_000
     assert said.predicted.range_ns[0] == 10_000_000 - 1.4 * 2_000_000
     saved = replace_struct(found, changes=(), saving_ns_per_step=(1_000_000, 9_000_000))
-    assert predicted(builder.trace(), "host-hotspot", saved).predicted.step_ns == 8_000_000
+    assert predicted(builder.trace(), "host-hotspot", saved).predicted.step_ns == 7_720_000

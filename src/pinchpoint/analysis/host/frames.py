@@ -133,8 +133,8 @@ def in_standard_library(file: str) -> bool:
 _RECORDER = regex(r"(?:^|/)pinchpoint/(?:inside|capture)/|^quiet_watch\.py\(\d+\)")
 
 
-# It is told of each call and each return, in a microsecond: what a look finds it in is a call of the
-# program's, in C with the lock, that has just returned.
+# It is told of each call and each return, in a microsecond: what a look finds it in is a call of
+# the program's, in C with the lock, that has just returned.
 _COUNTS_CALLS = regex(r"pinchpoint/capture/process/budget\.py\(\d+\): heard$")
 _COLLECTED = regex(r"pinchpoint/capture/samples/spans\.py\(\d+\): _collects$")
 

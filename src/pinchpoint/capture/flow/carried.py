@@ -12,7 +12,7 @@ from pinchpoint.capture.flow.positions import Position, positions
 from pinchpoint.capture.flow.repeats import idle, weight
 from pinchpoint.capture.flow.storages import Storage
 
-# Less is alike by chance, as one token, a flag or a count may be, and takes nothing to compute with.
+# Less is alike by chance, as one token, a flag or a count may be, and computing with it is quick.
 LEAST_BYTES = 1 << 14
 # Of a step's work. A training step on one batch goes on from its weights alone: a running mean of
 # the loss is handed on there, and hardly anything is computed from it.

@@ -62,8 +62,8 @@ from pinchpoint.diagnosis.evidence.ready_batches import LEAST_RATIO, won_if_read
 from pinchpoint.diagnosis.evidence.received import Received, received
 from pinchpoint.diagnosis.evidence.shared_cores import (
     Won,
-    won_at_most_ns,
     without_work_of_workers,
+    won_at_most_ns,
 )
 from pinchpoint.diagnosis.evidence.taken_apart import TakenApart, in_few_tensors, taken_apart
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
