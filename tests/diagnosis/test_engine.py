@@ -6,7 +6,8 @@ from msgspec.structs import replace as replace_struct
 
 from builders import TraceBuilder
 from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.diagnosis.engine import predicted
+from pinchpoint.analysis.replay.prediction import Prediction
+from pinchpoint.diagnosis.engine import Ranked, no_less_than_one, predicted
 from pinchpoint.diagnosis.finding import Found, Small, at_most
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, Record
 from pinchpoint.diagnosis.registry import Known, ask, page, rules
@@ -142,3 +143,14 @@ def test_on_a_cpu_no_gain_exceeds_what_is_there():
     assert said.predicted.range_ns[0] == 10_000_000 - 1.4 * 2_000_000
     saved = replace_struct(found, changes=(), saving_ns_per_step=(1_000_000, 9_000_000))
     assert predicted(builder.trace(), "host-hotspot", saved).predicted.step_ns == 7_720_000
+
+
+def test_on_a_cpu_all_fixes_win_no_less_than_one():
+    def ranked(step_ns, given=()):
+        after = Prediction(step_ns, (step_ns, 10), 10)
+        return Ranked("cpu-copies", Found(summary="", evidence=()), after, 10 - step_ns, given)
+
+    together = Prediction(8, (7, 9), 10)
+    assert no_less_than_one(together, [ranked(6), ranked(9)]).step_ns == 6
+    assert no_less_than_one(together, [ranked(6, ("layout-nchw",)), ranked(9)]) == together
+    assert no_less_than_one(None, [ranked(6)]) is None

@@ -99,12 +99,23 @@ def weighed(trace: Trace, outcomes: tuple[Outcome, ...]) -> Diagnosis:
     kept = sorted(kept, key=lambda r: (-run_ratio(r, kept), len(r.given)))
     timed = [r for r in kept if r.finding.changes]
     together = after_fixes(trace, [r.finding for r in timed]) if len(timed) > 1 else None
+    together = no_less_than_one(together, kept) if computes_on_cpu(trace) else together
     shown = {r.id for r in kept}
     said = (
         o if o.id in shown else _dropped(o, covered.get(o.id, ()), shares.get(o.id))
         for o in outcomes
     )
     return Diagnosis(tuple(kept), together, tuple(said))
+
+
+def no_less_than_one(together: Prediction | None, found: Iterable[Ranked]) -> Prediction | None:
+    """On one thread, fixes together win no less than one of them alone."""
+    if together is None:
+        return None
+    alone = [r.predicted for r in found if r.predicted and not r.given]
+    step_ns = min([together.step_ns, *(after.step_ns for after in alone)])
+    low_ns = min([together.range_ns[0], *(after.range_ns[0] for after in alone)])
+    return replace(together, step_ns=step_ns, range_ns=(low_ns, together.range_ns[1]))
 
 
 def run_ratio(ranked: Ranked, found: Iterable[Ranked]) -> float:

@@ -4,6 +4,7 @@
 Batches [rows, width] whose rows are shorter than the batch is wide, by what `pinchpoint run` saw of
 the tensors of one step: a mask of one piece a row, else runs of one value in which rows end or
 begin, else frames that are all alike there; and operators that compute on all of these positions.
+Without a mask some rows have to end in it: rows that are full, or all of one value, tell nothing.
 Which tokens are padding is not in a recording by itself: there, batches of sequences that go
 through attention at one common length are not checked, and sequences that are packed, with their
 own lengths given to the kernel, are none.
