@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinchpoint.analysis.replay.beyond_replay import Replayed, with_timed
+from pinchpoint.analysis.replay.beyond_replay import Replayed, of_timed_ns, with_timed
 
 BEFORE = Replayed(step_ns=84_000, device_ns=69_000)
 
@@ -33,3 +33,21 @@ def test_of_a_device_that_hardly_waits_it_is_the_devices():
 )
 def test_else_all_of_the_step_is_scaled_alike(timed, before, after, said):
     assert with_timed(timed, before, after, recording_ns=0) == pytest.approx(said)
+
+
+@pytest.mark.parametrize(
+    ("timed", "leaves", "saving", "won"),
+    [
+        (80_000, 69_000, 15_000, 11_000),
+        (80_000, 60_000, 15_000, 9_000 + 6_000 * 11 // 15),
+        (65_000, 69_000, 15_000, 0),
+        (65_000, 40_000, 15_000, 15_000),
+        (84_000, 69_000, 15_000, 15_000),
+        (99_000, 69_000, 15_000, 15_000),
+    ],
+    ids=["the host's", "both", "no host is left", "the device's", "as recorded", "longer"],
+)
+def test_what_a_fix_takes_of_a_recorded_step_is_less_of_one_that_was_not(
+    timed, leaves, saving, won
+):
+    assert of_timed_ns(saving, timed, BEFORE, leaves) == won

@@ -283,9 +283,10 @@ def after_saving(
 def _of_timed_ns(trace: Trace, saving_ns: int, leaves_ns: int) -> int:
     """Of a recorder whose cost is not known: what is won of the step that the run timed."""
     typical_ns, usual_ns = steps(trace).typical_ns, corrected_step_ns(trace)
-    if calibrated(trace) or typical_ns is None or usual_ns is None:
+    if calibrated(trace) or not typical_ns or not usual_ns:
         return saving_ns
-    return of_timed_ns(saving_ns, usual_ns, Replayed(typical_ns, device_busy_ns(trace)), leaves_ns)
+    recorded = Replayed(typical_ns, device_busy_ns(trace))
+    return of_timed_ns(saving_ns, usual_ns, recorded, leaves_ns)
 
 
 def _before_and_after(

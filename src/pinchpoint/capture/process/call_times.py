@@ -112,7 +112,7 @@ def _summary(times_ns: "array[int]", busy_ns: Sequence[tuple[int, int]]) -> dict
     if not took_ns:
         return {"count": 0}
     shares = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-    found = {
+    found: dict[str, int | None] = {
         name: took_ns[min(int(q * len(took_ns)), len(took_ns) - 1)] for name, q in shares.items()
     }
     return found | {
