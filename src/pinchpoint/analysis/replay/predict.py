@@ -16,6 +16,7 @@ from pinchpoint.analysis.replay.beyond_replay import (
     of_timed_ns,
     replayed,
     rest_as_recorded,
+    waits_beyond_ns,
     with_timed,
 )
 from pinchpoint.analysis.replay.changes import AddHostTime, Change, MoveToOwnStream
@@ -39,7 +40,7 @@ from pinchpoint.analysis.replay.running_ahead import (
     limited_ns,
 )
 from pinchpoint.analysis.replay.window import Clean, Replayable, clean_window, replayable
-from pinchpoint.analysis.statistics import percentile
+from pinchpoint.analysis.statistics import in_bursts, percentile
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.steps.timed import timed_by_run
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
@@ -47,8 +48,6 @@ from pinchpoint.trace.intervals import covered_before, flatten
 
 # The same work under load: an H100's 1.98 GHz fall to 1.4 at its power limit.
 OTHER_WORK_RATIO = 0.3
-BURST_PERCENTILE = 95  # a round of 16 workers makes one step in 16 wait for all of them
-BURST_RATIO = 3.0  # of the median; steps that vary by themselves stay below it
 
 
 @once_per_trace
@@ -147,12 +146,6 @@ def comes_in_bursts(trace: Trace) -> bool:
     if not timed or not in_bursts(timed):
         return False
     return bool(steps(trace).durations_ns.max(initial=0) >= np.mean(timed))
-
-
-def in_bursts(timed: Sequence[int]) -> bool:
-    """Whether long steps come so often that they are part of what a step usually costs."""
-    late = np.percentile(timed, BURST_PERCENTILE, method="lower")
-    return bool(late > BURST_RATIO * np.median(timed))
 
 
 def device_busy_ns(trace: Trace) -> int:
@@ -311,6 +304,7 @@ def _before_and_after(
     if timed and not comes_in_bursts(trace):  # recorded steps may have had the cause more often
         # Of each recorded step, at most.
         taken = (clean.every_ns - mean_after) * usual / clean.mean_ns
+        taken += waits_beyond_ns(trace, mean - usual, clean.graph, after)
         return mean, min(max(usual * mean_after / clean.mean_ns, mean - taken), mean)
     return mean, min(max(mean * min(mean_after / clean.every_ns, 1.0), typical), mean)
 

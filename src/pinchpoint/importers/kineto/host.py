@@ -33,6 +33,7 @@ _TIMED_COMPILATION = "(dynamo_timed)"
 _ANNOTATION = regex(
     r"ProfilerStep#|enumerate\(|Optimizer\.\w+#|#+ |Torch-Compiled Region|Pregraph bytecode"
     r"|TorchDynamo Cache Lookup|DistributedDataParallel\.|FullyShardedDataParallel\."
+    r"|(?:gloo|mpi|ucc|nccl):"
 )
 
 _OPERATOR_CATEGORIES = ("cpu_op", "Operator", "Op")  # today, of 2021, of TensorFlow 1
