@@ -316,7 +316,7 @@ def test_a_failed_check_is_explained_too(recorder, capsys, tmp_path):
     assert "profile: pinchpoint diagnose" in capsys.readouterr().err
     assert cli([*gate, "--profile-on-fail", "--base", _prints("10"), "--", *after]) == 1
     out = capsys.readouterr().out
-    assert "side by side with the base: +50.0%" in out
+    assert "side by side with the base: worse by 50.0 %" in out
     assert "where the step goes" in out
 
 
@@ -414,7 +414,7 @@ def test_few_sessions_are_decided_in_pairs_with_the_commit_of_the_baseline(tmp_p
     assert cli([*gate, "--no-profile-on-fail", *program]) == 1
     said = capsys.readouterr()
     assert "few past sessions: measuring side by side with the base" in said.err
-    assert "side by side with the base: +50.0%" in said.out
+    assert "side by side with the base: worse by 50.0 %" in said.out
     assert "confirmed by 5 interleaved pairs" in said.out
     script.write_text("print('x: 5')")
     assert cli([*gate, "--update", *program]) == 0

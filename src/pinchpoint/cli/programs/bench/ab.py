@@ -312,7 +312,7 @@ def calibrate(
         Pairs of runs.
     """
     measuring, showing = measuring or Measuring(), showing or Showing()
-    from pinchpoint.bench.ab.result import calibration
+    from pinchpoint.bench.ab.calibration import calibration
     from pinchpoint.bench.folders import utc_now
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.measures import MEASURES
