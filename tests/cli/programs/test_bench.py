@@ -12,7 +12,7 @@ from xml.etree import ElementTree as Xml
 import pytest
 
 from pinchpoint.cli import main as cli
-from pinchpoint.cli.programs.bench import run as profiles
+from pinchpoint.cli.programs.bench import profiles
 from pinchpoint.cli.programs.bench.options import arguments_of
 
 RECORDING = Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz"
@@ -255,12 +255,12 @@ def test_op_that_cannot_run(words, said, capsys):
 def recorder(monkeypatch):
     """Stands in for ``pinchpoint run``: leaves the embedded recording where a profile would be."""
 
-    def record(command, arm, log):
-        folder = Path(command[command.index("-o") + 1])
-        (folder / "traces").mkdir(parents=True)
-        shutil.copy(RECORDING, folder / "traces/rank0.json.gz")
-        record.commands.append(command)
-        record.environments.append(dict(arm.env))
+    def record(jobs, limit_s):
+        for job in jobs:
+            (job.folder / "traces").mkdir(parents=True)
+            shutil.copy(RECORDING, job.folder / "traces/rank0.json.gz")
+            record.commands.append(job.command)
+            record.environments.append(dict(job.arm.env))
 
     record.commands, record.environments = [], []
     monkeypatch.setattr(profiles, "_record", record)
@@ -274,7 +274,7 @@ def test_a_failure_is_explained_by_profiles_of_both(recorder, capsys, tmp_path):
     assert "regressed" in out
     assert "where the step goes" in out
     assert len(recorder.commands) == 2
-    assert recorder.commands[0][-3:] == [sys.executable, "-c", "print('x: 10')"]
+    assert recorder.commands[0][-3:] == (sys.executable, "-c", "print('x: 10')")
     change = json.loads((tmp_path / "out/change.json").read_bytes())
     assert change["schema"] == "pinchpoint.compare/1"
     assert (tmp_path / "out/change.md").exists()
@@ -297,7 +297,7 @@ def test_a_pass_takes_no_profile(recorder):
 
 
 def test_a_profile_that_fails_does_not_fail_the_comparison(monkeypatch, capsys):
-    monkeypatch.setattr(profiles, "_record", lambda command, arm, log: None)
+    monkeypatch.setattr(profiles, "_record", lambda jobs, limit_s: None)
     assert _ab("--profile-on-fail", b="12") == 1
     assert "no profile of A" in capsys.readouterr().err
 

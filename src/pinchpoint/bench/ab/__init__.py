@@ -90,11 +90,6 @@ def run_ab(
     if plan.at_once and (why := why_apart(so_far)):
         warnings = (*warnings, f"--at-once: {why}, so that A and B ran one after the other")
         notice(warnings[-1])
-    whole_s = spent_s + FEWEST_PAIRS * spent_s / max(plan.warmup_runs, 1)
-    if plan.budget_s is not None and whole_s > plan.budget_s:
-        notice(
-            f"{FEWEST_PAIRS} pairs, the fewest that can decide, take until about {whole_s:.0f} s"
-        )
 
     def pair(i: int) -> Pair:
         nonlocal plan
@@ -251,10 +246,23 @@ def _warmed_up(
             plan.gates(run)
             so_far.append(run)
             if arm is plan.a and i == 0:
+                _say_if_too_short(plan, run, notice)
                 options = like(options, asked, run)
                 for remark in said(asked, options):
                     notice(remark)
     return replace(plan, options=options if plan.warmup_runs else asked), so_far
+
+
+def _say_if_too_short(plan: AbPlan, first: RunMetrics, notice: Notice) -> None:
+    """What the fewest runs that can decide take, where the budget has no time for them."""
+    runs = 2 * (plan.warmup_runs + FEWEST_PAIRS)
+    whole_s = runs * (first.duration_s or 0.0)
+    if plan.budget_s is not None and whole_s > plan.budget_s:
+        notice(
+            f"a run takes {first.duration_s or 0.0:.0f} s: {2 * plan.warmup_runs} warm-up runs and"
+            f" {FEWEST_PAIRS} pairs, the fewest that can decide, take about {whole_s:.0f} s; the"
+            f" budget of {plan.budget_s:.0f} s is too short for them"
+        )
 
 
 def _measure_pair(pair: int, plan: AbPlan, session: BenchSession, notice: Notice) -> Pair:

@@ -30,14 +30,19 @@ def page(result: CheckResult) -> ResultPage:
     """Gated measures first, then those that are only shown; what pairs judged by their figures, and
     what past sessions had apart from these."""
     items = sorted(result.items, key=lambda i: GATES.index(i.gate))
-    tables = [_table([i for i in items if i.base_value is None])]
+    tables = [_table(items)]
     notes: tuple[str, ...] = (*_past(items), *(note for i in items for note in _levels(i)))
     if result.confirmation:
         confirmation = ab_page.page(result.confirmation)
         paired = [i for i in items if i.base_value is not None]
-        here = _paired(paired, result.confirmation)
-        rest = [t for t in tables if t.rows]
-        tables = [here, *rest, *confirmation.tables[1:], _apart(paired)]
+        others = [i for i in items if i.base_value is None]
+        gated = [i for i in others if i.gate != "show"]  # by their history, as they were not paired
+        tables = [
+            _paired(paired, result.confirmation),
+            *([_table(gated)] if gated else []),
+            *confirmation.tables[1:],
+            _apart([*paired, *(i for i in others if i.gate == "show")]),
+        ]
         notes += (f"confirmed by {ab_page.pairs(result.confirmation)}", *confirmation.notes)
     return ResultPage(
         title=f"check of {result.bench_id}" + (" (forced)" if result.forced else ""),
@@ -90,10 +95,10 @@ def _paired(items: list[CheckItem], found: AbResult) -> Table:
 
 
 def _apart(items: list[CheckItem]) -> Table:
-    """The same measures in past sessions, of other hours: nothing here is decided by them."""
+    """What past sessions had, of other hours: nothing is decided by them beside pairs."""
     return table(
-        "past sessions, of other hours: they decide nothing here",
-        ("", "they", "this one", "change"),
+        "past sessions, without a say here",
+        ("", "these", "this one", "worse by"),
         tuple(
             (i.label, figure(i.center, i.unit), figure(i.value, i.unit), change(i.change_ratio))
             for i in items
