@@ -8,6 +8,8 @@ from pinchpoint.regex import regex
 
 # The category of a compiled operation that calls Python back, where its program says so.
 HOST_CALLBACK = "host callback"
+# The name of rows that were not recorded: a thread waits, which nothing but its silence shows.
+UNRECORDED_WAIT = "wait in no recorded event"
 
 
 class HostKind(IntEnum):

@@ -152,14 +152,24 @@ def pulled_back_ns(trace: Trace) -> tuple[int, int]:
         return 0, 0
     mine = rows.filled("pulled_back", False).astype(np.bool_)
     if trace.device_ops is not None and len(trace.device_ops):
-        row = compiled_rows(trace)
-        took = np.where((row >= 0) & device_ops_in_steps(trace), trace.device_ops["duration_ns"], 0)
-        of_it = int(took[mine[row] & (row >= 0)].sum())
-        return round(per_step(trace, of_it)), round(per_step(trace, int(took.sum())))
+        took = trace.device_ops["duration_ns"]
+        of_it = int(took[pulled_back_rows(trace)].sum())
+        whole = int(took[(compiled_rows(trace) >= 0) & device_ops_in_steps(trace)].sum())
+        return round(per_step(trace, of_it)), round(per_step(trace, whole))
     names = {trace.names[number] for number in np.unique(rows["op"][mine]).tolist()}
     own = Counter({name: ns for name, ns, _ in _own_on_host(trace)})
     busy, whole = _busy_on_host_ns(trace), max(own.total(), 1)
     return round(sum(own[name] for name in names) / whole * busy), round(busy)
+
+
+@once_per_trace
+def pulled_back_rows(trace: Trace) -> Rows:
+    """Of judged steps, the rows of ``device_ops`` that are passes back which ``vmap`` repeats."""
+    compiled = trace.compiled_ops
+    if trace.device_ops is None or compiled is None or not len(compiled):
+        return np.zeros(0, np.intp)
+    row, mine = compiled_rows(trace), compiled.filled("pulled_back", False).astype(np.bool_)
+    return np.flatnonzero((row >= 0) & mine[row] & device_ops_in_steps(trace))
 
 
 @once_per_trace

@@ -19,6 +19,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Ints, Mask, Rows, distinct
+from pinchpoint.trace.kinds import UNRECORDED_WAIT
 from pinchpoint.trace.names import rows_named
 
 # ------------------------------------------------------------------------------------------------
@@ -101,6 +102,15 @@ CATCHES_UP = (
 # What kind of work a host row is, as far as it explains a late launch.
 
 
+# Of an array that is still being computed; names of files as JAX's own profiler writes them,
+# without folders. And what XLA calls its own waits for its threads.
+_FOR_XLA = (
+    r"(?:^|jax/_src/)(?:array\.py\(\d+\): (?:_value|block_until_ready)"
+    r"|api\.py\(\d+\): (?:block_until_ready|try_to_block))$"
+    r"|^(?:ThunkExecutor::Execute \(wait for completion\)|\w+::Await|Wait for \w+ holds)$"
+)
+waits_for_xla = regex(rf"{_FOR_XLA}|^{UNRECORDED_WAIT}$").search
+
 # Rows that stand for everything inside them. Python frames are spelt "file.py(LINE): function".
 _FRAMES: tuple[tuple[GapKind, str], ...] = (
     # Iterating a loader, of torch and of the libraries that replace it; starting its workers.
@@ -147,10 +157,7 @@ _FRAMES: tuple[tuple[GapKind, str], ...] = (
         GapKind.WAIT,
         r"^(threading|queue|selectors|subprocess)\.py\(\d+\): (wait|get|put|select|join)$"
         r"|^multiprocessing/(queues|connection|popen_\w+)\.py\(\d+\): (get|wait|poll|recv\w*)$"
-        r"|concurrent/futures/_base\.py\(\d+\): result$"
-        # Of an array that is still being computed; names of files as above.
-        r"|(^|jax/_src/)(array\.py\(\d+\): (_value|block_until_ready)"
-        r"|api\.py\(\d+\): block_until_ready)$",
+        rf"|concurrent/futures/_base\.py\(\d+\): result$|{_FOR_XLA}",
     ),
     # The caller of backward() waits in here for the autograd thread.
     (GapKind.AUTOGRAD, r"torch/autograd/graph\.py\(\d+\): _engine_run_backward"),
@@ -294,11 +301,13 @@ def _by_itself(trace: Trace) -> Codes:
 
 
 def _in_runtime(trace: Trace, code: Codes) -> None:
-    """Name ranges of XLA's runtime, in which the frame that called it runs no Python."""
+    """Name ranges of XLA's runtime, in which the frame that called it runs no Python, and waits
+    for it that no event shows."""
     host = trace.host_ops
     if host is None:
         return
     code[rows_named(trace, host, lambda name: bool(_RUNTIME.search(name)))] = GapKind.DISPATCH
+    code[rows_named(trace, host, UNRECORDED_WAIT.__eq__)] = GapKind.WAIT
     buffers = rows_named(trace, host, BUFFERS.__eq__)
     code[buffers & (host["duration_ns"] >= FROM_DRIVER_NS)] = GapKind.MALLOC
 

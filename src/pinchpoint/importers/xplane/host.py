@@ -10,8 +10,9 @@ import numpy as np
 
 from pinchpoint.importers.assembly.timeline import Rows
 from pinchpoint.importers.xplane.operations import Row, table_of_rows
+from pinchpoint.importers.xplane.silent_waits import waits_for_devices, waits_for_threads
 from pinchpoint.importers.xplane.space import Event
-from pinchpoint.importers.xplane.waits import with_waits
+from pinchpoint.importers.xplane.waits import with_silent_waits, with_waits
 from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, HostKind, Names, Table, table
 from pinchpoint.trace.intervals import NO_ROW, innermost, nest, nesting_order
@@ -89,8 +90,18 @@ def linked(
         api_calls = api_calls.take(_of_executions(api_calls, device_ops, names))
         if len(device_ops):
             api_calls = with_waits(host_ops, api_calls, names)
+        host_ops, api_calls = _with_silence(host_ops, api_calls, device_ops, names)
         host_ops, api_calls = _nested(host_ops, api_calls)
     return host_ops, api_calls, _launched(device_ops, api_calls)
+
+
+def _with_silence(host: Table, calls: Table, ops: Table, names: Names) -> tuple[Table, Table]:
+    """With rows for waits that no event shows: calls where a device works, else of the host."""
+    if not len(ops):
+        waits = waits_for_threads(host, calls, names)
+        return with_silent_waits(host, waits, names, HostKind.OS_CALL), calls
+    waits = waits_for_devices(host, calls, _launched(ops, calls), names)
+    return host, with_silent_waits(calls, waits, names, ApiKind.SYNC_EVENT)
 
 
 class _Named(NamedTuple):

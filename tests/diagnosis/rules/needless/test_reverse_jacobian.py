@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.trace import Jacobian, RunFacts
+from pinchpoint.trace import ApiKind, Jacobian, RunFacts
 
 US = 1000
 OF = Jacobian(("net.py", 77, "residual"), 24, 2)
@@ -56,3 +56,38 @@ def test_what_forward_mode_would_not_make_quicker(outcome, trace):
 def test_passes_back_that_take_little_are_seen(outcome):
     said = outcome("reverse-jacobian", program(OF, pulled_us=2))
     assert (said.answer, said.why) == ("smaller", "smaller than 3 % of the step: 2.0 %")
+
+
+def on_a_device(*, waits):
+    """Steps of 1000 µs: 880 are the pass back on a device, 40 an update, 80 the dispatch."""
+    b = TraceBuilder()
+    for number in range(6):
+        at = number * 1000 * US
+        b.step(number, at, 1000 * US)
+        b.launch(at + 70 * US, 5 * US, "fusion_2", at + 80 * US, 880 * US)
+        b.launch(at + 76 * US, 4 * US, "add_3", at + 960 * US, 40 * US)
+        for op, name, start, took, pulled in (
+            ("fusion.2", "fusion_2", 80, 880, True),
+            ("add.3", "add_3", 960, 40, False),
+        ):
+            row = {"start_ns": at + start * US, "duration_ns": took * US, "device": 0}
+            b.add("compiled_ops", op=op, kernel=name, pulled_back=pulled, **row)
+        if waits:
+            b.api("wait", at + 80 * US, 920 * US, kind=ApiKind.SYNC_EVENT)
+        else:
+            b.python("step.py(1): compute", at + 80 * US, 920 * US)
+    return replace(b.trace(), run=RunFacts(jacobians=(OF,)))
+
+
+def test_of_a_device_the_wait_for_the_passes_goes_with_them(outcome):
+    (finding,) = outcome("reverse-jacobian", on_a_device(waits=True)).findings
+    least, most = finding.saving_ns_per_step
+    assert least == pytest.approx(880 * US * 18 / 24, rel=0.05)
+    assert finding.likely_saving_ns == pytest.approx(880 * US * 22 / 24, rel=0.05)
+    assert most == pytest.approx(880 * US, rel=0.05)
+    assert finding.leaves_ns_per_step == pytest.approx(40 * US, rel=0.05)
+
+
+def test_a_host_that_computes_as_long_stays(outcome):
+    (finding,) = outcome("reverse-jacobian", on_a_device(waits=False)).findings
+    assert finding.saving_ns_per_step[1] <= 50 * US

@@ -41,7 +41,7 @@ from pinchpoint.analysis.replay import Change, DropSyncs, RemoveHostTime
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
-from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.analysis.time.host_activity import GapKind, activity, waits_for_xla
 from pinchpoint.diagnosis.evidence.awaited import HOLD_SHORTER, Sends, awaited, kept_lock
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.loading import loads
@@ -141,10 +141,13 @@ def _too_small(trace: Trace, waits: _Waits, base_ns: int) -> Small | None:
 
 
 def _while_xla_computes(trace: Trace, waits: _Waits) -> bool:
-    """Whether a program that XLA compiled for the CPU runs for most of the wait: it is the work."""
+    """Whether it is for what XLA compiled for the CPU, by its name or as that runs for most of the
+    wait: it is the work, of which not all threads are recorded."""
     ops = trace.compiled_ops
     if ops is None or not compiled_for_cpu(trace):
         return False
+    if waits_for_xla(waits.call):
+        return True
     busy, idle = flatten(ops["start_ns"], ops.end_ns), flatten(waits.start_ns, waits.end_ns)
     return 2 * intersect(busy, idle).total > idle.total
 
@@ -276,7 +279,7 @@ def _finding(trace: Trace, waits: _Waits) -> Found:
     what = OF_KIND.get(waits.kind) or what_of_call(waits.call)
     if what is THREAD and waits.kind is GapKind.WAIT:
         what = what_others_do(trace) or what
-    where = f" in {waits.location}" if waits.location else ""
+    where = f" in {waits.location}" if waits.location and str(waits.location) else ""
     of_steps = waits.of_steps
     least, most = int(of_steps.min()), int(of_steps.max())
     alike = waits.kind is GapKind.WAIT and len(of_steps) > 2 and most - least <= ALIKE_RATIO * most

@@ -19,13 +19,17 @@ Where the function has parts without a forward mode (`custom_vjp`).
 """
 
 from collections.abc import Iterator
+from math import ceil
 
-from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.mean.what_if import step_base_ns, what_if_mean
+from pinchpoint.analysis.replay import ScaleDeviceOps
+from pinchpoint.analysis.replay.least_step import device_ns
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.tables.compiled_programs import pulled_back_ns
+from pinchpoint.analysis.tables.compiled_programs import pulled_back_ns, pulled_back_rows
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, MATERIAL_STEP_RATIO, Rule
+from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -47,9 +51,8 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     if took < MATERIAL_STEP_RATIO * base:
         yield Small(took / base, MATERIAL_STEP_RATIO)
         return
-    most = took if trace.device_ops is not None and len(trace.device_ops) else _fair(trace, took)
     forward = one.inputs / one.outputs
-    at = Location(*one.place)
+    won, at = _won(trace, took, forward), Location(*one.place)
     yield Found(
         summary=(
             f"The Jacobian in {at} has {one.inputs} inputs and {one.outputs} outputs, and is taken"
@@ -63,14 +66,39 @@ def check(trace: Trace) -> Iterator[Found | Small]:
             Evidence("numbers that go in", one.inputs, "count"),
         ),
         cost_ns_per_step=took,
-        saving_ns_per_step=(round(took * max(1 - MOST_FOR_ONE * forward, 0)), most),
-        likely_saving_ns=round(most * (1 - forward)),
+        saving_ns_per_step=(won.least_ns, won.most_ns),
+        likely_saving_ns=won.likely_ns,
+        leaves_ns_per_step=won.leaves_ns,
         location=at,
         fix="Take it in forward mode: the result is the same",
         hint="slopes = jax.jacfwd(field)(point)  # in place of jax.jacrev",
         confidence="high",
         confirm=ANY_PROGRAM,
     )
+
+
+@dataclass(frozen=True)
+class _Won:
+    """What a pass forward for each input wins of a step."""
+
+    least_ns: int
+    likely_ns: int
+    most_ns: int
+    leaves_ns: int | None = None  # work of the device beside it
+
+
+def _won(trace: Trace, took: int, forward: float) -> _Won:
+    """By replay where the passes are a device's work: the host waits for as much less of it."""
+    rows = pulled_back_rows(trace)
+    shares = (min(MOST_FOR_ONE * forward, 1.0), forward, 0.0)
+    after = [what_if_mean(trace, (ScaleDeviceOps(rows, s, s, s),)) for s in shares]
+    known = [one.base_ns - one.step_ns for one in after if one is not None]
+    if not len(rows) or len(known) < len(shares):
+        most = took if len(rows) else _fair(trace, took)
+        known = [round(took * (1 - shares[0])), round(most * (1 - forward)), most]
+    least, likely, most = known
+    leaves = ceil(device_ns(trace, (ScaleDeviceOps(rows, 0.0, 0.0, 0.0),))) if len(rows) else None
+    return _Won(least, likely, most, leaves)
 
 
 def _fair(trace: Trace, took: int) -> int:

@@ -6,8 +6,9 @@ kin) that no operator needs: the program itself asked for them, with `torch.cuda
 `stream.synchronize()` or `event.synchronize()`. One that ends each step, in a function that reads a
 clock beside it, measures the step on purpose; a wait for an event before a buffer on the host is
 filled and sent again, in one function, guards the buffer. Without Python stacks that does not
-show, and a wait at the end of each step is told with low confidence. Recordings of JAX show no
-wait at all: there it is a host that dispatches nothing until the device is done, step by step.
+show, and a wait at the end of each step is told with low confidence. Of JAX's waits some are in no
+recorded event: there the host says nothing from its dispatch until the device is done, turn by
+turn at one place (told with medium confidence).
 
 ## Why it matters
 The host waits until the device is done, and the device then waits until the host has launched
@@ -33,13 +34,14 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_waits import WaitReason
 from pinchpoint.analysis.time.stopwatches import clock_readings
-from pinchpoint.diagnosis.evidence.device_work import waiting
+from pinchpoint.diagnosis.evidence.device_work import Waiting, waiting
+from pinchpoint.diagnosis.evidence.whole_run import waits_at
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, Rule
-from pinchpoint.diagnosis.rules.synchronising._unrecorded_waits import unrecorded_waits
 from pinchpoint.trace import ApiKind, Trace
 from pinchpoint.trace.arrays import Rows
+from pinchpoint.trace.kinds import UNRECORDED_WAIT
 
 RULE = Rule(needs=("api_calls", "device_ops"), record=CPU_AND_DEVICE)
 
@@ -47,12 +49,12 @@ RULE = Rule(needs=("api_calls", "device_ops"), record=CPU_AND_DEVICE)
 _READS = ("np.asarray(jax.Array)", ": _value")
 _LATER = "Dispatch the next step before these values are read: read them a step later, or rarely"
 _REMOVE = "Remove the synchronisation; time phases with events of the device instead"
+_NO_WAIT = "Do not wait in each step: no block_until_ready, and read values every 50 steps"
 SOME_CALLS_NS = 100_000  # reading a clock, appending to a list and returning, while recorded
 
 
 def check(trace: Trace) -> Iterator[Found]:
     """Synchronisations that the program asked for."""
-    yield from unrecorded_waits(trace)
     asked = waiting(trace, "synchronisations", WaitReason.EXPLICIT)
     if asked is None or _ends_the_recording(trace, asked.api_calls):
         return
@@ -61,6 +63,9 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     ends = asked.count <= 1 and _end_steps(trace, asked.api_calls)
     if ends and _beside_a_clock(trace, asked.acts):
+        return
+    if asked.call == UNRECORDED_WAIT:
+        yield _unrecorded(trace, asked)
         return
     yield Found(
         summary=f"The host waits in {asked.call}{asked.where}, {asked.count:.3g} × a step",
@@ -71,6 +76,25 @@ def check(trace: Trace) -> Iterator[Found]:
         location=asked.place,
         confidence="low" if ends and not shows_python(trace) else "high",
         fix=_LATER if asked.call.endswith(_READS) else _REMOVE,
+    )
+
+
+def _unrecorded(trace: Trace, asked: Waiting) -> Found:
+    """Of waits that only silence shows."""
+    place = waits_at(trace, asked.place)
+    place = place if place is not None and str(place) else None
+    where = f" in {place}" if place else ""
+    return Found(
+        summary=(
+            f"The host waits for the device{where} before it dispatches the next step, which the"
+            f" device then waits for: {asked.count:.3g} × a step it says nothing until that is done"
+        ),
+        evidence=asked.evidence,
+        cost_ns_per_step=asked.waited_ns,
+        changes=asked.dropped,
+        location=place,
+        confidence="medium",
+        fix=_NO_WAIT,
     )
 
 
