@@ -246,22 +246,23 @@ def _warmed_up(
             plan.gates(run)
             so_far.append(run)
             if arm is plan.a and i == 0:
-                _say_if_too_short(plan, run, notice)
                 options = like(options, asked, run)
                 for remark in said(asked, options):
                     notice(remark)
+    _say_if_too_short(plan, so_far, notice)
     return replace(plan, options=options if plan.warmup_runs else asked), so_far
 
 
-def _say_if_too_short(plan: AbPlan, first: RunMetrics, notice: Notice) -> None:
+def _say_if_too_short(plan: AbPlan, so_far: Sequence[RunMetrics], notice: Notice) -> None:
     """What the fewest runs that can decide take, where the budget has no time for them."""
-    runs = 2 * (plan.warmup_runs + FEWEST_PAIRS)
-    whole_s = runs * (first.duration_s or 0.0)
-    if plan.budget_s is not None and whole_s > plan.budget_s:
+    if plan.budget_s is None or not so_far:
+        return
+    took_s = [run.duration_s or 0.0 for run in so_far]  # the first one also fills the caches of all
+    whole_s = sum(took_s) + 2 * FEWEST_PAIRS * min(took_s)
+    if whole_s > plan.budget_s:
         notice(
-            f"a run takes {first.duration_s or 0.0:.0f} s: {2 * plan.warmup_runs} warm-up runs and"
-            f" {FEWEST_PAIRS} pairs, the fewest that can decide, take about {whole_s:.0f} s; the"
-            f" budget of {plan.budget_s:.0f} s is too short for them"
+            f"the budget of {plan.budget_s:.0f} s is too short: with {FEWEST_PAIRS} pairs, the"
+            f" fewest that can decide, it takes about {whole_s:.0f} s"
         )
 
 

@@ -60,7 +60,7 @@ def _code(one: Grown) -> Text:
         said += f", first: {shorten(code.text, _LINE, placeholder=' …')}"
     if one.worth is not None:
         a, b = (duration(ns) for ns in (one.worth.a_ns, one.worth.b_ns))
-        said += f" (its worth to a step, in the profiles: {a} before, {b} now)"
+        said += f" (without it a step were {a} shorter before, and {b} now, by the profiles)"
     return Text(said, label=code.at)
 
 

@@ -5,11 +5,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from pinchpoint.cli.output import note, wrote
@@ -72,15 +72,15 @@ def _record(jobs: Sequence[Job], limit_s: float) -> None:
     with ExitStack() as started:
         running = {id(job): started.enter_context(_started(job)) for job in jobs}
         try:
-            begin, complete = time.monotonic(), dict[int, float]()
+            begin, complete = monotonic(), dict[int, float]()
             while any(process.poll() is None for process in running.values()):
-                now = time.monotonic()
+                now = monotonic()
                 for job in jobs:
                     if not complete.get(id(job)) and _has_both_windows(job.folder):
                         complete[id(job)] = now
                     if now > min(complete.get(id(job), now) + _SETTLES_S, begin + limit_s):
                         _end(running[id(job)])
-                time.sleep(_LOOKS_S)
+                sleep(_LOOKS_S)
         finally:
             for process in running.values():
                 _end(process)
