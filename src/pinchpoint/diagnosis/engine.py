@@ -265,8 +265,8 @@ def predicted(trace: Trace, id_: str, finding: Found) -> Ranked:
     return Ranked(id_, sure, replayed, replayed.saving_ns if replayed else 0)
 
 
-# Of the host's time that a place takes, what may stay: what does the same in another way takes time,
-# too. Of nine such places whose fixes were measured on H200s two left a tenth, the others less.
+# Of the host's time that a place takes, what may stay: what does the same in another way takes
+# time, too. Of nine such places whose fixes were measured on H200s two left a tenth, others less.
 REPLACED_RATIO = 0.1
 
 
