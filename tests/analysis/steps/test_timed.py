@@ -11,6 +11,7 @@ from pinchpoint.analysis.steps.timed import (
     calls_that_make_steps,
     from_wait_to_wait,
     timed_by_run,
+    why_no_calls,
 )
 from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.trace import CompiledCalls, HostKind, RunFacts
@@ -133,3 +134,11 @@ def test_the_report_says_why_it_is_not_known(recorded, places, python, why):
     assert found.unprofiled_ns_predicted is None
     said = ("not corrected: no calibration for this recorder", why)
     assert found.unprofiled_how == "; ".join(filter(None, said))
+
+
+def test_of_a_recording_without_steps_nothing_is_said_of_calls():
+    builder = TraceBuilder()
+    builder.op("PjitFunction(train)", 0, 10 * MS, kind=HostKind.ANNOTATION)
+    trace = builder.trace()
+    trace = replace(trace, source=replace(trace.source, recorder="jax"))
+    assert why_no_calls(run_of(trace, place(20, 60))) is None

@@ -78,7 +78,8 @@ def why_no_calls(trace: Trace) -> str | None:
     if run is None or trace.source.recorder != "jax" or timed_by_run(trace):
         return None
     if run.calls:
-        return "no compiled function is called as its steps come"
+        found = steps(trace).how != "none"
+        return "no compiled function is called as its steps come" if found else None
     numbers = (run.python or "").split(".")[:2]
     known = len(numbers) == 2 and all(n.isascii() and n.isdecimal() for n in numbers)
     if not known or tuple(map(int, numbers)) >= TELLS_OF_CALLS_SINCE:
