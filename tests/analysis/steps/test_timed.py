@@ -94,6 +94,16 @@ def test_calls_ahead_of_the_device_count_from_wait_to_wait(recorded):
     assert corrected_step_ns(trace) == 27 * MS
 
 
+def test_calls_ahead_may_all_be_made_in_half_of_the_recording(recorded):
+    issued = ((1,) * 9 + (261,)) * 4
+    trace = run_of(recorded, place(20, 30, median_ms=1, before=issued, after=()))
+    assert set(timed_by_run(trace)) == {27 * MS}
+
+
+def test_as_many_calls_all_at_once_are_none(recorded):
+    assert timed_by_run(run_of(recorded, place(20, 2))) == ()
+
+
 def test_calls_that_never_wait_for_long_are_as_long_as_on_average():
     assert from_wait_to_wait((1, 1, 7)) == (3, 3, 3)
     assert from_wait_to_wait(()) == ()
