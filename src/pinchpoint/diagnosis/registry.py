@@ -45,6 +45,7 @@ class Known:
     check: Callable[[Trace], Iterator[Found | Small]]
     check_job: Callable[["Job"], Iterator[Found | Small]] | None = None
     check_run: Callable[[Trace], Iterator[Found | Small]] | None = None
+    family: str = ""  # the folder that it is in
 
 
 @cache
@@ -55,7 +56,8 @@ def rules() -> dict[str, Known]:
 
 def _known(id_: str, module: ModuleType) -> Known:
     job = module.check_job if module.RULE.looks_at == "job" else None
-    return Known(id_, module.RULE, module.check, job, getattr(module, "check_run", None))
+    family = module.__name__.split(".")[-2]
+    return Known(id_, module.RULE, module.check, job, getattr(module, "check_run", None), family)
 
 
 @cache

@@ -8,6 +8,8 @@ time leaves as little of the difference.
 
 from math import hypot
 
+import numpy as np
+
 from pinchpoint.analysis.host.frames import owners
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.ranges import AS_IT_IS
@@ -66,6 +68,17 @@ def rest_as_recorded(trace: Trace, timed_ns: float, replayed_ns: float) -> float
     return replayed_ns / timed_ns
 
 
+def waits_beyond_ns(trace: Trace, more_ns: float, before: Graph, after: Graph) -> float:
+    """Of what the mean of timed steps has more than the usual one, the waits for batches that
+    ``after`` is without: where the run timed these, they tell how much of it they are."""
+    waits = trace.run.data_wait_ns if trace.run else ()
+    waited_ns = int(before.batch_wait_ns.sum())
+    if not len(waits) or not waited_ns or more_ns <= 0:
+        return 0.0
+    gone_ratio = 1 - int(after.batch_wait_ns.sum()) / waited_ns
+    return gone_ratio * min(max(float(np.mean(waits) - np.median(waits)), 0.0), more_ns)
+
+
 def longest_left_ns(timed_ns: float, replayed_ns: float, left_ns: float) -> int:
     """The longest that a step may be where it takes much longer than the recorded ones, which a fix
     leaves ``left_ns`` of; else 0. Nobody knows of which part it is longer, so that the fix is sure
@@ -73,3 +86,18 @@ def longest_left_ns(timed_ns: float, replayed_ns: float, left_ns: float) -> int:
     if timed_ns <= (1 + APART_RATIO) * replayed_ns:
         return 0
     return round(timed_ns - (replayed_ns - left_ns))
+
+
+def of_timed_ns(saving_ns: int, timed_ns: int, recorded: Replayed, leaves_ns: int) -> int:
+    """What a fix wins of a step that takes ``timed_ns`` without the profiler, where it takes
+    ``saving_ns`` of the recorded one and leaves so much of the device's work.
+
+    Work of the device is as recorded; all else is as many times as long as it was then. All that is
+    won of a step that was not recorded as longer.
+    """
+    if timed_ns >= recorded.step_ns:
+        return saving_ns
+    device_ns = min(recorded.device_ns, recorded.step_ns)
+    of_device_ns = min(max(device_ns - leaves_ns, 0), saving_ns)
+    host_ratio = max(timed_ns - device_ns, 0) / max(recorded.host_ns, 1)
+    return round(of_device_ns + (saving_ns - of_device_ns) * host_ratio)

@@ -19,6 +19,7 @@ from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.steps.before import before_what_is_judged
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.steps.timed import timed_by_run
 from pinchpoint.analysis.work.kv_cache import kv_cache
 from pinchpoint.analysis.work.serving import serving
 from pinchpoint.diagnosis import windows
@@ -354,7 +355,7 @@ def _before(trace: Trace) -> BeforeInfo | None:
 def _steps(trace: Trace) -> StepsInfo:
     found = steps(trace)
     lasting = found.end_ns - found.start_ns
-    timed = trace.run.unprofiled_step_ns if trace.run else ()
+    timed = timed_by_run(trace)
     unknown = None if timed else why_uncalibrated(trace)
     known = unknown is None
     predicted = usual_step_ns(trace) if known else None

@@ -21,19 +21,22 @@ there and still too slow, look at what they do: decoding, transforms, many small
 Where they make batches in a small part of their time, send fewer, larger tensors: the collate
 function makes them; looks at the thread that takes batches in say whether it is at that. Workers of
 a dataset with an iterator each run all of it: what stands before the place where they divide its
-samples is done by each, for all samples, and more workers win nothing until it stands behind; then
-every wait goes, if a batch takes that part of today's step and the step is longer. In programs on a
-CPU the gain is then by the waits that the run timed.
+samples is done by each, for all samples, and more workers win nothing until it stands behind. What
+is said is a step that waits for no batch, as in each of the loaders whose fix was measured; the
+range begins where a quarter of the waits stay. In programs on a CPU the gain is by the waits that
+the run timed, and by the cores that workers leave to the step where all of them are taken.
 
 ## When to ignore it
 Where the wait falls into time in which the device is busy anyway.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.replay.graph import LEAST_WAITING_RATIO
@@ -54,10 +57,14 @@ from pinchpoint.diagnosis.evidence.loading import (
     won_if_sent_at_once_ns,
     workers_without_room,
 )
-from pinchpoint.diagnosis.evidence.rare import rare_found
-from pinchpoint.diagnosis.evidence.ready_batches import LEAST_RATIO, won_if_ready
+from pinchpoint.diagnosis.evidence.rare import LEAST_RATIO, rare_found
+from pinchpoint.diagnosis.evidence.ready_batches import won_if_ready
 from pinchpoint.diagnosis.evidence.received import Received, received
-from pinchpoint.diagnosis.evidence.shared_cores import won_at_most_ns
+from pinchpoint.diagnosis.evidence.shared_cores import (
+    Won,
+    without_work_of_workers,
+    won_at_most_ns,
+)
 from pinchpoint.diagnosis.evidence.taken_apart import TakenApart, in_few_tensors, taken_apart
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
 from pinchpoint.diagnosis.finding import Evidence, Found, Small
@@ -102,17 +109,34 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     if made is not None:
         yield _sent(trace, found, made)
         return
+    won = _won_if_divided(trace, found, seen)
+    likely_ns, gains = (won.likely_ns, won.evidence) if won else (0, ())
     yield Found(
         summary=(
             f"The training thread {doing}, {duration(found.waits_ns_per_step)}"
             " of each recorded step" + (f", mostly in {seen.said}" if seen and seen.said else "")
         ),
-        evidence=(*found.spans.evidence, *(seen.evidence if seen else ())),
-        cost_ns_per_step=found.waits_ns_per_step,
+        evidence=(*found.spans.evidence, *(seen.evidence if seen else ()), *gains),
+        cost_ns_per_step=max(found.waits_ns_per_step, likely_ns),
         location=(seen.location if seen else None) or found.spans.place,
+        saving_ns_per_step=won.range_ns if won else None,
+        likely_saving_ns=won.likely_ns if won else None,
         **_advice(trace, found, seen),
         **_changes(trace, found),
     )
+
+
+def _won_if_divided(trace: Trace, found: Loads, seen: "WorkersDo | None") -> Won | None:
+    """On a CPU, what a step wins where workers each do the work of all, and divide it then: they
+    leave cores to the step, too. None where that wins less than the waits do."""
+    workers = workers_at_once(trace)
+    if not (found.in_workers and seen and seen.streams and workers > 1 and computes_on_cpu(trace)):
+        return None
+    won = without_work_of_workers(trace, found, 1 - 1 / workers)
+    if won is None or won.range_ns is None or won.likely_ns <= found.waits_ns_per_step:
+        return None
+    least_ns = min(won.range_ns[0], round(LEAST_RATIO * found.waits_ns_per_step))
+    return replace(won, range_ns=(least_ns, won.range_ns[1]))
 
 
 def _changes(trace: Trace, found: Loads) -> dict[str, Any]:
@@ -175,8 +199,8 @@ def _sent(trace: Trace, found: Loads, made_ratio: float) -> Found:
             *((Evidence("waits as the run timed them", timed_ns, "ns per step"),) * bool(timed_ns)),
         ),
         cost_ns_per_step=max(found.waits_ns_per_step, timed_ns),
-        changes=with_workers(trace, found),
-        at_best=(*with_workers(trace, found), *in_few_tensors(trace)) if one_by_one else (),
+        # Few large tensors are the advice: what many cost the thread of the steps goes, too.
+        changes=(*with_workers(trace, found), *(in_few_tensors(trace) if one_by_one else ())),
         saving_ns_per_step=(round(LEAST_RATIO * won_ns), most_ns) if won_ns is not None else None,
         likely_saving_ns=won_ns,
         location=place or found.spans.place,
@@ -196,9 +220,8 @@ def _rarely(trace: Trace) -> Iterator[Found]:
     from pinchpoint.diagnosis.evidence.workers import workers_do
 
     seen, load = workers_do(trace), loads(trace)
-    divide = workers_at_once(trace) if seen is not None and seen.streams else None
     for one in rare_found(trace, (GapKind.DATA,), fix=_WITH_WORKERS, hint=_HINT):
-        won = won_if_ready(trace, one.cost_ns_per_step or 0, divide_among=divide)
+        won = won_if_ready(trace, one.cost_ns_per_step or 0)
         found = msgspec.structs.replace(
             one, saving_ns_per_step=won.range_ns, likely_saving_ns=won.likely_ns
         )
@@ -266,11 +289,11 @@ def _advice(trace: Trace, found: Loads, seen: "WorkersDo | None" = None) -> dict
         return {"fix": _ROWS, "hint": more}
     if made_ratio_if_sent(trace, found) is not None:
         return {"fix": _FEW_TENSORS, "hint": _FEW_TENSORS_HINT, "confirm": ANY_PROGRAM}
+    if seen and seen.streams and workers_at_once(trace) > 1:
+        return {"fix": _STREAMS, "hint": None, "confirm": ANY_PROGRAM}
     full = workers_without_room(trace, found)
     if full is not None:
         return {"fix": _no_room(trace, full), "hint": None, "confirm": ANY_PROGRAM}
-    if seen and seen.streams:
-        return {"fix": _STREAMS, "hint": None, "confirm": ANY_PROGRAM}
     return {"fix": _SEEN if seen else _WITH_WORKERS, "hint": more}
 
 
