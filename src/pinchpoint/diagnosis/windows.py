@@ -44,6 +44,7 @@ from pinchpoint.diagnosis.evidence.python_kept import kept_ratio
 from pinchpoint.diagnosis.far_steps import with_far_steps
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.kinds import diagnose as diagnose_one
+from pinchpoint.diagnosis.looked_at_places import with_inner_places
 from pinchpoint.diagnosis.record import (
     RUN_FOLDER,
     SHAPES,
@@ -68,7 +69,8 @@ def names_of(trace: Trace) -> Trace:
 @once_per_trace
 def diagnose(trace: Trace) -> Diagnosis:
     """What the rules say about a run; of a trace alone, what they say about that."""
-    said = with_far_steps(trace, _with_names(trace, diagnose_one(with_inputs(trace))))
+    said = with_inner_places(trace, _with_names(trace, diagnose_one(with_inputs(trace))))
+    said = with_far_steps(trace, said)
     memory = trace.run.memory if trace.run else None
     return said if memory is None else _with_memory(said, diagnose_one(memory))
 

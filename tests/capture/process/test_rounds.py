@@ -63,15 +63,38 @@ def test_a_loop_that_goes_round_in_one_function_is_the_step():
     assert "module" not in model.last
 
 
+def answer(model, tokens, prompt_ms=90):
+    model.ms = prompt_ms
+    for _ in range(tokens):
+        model()
+        model.ms = 20
+
+
+def twice(model):
+    model.ms = 20
+    model()
+    model()
+
+
+@pytest.mark.parametrize("ask", [lambda m: answer(m, 3), twice], ids=["a long one first", "twice"])
+def test_a_request_of_a_few_calls_that_are_not_alike_is_the_step(ask):
+    model = Model(20)
+    for _ in range(40):
+        ask(model)
+    assert model.last.count("round") == 10
+    assert "module" not in model.last
+
+
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param(lambda model: [request(model, 9) for _ in range(700)], id="calls that last"),
-        pytest.param(lambda model: [encode(model, 0) for _ in range(7000)], id="one in each"),
+        pytest.param(lambda m: [encode(m, 0) for _ in range(7000)], id="one in each"),
+        pytest.param(lambda m: [answer(m, 3, 20) for _ in range(200)], id="alike, in a loop"),
+        pytest.param(lambda m: [answer(m, 30) for _ in range(200)], id="a long text"),
     ],
 )
-def test_else_each_call_is_a_step(program, request):
-    model = Model(20 if "last" in request.node.callspec.id else 0.5)
+def test_else_each_call_is_a_step(program):
+    model = Model(20)
     program(model)
     assert set(model.said) == {"module"}
 

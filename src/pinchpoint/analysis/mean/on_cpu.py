@@ -13,6 +13,7 @@ from pinchpoint.analysis.limits.on_cpu import Waits, held_up
 from pinchpoint.analysis.replay.predict import comes_in_bursts, corrected_step_ns
 from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.steps.timed import timed_by_run
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
 from pinchpoint.trace.arrays import Ints
@@ -100,7 +101,7 @@ def slower_outside(trace: Trace) -> float:
     other programs had: recording makes steps longer, so nothing else makes them shorter. At least
     1, and 1 where steps come in bursts, of which none may have been recorded."""
     timed, recorded = corrected_step_ns(trace), steps(trace).typical_ns
-    disturbed = trace.run is not None and trace.run.disturbed and trace.run.unprofiled_step_ns
+    disturbed = trace.run is not None and trace.run.disturbed and timed_by_run(trace)
     if not (disturbed and timed and recorded and computes_on_cpu(trace)) or comes_in_bursts(trace):
         return 1.0
     return max(timed / recorded, 1.0)

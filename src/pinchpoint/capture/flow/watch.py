@@ -35,6 +35,7 @@ from pinchpoint.capture.flow.storages import Storages, content
 from pinchpoint.capture.flow.stored import before_optimizers, parameter_of
 from pinchpoint.capture.flow.surroundings import LEAST_FREE_BYTES, folders, free_bytes
 from pinchpoint.capture.flow.tiny_values import TinyValues
+from pinchpoint.capture.flow.zero_payloads import ZeroPayloads
 from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
 
@@ -91,7 +92,7 @@ class Watch:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.storages = Storages(torch)
-        self.tiny = TinyValues(torch)
+        self.tiny, self.zeros = TinyValues(torch), ZeroPayloads(torch)
         self.steps: list[list[Operation]] = [[]]
         self.stacks: list[Stack] = [()]
         self._stacks: dict[Any, int] = {(): 0}
@@ -224,6 +225,7 @@ class Watch:
     def _look_at_values(self, begun: _Begun, call: tuple[Any, Any, Any]) -> None:
         stack, _ = self._stack(sys._getframe(3))
         with self.unseen(), contextlib.suppress(Exception):
+            self.zeros.look(len(self.steps[-1]), begun.kind, call[1], call[2])
             self.tiny.look(len(self.steps[-1]), begun.kind, begun.shapes, stack, call)
 
     def _before(self, func: Any, types: Any, args: Any, kwargs: Any) -> _Begun | None:
