@@ -99,6 +99,8 @@ def run_facts(
                 w.batch_bytes,
                 w.read_bytes,
                 w.batches,
+                w.stream.samples if w.stream else 0,
+                w.stream.calls if w.stream else (),
             )
             for w in workers
         ),
