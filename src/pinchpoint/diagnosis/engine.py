@@ -248,8 +248,17 @@ def predicted(trace: Trace, id_: str, finding: Found) -> Ranked:
     replayed = None
     if finding.changes or finding.at_best:
         replayed = after_fixes(trace, [finding], every_step=rules()[id_].rule.periodic)
+        replayed = _with_what_replaces_it(finding, replayed)
     sure = _as_sure(finding, replayed)
     return Ranked(id_, sure, replayed, replayed.saving_ns if replayed else 0)
+
+
+def _with_what_replaces_it(finding: Found, after: Prediction | None) -> Prediction | None:
+    """The same, whose range reaches to where a part of the gain goes for what is done instead."""
+    if after is None or not finding.replaced_ratio:
+        return after
+    most_ns = after.step_ns + round(finding.replaced_ratio * (after.base_ns - after.step_ns))
+    return replace(after, range_ns=(after.range_ns[0], max(after.range_ns[1], most_ns)))
 
 
 def _as_sure(finding: Found, after: Prediction | None) -> Found:
