@@ -107,7 +107,6 @@ class Found(Finding, frozen=True, kw_only=True):
     at_best: tuple[Change, ...] = ()  # of the fix that wins most, where ``fix`` names several
     saving_ns_per_step: tuple[int, int] | None = None  # least and most, where replay does not apply
     likely_saving_ns: int | None = None  # of that, what is said in the middle; None: its middle
-    replaced_ratio: float = 0.0  # of what ``changes`` win, that what is done instead may take
     run_ratio: float | None = None  # of the whole run, where no step that was recorded shows it
     beside_steps: bool = False  # its time is none of a step's: before the first or after the last
     once_a_step: bool = False  # a wait that many programs need once, and that alone costs nothing

@@ -10,7 +10,7 @@ from builders import TraceBuilder, with_what_goes
 from looked_at_runs import computing, spent, thread
 from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.analysis.mean.what_if import what_if_mean
-from pinchpoint.diagnosis.engine import diagnose, predicted
+from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.diagnosis.evidence.seen_computing import spent_in_ns
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rules.host.host_hotspot import _mostly
@@ -62,16 +62,6 @@ def test_a_loop_in_python(outcome, ranked):
     # 5 ms as recorded; recording costs at most 8 µs before and after each of the 100 calls.
     assert finding.cost_ns_per_step == pytest.approx(3_400_000, rel=0.1)
     assert "host-hotspot" in ranked(trace)
-
-
-def test_work_that_is_done_in_another_way_may_take_a_quarter_of_its_time(outcome):
-    trace = training(python_loop)
-    (finding,) = outcome("host-hotspot", trace).findings
-    after = predicted(trace, "host-hotspot", finding).predicted
-    low, high = after.range_ns
-    assert finding.replaced_ratio == 0.25
-    assert low < after.step_ns
-    assert high == after.step_ns + round(0.25 * (after.base_ns - after.step_ns))
 
 
 def test_a_place_that_takes_little_is_seen(outcome):

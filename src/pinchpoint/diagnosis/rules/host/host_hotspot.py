@@ -17,8 +17,6 @@ longer than the operators that it calls. Looks at the steps that were not record
 say how much of them the function has, for recording makes all else longer and not what one call of
 C does; of that, as much as was not in operators; said is the middle of both, and what the line
 calls.
-Beside a device, where the work is wanted and done in another way, the range reaches to where a
-quarter of the place's time stays.
 Where an operator on the CPU fills a tensor that the same function then sends to the device, the
 copy and the wait for its buffer go with it, if what the operator reads fits into half of the
 device's memory: the device makes the same at the rate of rows at random places.
@@ -87,10 +85,6 @@ RULE = Rule(
 AGAIN = 2  # steps: loading code, compiling or allocating once is a cold start
 MOST_SHARES = 3  # functions that are named of work that is spread over several
 MOST_TOLD = 2  # the engine drops those that other findings explain
-# Of the time at a place, what the same work may take in another way: beside a device 0.25 or less
-# in eight of nine such fixes that were measured (h06, k01, s04, x01, z05, z10, o19, gg01, gg10; 0
-# at their median), and in six of seven or more of them without any one of their sets.
-REPLACED_RATIO = 0.25
 # Around the call of a compiled function; of one with side effects JAX has a way of its own.
 _CALL_OF_JAX = regex(r"PjitFunction\(|jax/_src/(interpreters/)?pxla\.py\(\d+\): __call__$")
 _BUILTIN = regex(r"<built-in (?:method|function) (\w+)")
@@ -312,7 +306,6 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         cost_ns_per_step=max(spot.ns_per_step, looked.ns) + garbage_ns,
         changes=looked.changes,
         at_best=looked.at_best,
-        replaced_ratio=0.0 if alone or _work(spot) is not _COMPUTES else REPLACED_RATIO,
         location=at,
         fix=_without_tracer(trace)
         + _fix(spot, alone=alone)
