@@ -198,6 +198,27 @@ def test_what_neighbours_gave_back_is_no_improvement():
     assert found.why.endswith("side by side with the base: -18.0% (wall +1.0%)")
 
 
+def test_what_decides_in_place_of_a_wall_time_is_shown_in_its_place():
+    own = {
+        "name": "own_ms_per_step",
+        "label": "step without waiting for a CPU",
+        "unit": "ms",
+        "gated": False,
+        "a_mean": 16.0,
+        "b_mean": 18.0,
+        "estimate_ratio": 0.125,
+        "ci95_ratio": (0.09, 0.16),
+    }
+    ab = _ab("inconclusive", 0.4, own=own)
+    ab = msgspec.structs.replace(ab, verdict="regressed", decided_by=("own_ms_per_step",))
+    found = confirmed(check(_result(12.0), _baseline(STEADY)), ab)
+    (case,) = [c for c in check_page.page(found).cases if c.name == "duration_s"]
+    assert case.message == (
+        "wall time of the process: side by side with the base: step without waiting for a CPU"
+        " 16 to 18 ms, worse by 12.5 % (95 %: 9.0 to 16.0 %); wall time here cannot tell"
+    )
+
+
 def test_figures_are_those_of_the_pairs_and_those_of_past_sessions_stand_apart():
     """The session took 12 s and the history says 10; the pairs beside it 8.0 and 8.624."""
     pairs = {"a_mean": 8.0, "b_mean": 8.624, "ci95_ratio": (0.06, 0.096)}
