@@ -198,6 +198,32 @@ def test_what_neighbours_gave_back_is_no_improvement():
     assert found.why.endswith("side by side with the base: -18.0% (wall +1.0%)")
 
 
+def test_on_a_busy_machine_the_gain_is_that_of_the_time_without_waiting():
+    """Wall time became shorter by half and varies; the program's own time by a fifth, for sure."""
+    own = {
+        "name": "own_ms_per_step",
+        "label": "step without waiting for a CPU",
+        "unit": "ms",
+        "gated": False,
+        "a_mean": 1.8,
+        "b_mean": 1.4,
+        "estimate_ratio": 1.4 / 1.8 - 1,
+        "ci95_ratio": (-0.24, -0.20),
+        "improved": True,
+    }
+    ab = _ab("pass", -0.5, own=own)
+    found = confirmed(check(_result(10.6), _baseline(STEADY)), ab)
+    assert found.why.startswith("step without waiting for a CPU improved 1.29 × (95 %: 1.25 to")
+    (case,) = [c for c in check_page.page(found).cases if c.name == "duration_s"]
+    assert case.improved
+    assert "step without waiting for a CPU 1.8 to 1.4 ms, improved 1.29 ×" in case.message
+    small = own | {"estimate_ratio": -0.01, "ci95_ratio": (-0.011, -0.009)}
+    found = confirmed(
+        check(_result(10.6), _baseline(STEADY)), _ab("pass", 0.0, own=small, threshold_ratio=0.05)
+    )
+    assert not found.items[0].improved  # sure, and not worth a word
+
+
 def test_what_decides_in_place_of_a_wall_time_is_shown_in_its_place():
     own = {
         "name": "own_ms_per_step",

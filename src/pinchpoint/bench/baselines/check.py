@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pinchpoint.bench.ab.gain import gain, improved_times, worsened_for_sure
+from pinchpoint.bench.ab.gain import gain, improved_times, is_own, worsened_for_sure
 from pinchpoint.bench.ab.result import AbResult, MeasureResult, signed
 from pinchpoint.bench.baselines import Baseline, Entry, Gate, comparable, entry_key
 from pinchpoint.bench.baselines.screen import (
@@ -50,7 +50,7 @@ class CheckItem(msgspec.Struct, frozen=True, kw_only=True):
     base_change_ratio: float | None = None
     base_ci95_ratio: tuple[float, float] | None = None
     improved: bool = False  # better than the base, for certain; the verdict is a pass
-    decided_by: tuple[str, ...] = ()  # of a wall time that pairs leave open: what decides instead
+    decided_by: tuple[str, ...] = ()  # in place of this wall time, where others took the CPUs
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,18 +173,22 @@ def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
 def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem:
     """An item with the verdict of the pairs; of an open wall time, with that of what decided."""
     verdict = found.verdict or item.verdict
-    best = gain(ab)
+    best, instead = gain(ab), tuple[str, ...]()
     better = found == best
     why = f"side by side with the base: {_how(found, better=better)}"
-    instead: tuple[str, ...] = ()
-    if verdict == "inconclusive" and ab.decided_by and item.name in TIMES:
-        verdict, better, instead = ab.verdict, best is not None, ab.decided_by
-        decided = ab.decided or ab.why
-        if best is not None:
-            decided = _with_values(best, better=True)
-        elif verdict == "regressed":
-            worse = [m for m in ab.measures if m.name in instead]
-            decided = ", ".join(_with_values(m, better=False) for m in worse)
+    open_time = verdict == "inconclusive" and bool(ab.decided_by) and item.name in TIMES
+    if (
+        best is not None
+        and is_own(best)
+        and item.name in TIMES
+        and (open_time or verdict == "pass")
+    ):
+        verdict, better, instead = "pass", True, (best.name,)
+        why = f"side by side with the base: {_with_values(best, better=True)}"
+    elif open_time:
+        verdict, instead = ab.verdict, ab.decided_by
+        worse = [m for m in ab.measures if m.name in instead and verdict == "regressed"]
+        decided = ", ".join(_with_values(m, better=False) for m in worse) or ab.decided or ab.why
         why = f"side by side with the base: {decided}; wall time here cannot tell"
     elif verdict == "inconclusive":
         why = f"{why}, which {found.pairs} pairs here cannot tell"
