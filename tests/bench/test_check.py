@@ -216,7 +216,7 @@ def test_on_a_busy_machine_the_gain_is_that_of_the_time_without_waiting():
     assert found.why.startswith("step without waiting for a CPU improved 1.29 × (95 %: 1.25 to")
     (case,) = [c for c in check_page.page(found).cases if c.name == "duration_s"]
     assert case.improved
-    assert "step without waiting for a CPU 1.8 to 1.4 ms, improved 1.29 ×" in case.message
+    assert "step without waiting for a CPU 1.80 to 1.40 ms, improved 1.29 ×" in case.message
     small = own | {"estimate_ratio": -0.01, "ci95_ratio": (-0.011, -0.009)}
     found = confirmed(
         check(_result(10.6), _baseline(STEADY)), _ab("pass", 0.0, own=small, threshold_ratio=0.05)
@@ -241,7 +241,7 @@ def test_what_decides_in_place_of_a_wall_time_is_shown_in_its_place():
     (case,) = [c for c in check_page.page(found).cases if c.name == "duration_s"]
     assert case.message == (
         "wall time of the process: side by side with the base: step without waiting for a CPU"
-        " 16 to 18 ms, worse by 12.5 % (95 %: 9.0 to 16.0 %); wall time here cannot tell"
+        " 16.0 to 18.0 ms, worse by 12.5 % (95 %: 9.0 to 16.0 %); wall time here cannot tell"
     )
 
 

@@ -210,9 +210,9 @@ def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem
 
 def _with_values(m: MeasureResult, *, better: bool) -> str:
     """``CPU time of a step 24.4 to 28.0 ms, worse by 14.8 % (95 %: …)``."""
-    base, now = m.sides
+    base, now = (f"{side:#.3g}".rstrip(".") for side in m.sides)
     how = improved_times(m) if better else worsened_for_sure(m)
-    return f"{m.label} {base:.3g} to {now:.3g} {m.unit}, {how}"
+    return f"{m.label} {base} to {now} {m.unit}, {how}"
 
 
 def _how(found: MeasureResult, *, better: bool) -> str:
