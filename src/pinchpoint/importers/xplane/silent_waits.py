@@ -9,9 +9,9 @@ later. Computing that no event shows leaves silences, too. What tells them apart
 - It ends as soon as waking up takes, and that does not vary with what is waited for: computing
   ends when it likes, so that its end and that of the work wander apart.
 
-A place is the innermost row around the silence and the event just before it; where that is XLA's
-word that it will wait, work that ends within it is enough. Recorders that write down the calls
-which wait (CUPTI for torch) need none of this: a silence there is computing.
+A place is the innermost row around the silence and the event just before it. Where an event beside
+it is XLA's word that it waits, work that ends within it is enough. Recorders that write down the
+calls which wait (CUPTI for torch) need none of this: a silence there is computing.
 """
 
 import numpy as np
@@ -52,7 +52,7 @@ PROMPT_PERCENTILE = 25
 # How Python's functions are spelt.
 _FUNCTION = regex(r"[^\n]+\(\d{1,9}\): [^\n]+")
 _NUMBER = regex(r"\d{1,18}")
-# What XLA's own client writes down as it begins to wait; its plugins for devices do not.
+# What XLA's own client writes down before or after it waits; its plugins for devices do not.
 _AWAITS = "CommonPjRtBuffer::Await"
 _CALL_OF_A_PROGRAM = "PjitFunction("
 
@@ -74,7 +74,7 @@ class _Silences:
     start_ns: Ints
     end_ns: Ints
     place: Rows  # a number from 0
-    awaits: Mask  # XLA said just before that it will wait for an array
+    awaits: Mask  # XLA says just before or after that it waits for an array
 
 
 def waits_for_devices(host: Table, calls: Table, ops: Table, names: Names) -> SilentWaits:
@@ -115,7 +115,7 @@ def _waits(found: _Silences, done_ns: Ints, at_work: Mask) -> SilentWaits:
     for place in range(int(found.place.max(initial=-1)) + 1):
         here = np.flatnonzero(found.place == place)
         which = here[outlasts[here]]
-        awaits = len(which) > 0 and found.awaits[here].all()
+        awaits = len(which) > 0 and bool(found.awaits[here[0]])
         often = len(which) >= max(FEWEST, LEAST_RATIO * len(here))
         if awaits or (often and _end_with_the_work(late[which], lasts[which])):
             chosen[which] = True
@@ -146,18 +146,19 @@ def _silences(host: Table, calls: Table, threads: Array, names: Names) -> _Silen
     known = np.isin(name, _of_calls(names))  # what XLA does in there is its dispatch
     known[len(host) :] = True
     found = [_between_events(thread == one, start, end, known) for one in threads.tolist()]
-    nothing = (np.zeros(0, np.int64),) * 3
-    begin, finish, before = (np.concatenate(c) for c in zip(nothing, *found, strict=True))
+    nothing = (np.zeros(0, np.int64),) * 4
+    begin, finish, before, after = (np.concatenate(c) for c in zip(nothing, *found, strict=True))
     if not len(begin):
         return _Silences(begin, begin, begin, before, np.zeros(0, np.bool_))
     order = nesting_order(thread, start, end)
     nested = nest(thread[order], start[order], end[order])
     at = innermost(nested, thread[before], begin, finish)
     inside = np.where(at == NO_ROW, NO_ROW, order[at])
-    kept = np.append(_may_hide(host, names), np.ones(len(calls) + 1, np.bool_))[inside]
+    says = np.isin(name, [i for i in range(len(names)) if names[i] == _AWAITS])
+    awaits = says[before] | says[after]
+    kept = awaits | np.append(_may_hide(host, names), np.ones(len(calls) + 1, np.bool_))[inside]
     spelt = _alike(np.append(name, NO_ROW), inside, before, names)
-    _, place = distinct_rows(thread[before], spelt[inside], spelt[before])
-    awaits = np.isin(name[before], [i for i in range(len(names)) if names[i] == _AWAITS])
+    _, place = distinct_rows(thread[before], spelt[inside], spelt[before], awaits.astype(np.int64))
     columns = (thread[before], begin, finish, place, awaits)
     return _Silences(*(column[kept] for column in columns))
 
@@ -171,16 +172,18 @@ def _alike(name: Ints, inside: Rows, before: Rows, names: Names) -> Ints:
     return alike
 
 
-def _between_events(mine: Mask, start: Ints, end: Ints, known: Mask) -> tuple[Ints, Ints, Rows]:
-    """Between an event of a thread and the next: start, end, and the row of the first; but not
-    inside of rows of which it is known what they do."""
+def _between_events(
+    mine: Mask, start: Ints, end: Ints, known: Mask
+) -> tuple[Ints, Ints, Rows, Rows]:
+    """Between an event of a thread and the next: start, end, and the rows of both; but not inside
+    of rows of which it is known what they do."""
     rows = np.flatnonzero(mine)
     when, row = np.concatenate((start[rows], end[rows])), np.concatenate((rows, rows))
     order = np.argsort(when, kind="stable")
     when, row = when[order], row[order]
     told = flatten(start[mine & known], end[mine & known])
     at = np.flatnonzero((np.diff(when) >= LEAST_SILENCE_NS) & ~contains(told, when[:-1]))
-    return when[at], when[at + 1], row[at]
+    return when[at], when[at + 1], row[at], row[at + 1]
 
 
 def _may_hide(host: Table, names: Names) -> Mask:
