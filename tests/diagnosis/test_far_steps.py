@@ -131,7 +131,7 @@ def test_the_typical_step_is_said_without_the_far_ones_that_were_timed():
     assert 30 * MS < low < 50 * MS < high < 70 * MS  # ten far steps, or as many as 13, or 7
     (typical,) = (text for text in mean_sentences(said) if text.startswith("A typical step"))
     assert typical == (
-        "A typical step takes 10.1 ms without the profiler; among the 7 complete recorded ones is"
+        "A typical step takes 10.0 ms without the profiler; among the 7 complete recorded ones is"
         " one of 410 ms (copy device to host, not overlapped), which is more often than in the run"
     )
     assert "recorded steps are quicker" not in said.verdict

@@ -91,6 +91,25 @@ def test_work_of_the_host_comes_before_a_wait_once_a_step_that_lets_it_show(
     assert order(*found)[0] == first
 
 
+@pytest.mark.parametrize(
+    ("step", "high", "first"),
+    [
+        (750, 850, "unused-gradients"),
+        (750, 990, "unfused-pointwise"),
+        (850, 900, "unfused-pointwise"),
+    ],
+    ids=["a third as much", "not surely", "less than a third"],
+)
+def test_work_that_nobody_needs_comes_before_what_a_compiler_makes_quicker(step, high, first):
+    found = ranked("unfused-pointwise", 500, 600), ranked("unused-gradients", step, high)
+    assert order(*found)[0] == first
+
+
+def test_needless_work_passes_no_other_fix_that_wins_more():
+    found = ranked("misaligned-dims", 500, 600), ranked("unused-gradients", 750, 850)
+    assert order(*found)[0] == "misaligned-dims"
+
+
 def test_what_pays_after_others_stays_behind_them():
     after = ranked("pageable-h2d", 100, 200, given=("sync-in-loop",))
     assert order(after, ranked("sync-in-loop", 900, 990))[0] == "sync-in-loop"

@@ -395,3 +395,51 @@ def test_work_of_more_than_two_gigabytes_is_read(tmp_path):
     first, second = load(folder).run.values.work
     assert (first.kept_bytes, first.order) == (3 << 31, None)
     assert second.order == ProductOrder(1 << 40, 1 << 38, 2, 0)
+
+
+SECOND_NS = 10**9
+
+
+def long_steps(folder, *, recorded_ns, steps=0, step_ns=8 * SECOND_NS, on_device=False):
+    """A run of long steps with a recording and looks at its thread."""
+    run_folder(folder)
+    events = launched("k", 5, 8, 2, 1) if on_device else [op("aten::item", 1, 100)]
+    written(folder / "traces", document(*events, baseTimeNanoseconds=BASE_NS), "t.json")
+    end_ns = BASE_NS + recorded_ns
+    note = {"file": "t.json", "steps": steps, "start_unix_ns": BASE_NS, "end_unix_ns": end_ns}
+    run = {"p50": step_ns, "least": step_ns, "most": step_ns, "count": 3, "total_ns": 3 * step_ns}
+    process = {"rank": 0, "pid": 7, "recordings": [note], "steps": {"count": 3, "run": run}}
+    (folder / "processes" / "rank0.json").write_text(json.dumps(process))
+    thread = {"name": "MainThread", "main": True, "looks": 240}
+    thread |= {"stacks": [[0, 240]], "spent": [[0, 24_000_000, 0, 0]]}
+    looks = {
+        "schema": "pinchpoint.run-samples/1",
+        "pid": 7,
+        "frames": [["train.py", 6, "values"]],
+        "stacks": [[0]],
+        "sampled": {"every_s": 0.1, "seconds": 24.0, "looks": 240, "threads": [thread]},
+    }
+    (folder / "samples").mkdir()
+    (folder / "samples" / "rank0.7.json").write_text(json.dumps(looks))
+    return load(folder)
+
+
+def test_of_a_part_of_one_long_step_the_looks_at_all_of_it_are_judged(tmp_path):
+    trace = long_steps(tmp_path / "run", recorded_ns=SECOND_NS)
+    assert trace.host_ops is None
+    assert trace.run.samples is not None
+    assert any("after 1000 ms of a step" in fact.detail for fact in diagnose(trace).health.facts)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"recorded_ns": 5 * SECOND_NS},  # most of a step
+        {"recorded_ns": SECOND_NS, "steps": 2},
+        {"recorded_ns": SECOND_NS, "on_device": True},
+        {"recorded_ns": SECOND_NS, "step_ns": SECOND_NS},
+    ],
+    ids=["most of a step", "whole steps", "a device", "a step"],
+)
+def test_other_recordings_are_judged(tmp_path, more):
+    assert long_steps(tmp_path / "run", **more).host_ops is not None

@@ -142,6 +142,14 @@ def test_a_loader_never_gets_fewer_workers_than_it_has():
     assert edited("dataloader-starved", text, 1, workers=4) is None
 
 
+def test_what_torch_refuses_beside_fused_is_no_edit():
+    text = "opt = AdamW(model.parameters(), 3e-4, foreach=True)"
+    after = edited("cpu-unfused-optimizer", text, 1)
+    assert after == ["opt = AdamW(model.parameters(), 3e-4, foreach=False, fused=True)"]
+    text = "opt = AdamW(model.parameters(), differentiable=True)"
+    assert edited("cpu-unfused-optimizer", text, 1) is None
+
+
 def test_copies_are_not_waited_for_and_optimizers_fused():
     assert edited("pageable-h2d", "x = x.to(device)", 1) == ["x = x.to(device, non_blocking=True)"]
     assert edited("pageable-h2d", "x = x.cuda()", 1) == ["x = x.cuda(non_blocking=True)"]

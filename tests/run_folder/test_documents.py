@@ -291,3 +291,10 @@ def test_usual_steps_of_bursts_that_are_longer_than_the_runs():
     before, after = (10_000,) + (13_000,) * 9, (13_000,) * 3 + (190_000,) * 2
     steps = StepTimes(before_ns=before, after_ns=after, run=run)
     assert sorted(steps.unprofiled_ns) == [10_000] * 13 + [190_000] * 2
+
+
+def test_a_run_of_few_steps_of_which_none_was_timed():
+    steps = StepTimes(count=4, run=RunSteps(p50=9_000, count=1, total_ns=9_000, least=9_000))
+    assert steps.unprofiled_ns == ()
+    assert steps.unprofiled_wait_ns == ()
+    assert steps.quicker_than_run is None

@@ -15,6 +15,7 @@ import msgspec
 import pinchpoint.diagnosis.rules as home
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.mean.whole_run import only_samples, uses_framework
+from pinchpoint.diagnosis.engines import in_engine
 from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE, ON_NVIDIA, Record
 from pinchpoint.diagnosis.rule import (
@@ -44,6 +45,7 @@ class Known:
     check: Callable[[Trace], Iterator[Found | Small]]
     check_job: Callable[["Job"], Iterator[Found | Small]] | None = None
     check_run: Callable[[Trace], Iterator[Found | Small]] | None = None
+    family: str = ""  # the folder that it is in
 
 
 @cache
@@ -54,7 +56,8 @@ def rules() -> dict[str, Known]:
 
 def _known(id_: str, module: ModuleType) -> Known:
     job = module.check_job if module.RULE.looks_at == "job" else None
-    return Known(id_, module.RULE, module.check, job, getattr(module, "check_run", None))
+    family = module.__name__.split(".")[-2]
+    return Known(id_, module.RULE, module.check, job, getattr(module, "check_run", None), family)
 
 
 @cache
@@ -156,7 +159,10 @@ def ask(known: Known, trace: Trace) -> Outcome:
     said = answer(known, lambda: known.check(trace), framework)
     if not said.findings:  # as of nearly all rules
         return said
-    advised = tuple(in_program(framework, known.rule, found) for found in said.findings)
+    advised = tuple(
+        in_engine(trace, known.rule, in_program(framework, known.rule, found))
+        for found in said.findings
+    )
     return replace(said, findings=advised)
 
 

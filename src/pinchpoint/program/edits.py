@@ -29,7 +29,7 @@ def edit_for(rule_id: str, source: Source, line: int, count: int | None) -> Edit
     known = AT_LINE.get(rule_id)
     statement = source.statement_at(line)
     if rule_id in ("unfused-optimizer", "cpu-unfused-optimizer"):
-        return with_keywords(source, _optimizer(source), {"fused": "True"})
+        return _fused(source)
     return None if known is None or statement is None else known(source, statement)
 
 
@@ -111,6 +111,16 @@ def _optimizer(source: Source) -> ast.Call | None:
         if isinstance(call, ast.Call) and name_of(call).rpartition(".")[2] in _OPTIMIZERS
     ]
     return calls[0] if len(calls) == 1 else None
+
+
+def _fused(source: Source) -> Edit | None:
+    """``fused=True``; torch refuses it beside ``foreach`` and where it is to be differentiated."""
+    call = _optimizer(source)
+    there = {} if call is None else {k.arg: k.value for k in call.keywords}
+    if getattr(there.get("differentiable"), "value", False):
+        return None
+    foreach = {"foreach": "False"} if "foreach" in there else {}
+    return with_keywords(source, call, foreach | {"fused": "True"})
 
 
 def _threads(source: Source, count: int | None) -> Edit | None:

@@ -56,7 +56,7 @@ class LaunchNote(msgspec.Struct, frozen=True, kw_only=True):
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a process: each unprofiled one around the recording, and the run in short."""
 
-    by: str | None = None  # optimizer, loader, module, annotation, call
+    by: str | None = None  # optimizer, loader, module, round, annotation, call
     count: Count = 0
     steady: bool | None = None
     clock: str = "host"  # or device
@@ -134,12 +134,14 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the timed steps are shorter than those of the rest of the run, by more than both
         spread. Those after the recording are asked: what it left behind, all later ones have."""
         timed, run = self.after_ns, self.run
-        if run.p50 is None or run.count < FEWEST_TIMES * len(self._timed):
+        if len(timed) < FEWEST_TIMED or run.p50 is None:
+            return False
+        if run.count < FEWEST_TIMES * len(self._timed):
             return False
         if _apart(_middle(self._timed), run.p50) <= SHORTER_RATIO:
             return False
         longer = sum(one > run.p50 for one in timed)
-        return len(timed) >= FEWEST_TIMED and longer <= FEW_SHORTER_RATIO * len(timed)
+        return longer <= FEW_SHORTER_RATIO * len(timed)
 
     @property
     def quicker_than_run(self) -> tuple[int, int] | None:

@@ -11,11 +11,13 @@ from pinchpoint.analysis.mean.mean_step import (
     mean_step,
     mean_without_profiler_ns,
     unrecorded_excess_ns,
+    usual_step_ns,
 )
 from pinchpoint.analysis.mean.step_kinds import step_kinds
 from pinchpoint.analysis.replay.predict import corrected_range_ns
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.trace import RunFacts, Source
+from sampled_runs import SAVING, samples
 
 MS = 1e6
 
@@ -156,3 +158,24 @@ def test_ranges_of_the_typical_and_of_the_mean_step(at, times):
     doubt = times**0.5 * 100 * MS / 12  # of k exceptions, √k more or fewer
     assert mean - least == pytest.approx(doubt, rel=0.1)
     assert most - mean == pytest.approx(doubt, rel=0.1)
+
+
+def test_what_came_once_in_the_run_counts_once_in_its_mean():
+    """Of 20 timed steps one is far; of the run's 1,000 it is the only one."""
+    timed = (*(10_000_000,) * 15, *(11_000_000,) * 4, 200_000_000)
+    trace = now_and_then("checkpoint", ())
+    found = replace(samples(every=500, count=1_000, usual_ms=10, far_ms=200), events=())
+    found = replace(found, excess_ns=190_000_000)
+    alone = replace(trace, run=RunFacts(unprofiled_step_ns=timed))
+    looked = replace(trace, run=RunFacts(unprofiled_step_ns=timed, samples=found))
+    assert mean_without_profiler_ns(alone) == pytest.approx(19.7 * MS)
+    assert mean_without_profiler_ns(looked) == pytest.approx((10.21 + 0.19) * MS, rel=1e-3)
+
+
+def test_far_steps_that_are_many_are_no_usual_ones():
+    """Eight of twenty steps are far, and so is what lies in their middle and the others'."""
+    timed = (*(10_000_000,) * 9, *(16_000_000,) * 3, *(160_000_000,) * 8)
+    trace = now_and_then("checkpoint", ())
+    found = samples(SAVING, every=3, count=300, usual_ms=10, far_ms=160)
+    looked = replace(trace, run=RunFacts(unprofiled_step_ns=timed, samples=found))
+    assert usual_step_ns(looked) == 10 * MS

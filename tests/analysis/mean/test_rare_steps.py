@@ -64,6 +64,13 @@ def test_what_far_steps_do(found, kind, function):
     assert (cause.place.at.function if cause.place.at else None) == function
 
 
+def test_without_looks_at_typical_steps_no_place_has_more_of_a_far_one():
+    """Of a run of few steps most were far, and what they do others may do as long."""
+    (cause,) = rare_causes(sampled(replace(samples(EVALUATING), usual=())))
+    assert cause.kind is GapKind.UNRECORDED
+    assert cause.place.at is None
+
+
 def test_usual_work_inside_a_function_that_only_far_steps_call_is_of_that_function():
     """An evaluation calls the model as each step does: it is the place, the model is not."""
     model, *rest = TRAINING
@@ -125,6 +132,36 @@ def test_what_is_not_known_has_no_place(found):
     (cause,) = rare_causes(sampled(found))
     assert cause.kind is GapKind.UNRECORDED
     assert cause.place.at is None
+
+
+def shared(usual, seen, looks=20):
+    """A run of which typical and far steps of 504 ms are at two places: microseconds at each."""
+    found = samples(EVALUATING)
+    seen = tuple(enumerate(seen))
+    events = tuple(replace(event, looks=looks, seen=seen) for event in found.events)
+    return replace(found, usual=tuple(enumerate(usual)), events=events)
+
+
+def test_a_place_of_usual_steps_that_alone_takes_longer_made_a_step_long():
+    """Of 27 ms it takes a fifth; of 504 all but what the rest takes of any step."""
+    (cause,) = rare_causes(sampled(shared((200_000, 800_000), (480_000, 24_000))))
+    assert cause.kind is GapKind.PYTHON
+    assert cause.place.at.function == "evaluate"
+    assert cause.ns_per_step == pytest.approx((480 - 0.2 * 27) / 477 * 477 * MS / 5, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        shared((200_000, 800_000), (380_000, 124_000)),
+        shared((200_000, 800_000), (504_000, 0), looks=2),
+        shared((900_000, 100_000), (504_000, 0)),
+    ],
+    ids=["the rest takes longer, too", "by chance", "it is nearly all of a usual step"],
+)
+def test_a_place_of_usual_steps_is_not_blamed_for_what_makes_all_of_a_step_longer(found):
+    (cause,) = rare_causes(sampled(found))
+    assert cause.kind is GapKind.UNRECORDED
 
 
 def test_a_machine_that_is_always_full_is_no_reason():

@@ -1,8 +1,14 @@
 """What a timed step takes beyond its replay, and what a fix leaves of it."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from pinchpoint.analysis.replay.beyond_replay import Replayed, with_timed
+from loader_steps import loading
+from pinchpoint.analysis.replay.beyond_replay import Replayed, waits_beyond_ns, with_timed
+from pinchpoint.analysis.replay.window import replayable
+from pinchpoint.trace import RunFacts
 
 BEFORE = Replayed(step_ns=84_000, device_ns=69_000)
 
@@ -33,3 +39,26 @@ def test_of_a_device_that_hardly_waits_it_is_the_devices():
 )
 def test_else_all_of_the_step_is_scaled_alike(timed, before, after, said):
     assert with_timed(timed, before, after, recording_ns=0) == pytest.approx(said)
+
+
+@pytest.mark.parametrize(
+    ("more_ns", "left_ratio", "said_ns"),
+    [(9_000_000, 0.0, 6_000_000), (4_000_000, 0.0, 4_000_000), (9_000_000, 0.5, 3_000_000)],
+    ids=["the waits' part", "no more than there is", "half of the waits stay"],
+)
+def test_waits_that_the_run_timed_take_what_the_mean_has_more(more_ns, left_ratio, said_ns):
+    """Waits of 20, 20 and 38 ms: 26 on average, 6 more than usual."""
+    trace = loading([20.0] * 6, workers=2)
+    waits = (20_000_000, 20_000_000, 38_000_000)
+    trace = replace(trace, run=RunFacts(data_wait_ns=waits))
+    before = replayable(trace).graph
+    left = (before.batch_wait_ns * left_ratio).astype(np.int64)
+    said = waits_beyond_ns(trace, more_ns, before, replace(before, batch_wait_ns=left))
+    assert said == pytest.approx(said_ns, rel=1e-3)
+
+
+def test_without_timed_waits_nothing_is_known_of_them():
+    trace = loading([20.0] * 6, workers=2)
+    before = replayable(trace).graph
+    after = replace(before, batch_wait_ns=before.batch_wait_ns * 0)
+    assert waits_beyond_ns(trace, 9e6, before, after) == 0

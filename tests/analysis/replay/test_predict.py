@@ -101,6 +101,24 @@ def test_without_the_sync_the_longer_side_remains():
     assert step_ns(trace, DropSyncs(syncs)) == pytest.approx(310, abs=6)
 
 
+def test_what_was_queued_before_the_window_hides_no_host_that_is_slower_than_its_device():
+    """A kernel of 20 ms before steps of 100 µs on the host: while it runs, the host gets ahead by
+    more than three windows."""
+    b = TraceBuilder()
+    b.launch(0, 5 * US, "long", 10 * US, 20_000 * US)
+    at = 20 * US
+    for i in range(STEPS):
+        b.step(i, at, 100 * US)
+        b.launch(at, 5 * US, "work", (20_010 + 80 * i) * US, 80 * US)
+        b.op("prepare", at + 10 * US, 90 * US)
+        at += 100 * US
+    trace = b.trace()
+    work = np.flatnonzero(trace.device_ops["duration_ns"] == 80 * US)
+    assert replayable(trace).identity_error == pytest.approx(0, abs=0.01)
+    assert step_ns(trace) == pytest.approx(100, abs=1)
+    assert step_ns(trace, ScaleDeviceOps(work, 0.01)) == pytest.approx(100, abs=1)
+
+
 def test_host_work_that_is_taken_away_shortens_a_host_bound_step():
     trace = turns()
     rows = np.flatnonzero(trace.host_ops["duration_ns"] == 100 * US)

@@ -636,3 +636,22 @@ def test_gradients_are_stored_without_a_copy(told):
 
     told(step)
     told(kept)
+
+
+def test_torch_imports_no_compiler_for_it():
+    """It would for the first operation in a mode, in the middle of the program's step: seconds."""
+    program = """
+import sys, torch
+from pinchpoint.capture.flow.work import RepeatedWork
+layer, flow = torch.nn.Linear(3, 3), RepeatedWork()
+flow.begin()
+with torch.no_grad():
+    layer(torch.ones(2, 3))
+print(bool(flow.watches), "torch._dynamo" in sys.modules)
+flow.end()
+"""
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "True False", done.stderr

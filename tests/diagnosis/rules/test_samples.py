@@ -191,15 +191,12 @@ def streaming(workers):
     return replace(trace, run=replace(trace.run, loader_workers=noted))
 
 
-def test_workers_that_divide_their_work_let_no_step_wait_where_they_are_quick_enough(outcome):
+def test_steps_that_find_their_batches_ready_wait_for_none(outcome):
     waits_ns = 450 * MS // 5
-    (many,) = outcome("dataloader-starved", streaming(16)).findings  # 105 ms / 16 < 10 ms
-    (few,) = outcome("dataloader-starved", streaming(2)).findings
-    assert many.likely_saving_ns == pytest.approx(waits_ns)
-    assert few.likely_saving_ns == pytest.approx(0.875 * waits_ns)
-    for one in (many, few):
-        assert one.saving_ns_per_step[0] == pytest.approx(0.75 * waits_ns)
-        assert one.saving_ns_per_step[1] > 1.05 * waits_ns  # busy workers cost the others, too
+    (found,) = outcome("dataloader-starved", streaming(2)).findings
+    assert found.likely_saving_ns == pytest.approx(waits_ns)
+    assert found.saving_ns_per_step[0] == pytest.approx(0.75 * waits_ns)
+    assert found.saving_ns_per_step[1] > 1.05 * waits_ns  # busy workers cost the others, too
 
 
 def test_growth_by_waits_goes_with_them(outcome, monkeypatch):
@@ -210,4 +207,4 @@ def test_growth_by_waits_goes_with_them(outcome, monkeypatch):
     monkeypatch.setattr(ready, "grown_ns", lambda trace: 20 * MS)
     won = ready.won_if_ready(streaming(2), 40 * MS)
     assert won.range_ns[0] == 45 * MS
-    assert won.likely_ns == pytest.approx(52.5 * MS)
+    assert won.likely_ns == 60 * MS

@@ -14,7 +14,7 @@ import numpy as np
 from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.replayed_window import ReplayedWindow, replayed_window
-from pinchpoint.analysis.replay.simulate import PASSES, lane_clocks, stream_clocks
+from pinchpoint.analysis.replay.simulate import PASSES, lane_clocks, settled_streams
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Floats, Ints, Rows
@@ -105,7 +105,7 @@ class _Run:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.lanes, self.streams = lane_clocks(graph), stream_clocks(graph)
+        self.lanes, self.streams = lane_clocks(graph), settled_streams(graph)
         self.completions = [0] * graph.steps
         self.before = 0
         self.ready = np.where(graph.ready_ns > 0, graph.ready_ns + graph.after_batch_ns, 0).tolist()

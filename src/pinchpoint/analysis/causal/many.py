@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pinchpoint.analysis.replay import simulate
-from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
+from pinchpoint.analysis.replay.blocking import MAIN_LANE, NO_DEPENDENCY
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.simulate import (
     OF_A_BATCH,
@@ -20,6 +20,7 @@ from pinchpoint.analysis.replay.simulate import (
     Replays,
     Times,
     lane_clocks,
+    outlasts,
     stream_clocks,
 )
 from pinchpoint.trace.arrays import Codes, Ints, Mask
@@ -38,7 +39,7 @@ def simulate_many(graph: Graph, variants: Sequence[Times]) -> Ints:
         ]
         return np.concatenate(parts, axis=1)
     replays = Replays.of(graph)
-    done = [replays.completions(0, variant) for variant in variants]
+    done = [replays.completions(0, variant, settled=True) for variant in variants]
     return np.stack([np.diff(passes[-1], prepend=passes[-2, -1]) for passes in done], axis=1)
 
 
@@ -74,6 +75,10 @@ class _Run:
         self.graph, width = graph, variants.gap_ns.shape[1]
         self.lanes = [np.full(width, at, np.int64) for at in lane_clocks(graph)]
         self.streams = [np.full(width, at, np.int64) for at in stream_clocks(graph)]
+        for one in range(width):
+            if outlasts(graph, *(of[:, one] for of in variants[:3])):
+                for stream in self.streams:
+                    stream[one] = min(int(stream[one]), int(self.lanes[MAIN_LANE][one]))
         self.before = np.zeros(width, np.int64)
         self.completions = np.zeros((graph.steps, width), np.int64)
         self.nodes = list(_nodes(graph, variants))

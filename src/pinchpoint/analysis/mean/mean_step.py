@@ -20,6 +20,7 @@ from pinchpoint.analysis.replay.predict import (
     comes_in_bursts,
     corrected_made,
     corrected_step_ns,
+    in_bursts,
     timed_ns,
     with_doubt_of_launches,
 )
@@ -141,7 +142,7 @@ def mean_without_profiler_ns(trace: Trace) -> int | None:
         return usual + more if more > DIFFERENT_RATIO * usual else None
     timed = timed_steps_ns(trace)
     if len(timed):
-        mean_ns = round(float(np.mean(timed)))
+        mean_ns = round(_mean_of_run(trace, timed))
         return mean_ns if mean_ns > (1 + DIFFERENT_RATIO) * usual else None
     if not mean_differs(trace):
         return None
@@ -150,18 +151,33 @@ def mean_without_profiler_ns(trace: Trace) -> int | None:
     return max(mean.steady_ns - _recording_ns(trace), 1)
 
 
+def _mean_of_run(trace: Trace, timed: NDArray[np.int64]) -> float:
+    """The mean of these steps. How often a step is far, the run knows better that all steps of were
+    looked at: of those that came once, as much as they add to its mean."""
+    samples = trace.run.samples if trace.run else None
+    near = timed[timed <= IRREGULAR_RATIO * np.median(timed)]
+    if samples is None or samples.count <= len(timed) or comes_in_bursts(trace):
+        return float(np.mean(timed))
+    if samples.typical_ns is None or len(near) == len(timed):
+        return float(np.mean(timed))
+    seen_ns = float(np.mean(near)) + samples.excess_ns / samples.count
+    return min(seen_ns, float(np.mean(timed)))
+
+
 @once_per_trace
 def usual_step_ns(trace: Trace) -> int | None:
     """The step without the profiler that far steps of the run are counted beyond.
 
-    Where they are among those that the run timed, not the mean of these.
+    Where they are among those that the run timed, neither the mean of these nor, where they are
+    many, the median: that of the others.
     """
     usual = corrected_step_ns(trace)
-    if usual is None or not comes_in_bursts(trace):
+    timed = timed_ns(trace)
+    if usual is None or not timed or not in_bursts(timed):
         return usual
     if not (rare_causes(trace) or grown_ns(trace)):
         return usual
-    return min(usual, int(np.median(timed_steps_ns(trace))))
+    return min(usual, int(np.median(_usual_timed_ns(trace))))
 
 
 @once_per_trace

@@ -8,6 +8,7 @@ which the thread was ready to run for most of the rest, and got no core, is no d
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from math import log
 
 from pinchpoint.analysis.host.frames import PythonFrame, is_recorder
 from pinchpoint.analysis.mean.stacks import called, kind_of, own_frame, own_functions
@@ -35,6 +36,7 @@ NEARLY_RATIO = 0.9  # of these, for a function inside of it: a look in ten falls
 MOSTLY_RATIO = 0.7  # of the looks at a far step were within the function that is named
 USUAL_STEP_RATIO = 1.5  # of the typical step: steps of one core shared with another take two
 OTHERS_RATIO = 0.25  # of all cores that others use: less hardly takes one from a step
+BY_CHANCE = 0.01  # that looks at a usual step fall as those at a far one did: one step in a hundred
 EXACT_RATIO = 0.5  # of the excess: then what is timed exactly is the cause
 COLLECT = "gc.collect"  # called by the program; collections of Python itself have no such place
 
@@ -248,11 +250,13 @@ def _cause(
     queued = max(round((event.queued_ns or 0) - usual), event.throttled_ns or 0)
     if queued >= EXACT_RATIO * excess:
         return GapKind.UNRECORDED, RarePlace(None, None), min(queued, excess), True
-    grown = _grown(samples, event, typical)
+    grown = _grown(samples, event, typical) if typical else {}  # else against nothing
     if event.looks < FEWEST_LOOKS or not grown:  # other threads alone may have been looked at
         return GapKind.UNRECORDED, RarePlace(None, None), excess, False
     (kind, at), ns = max(grown.items(), key=lambda one: one[1])
-    if typical.get((kind, at), 0.0) >= USUAL_RATIO:  # the usual work took longer, and why is unseen
+    usual_ratio = typical.get((kind, at), 0.0)
+    if usual_ratio >= USUAL_RATIO and not _alone(samples, event, ns, usual_ratio):
+        # The usual work took longer, and why is unseen.
         around = _around(samples, event.seen)
         if around is None:
             return GapKind.UNRECORDED, RarePlace(None, None), excess, False
@@ -291,6 +295,25 @@ def _grown(samples: RunSamples, event: FarStep, typical: _Shares) -> _Shares:
     here = _shares(samples, event.seen, sum(looks for _, looks in event.seen))
     usual = samples.typical_ns or 0
     return {at: share * event.ns - typical.get(at, 0.0) * usual for at, share in here.items()}
+
+
+def _alone(samples: RunSamples, event: FarStep, grown_ns: float, usual_ratio: float) -> bool:
+    """Whether a place that typical steps have, too, is what made the step long, and the rest of it
+    took no longer than usual: what makes a whole step slower makes all places longer alike."""
+    usual_ns = samples.typical_ns or 0
+    here_ns = min(grown_ns + usual_ratio * usual_ns, event.ns)
+    if grown_ns < MOSTLY_RATIO * event.excess_ns:
+        return False
+    if event.ns - here_ns > USUAL_STEP_RATIO * (1 - usual_ratio) * usual_ns:
+        return False
+    here_ratio = here_ns / event.ns
+    # How far looks at a usual step are from looking like this: Kullback and Leibler's distance.
+    surprise = sum(
+        here * log(here / usual)
+        for here, usual in ((here_ratio, usual_ratio), (1 - here_ratio, 1 - usual_ratio))
+        if here > 0 and usual > 0
+    )
+    return usual_ratio < here_ratio and event.looks * surprise >= -log(BY_CHANCE)
 
 
 def _around(samples: RunSamples, seen: Sequence[tuple[int, int]]) -> PythonFrame | None:

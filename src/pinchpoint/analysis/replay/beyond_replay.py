@@ -8,6 +8,8 @@ time leaves as little of the difference.
 
 from math import hypot
 
+import numpy as np
+
 from pinchpoint.analysis.host.frames import owners
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.analysis.replay.ranges import AS_IT_IS
@@ -64,6 +66,17 @@ def rest_as_recorded(trace: Trace, timed_ns: float, replayed_ns: float) -> float
     if owners(trace).any() or replayed_ns <= (1 + APART_RATIO) * timed_ns:
         return 1.0
     return replayed_ns / timed_ns
+
+
+def waits_beyond_ns(trace: Trace, more_ns: float, before: Graph, after: Graph) -> float:
+    """Of what the mean of timed steps has more than the usual one, the waits for batches that
+    ``after`` is without: where the run timed these, they tell how much of it they are."""
+    waits = trace.run.data_wait_ns if trace.run else ()
+    waited_ns = int(before.batch_wait_ns.sum())
+    if not len(waits) or not waited_ns or more_ns <= 0:
+        return 0.0
+    gone_ratio = 1 - int(after.batch_wait_ns.sum()) / waited_ns
+    return gone_ratio * min(max(float(np.mean(waits) - np.median(waits)), 0.0), more_ns)
 
 
 def longest_left_ns(timed_ns: float, replayed_ns: float, left_ns: float) -> int:

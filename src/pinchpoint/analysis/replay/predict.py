@@ -14,6 +14,7 @@ from pinchpoint.analysis.replay.beyond_replay import (
     longest_left_ns,
     replayed,
     rest_as_recorded,
+    waits_beyond_ns,
     with_timed,
 )
 from pinchpoint.analysis.replay.changes import AddHostTime, Change, MoveToOwnStream
@@ -296,6 +297,7 @@ def _before_and_after(
     if timed and not comes_in_bursts(trace):  # recorded steps may have had the cause more often
         # Of each recorded step, at most.
         taken = (clean.every_ns - mean_after) * usual / clean.mean_ns
+        taken += waits_beyond_ns(trace, mean - usual, clean.graph, after)
         return mean, min(max(usual * mean_after / clean.mean_ns, mean - taken), mean)
     return mean, min(max(mean * min(mean_after / clean.every_ns, 1.0), typical), mean)
 

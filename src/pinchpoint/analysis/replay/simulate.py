@@ -2,7 +2,9 @@
 
 One pass over the nodes in recorded order is enough, because every constraint points to something
 that was issued earlier. The window is run several times in a row, so that a host that got faster
-can run ahead until the device is the limit, as it would in a long run; the last pass counts.
+can run ahead until the device is the limit, as it would in a long run; the last pass counts. Where
+the host is the limit, what the recording had queued when it began is left out: it hides a host that
+is slower than its device for as many windows as the host was ahead.
 """
 
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pinchpoint.analysis.replay.blocking import NO_DEPENDENCY
+from pinchpoint.analysis.replay.blocking import MAIN_LANE, NO_DEPENDENCY
 from pinchpoint.analysis.replay.graph import Graph
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace.arrays import Codes, Ints, Mask
@@ -41,26 +43,27 @@ class Outcome:
 
 def simulate(graph: Graph) -> Outcome:
     """Replay the window PASSES times and report the last."""
-    *_, last = all_passes(graph, 0)
+    *_, last = all_passes(graph, 0, settled=True)
     return last
 
 
-def all_passes(graph: Graph, before_ns: int) -> Iterator[Outcome]:
+def all_passes(graph: Graph, before_ns: int, *, settled: bool = False) -> Iterator[Outcome]:
     """Replay the window PASSES times and report each.
 
+    The first one begins as recorded, or ``settled``: without a queue that would not last.
     ``before_ns`` is the recorded completion of the step before the window; it matters for the
     first pass, which starts from the recorded state of lanes and streams. When a pass leaves all
     clocks as it found them but for one distance, every pass after it does the same that much
     later: the next one is reported without being run, and those behind it are left out.
     """
     if compiled is not None:
-        done = Replays.of(graph).completions(before_ns)
+        done = Replays.of(graph).completions(before_ns, settled=settled)
         befores = (before_ns, *done[:-1, -1].tolist())
         yield from (
             Outcome(tuple(row.tolist()), before) for row, before in zip(done, befores, strict=True)
         )
         return
-    run = _Run(graph, before_ns)
+    run = _Run(graph, before_ns, settled=settled)
     for number in range(PASSES):
         found = run.clocks()
         run.one_pass(number)
@@ -93,7 +96,9 @@ class Replays:
         laid = tuple(_bits(a) if a.dtype == np.bool_ else _whole(a) for a in numbers)
         return cls(graph, laid, _whole(lane_clocks(graph)), _whole(stream_clocks(graph)))
 
-    def completions(self, before_ns: int, times: "Times | None" = None) -> Ints:
+    def completions(
+        self, before_ns: int, times: "Times | None" = None, *, settled: bool = False
+    ) -> Ints:
         """Completion of each step, a row for each of PASSES passes."""
         graph = self.graph
         if times is None:
@@ -105,7 +110,10 @@ class Replays:
             _bits(times.dropped),
             np.ascontiguousarray(times.free),
         )
-        clocks = (self.lanes.copy(), self.streams.copy())
+        streams = self.streams
+        if settled and outlasts(graph, times.gap_ns, times.own_ns, times.duration_ns):
+            streams = np.minimum(streams, self.lanes[MAIN_LANE])
+        clocks = (self.lanes.copy(), streams.copy())
         found: Ints = compiled.run(
             self.arrays, laid, clocks, graph.steps, graph.window_ns, before_ns, PASSES
         )
@@ -152,12 +160,29 @@ def stream_clocks(graph: Graph) -> list[int]:
     return clocks + [0] * (streams - len(clocks))
 
 
+def outlasts(graph: Graph, gap_ns: Ints, own_ns: Ints, duration_ns: Ints) -> bool:
+    """Whether the busiest thread of the host takes longer for a window, without waiting, than the
+    busiest stream of the device: so no queue lasts."""
+    busy = np.bincount(graph.lane, weights=gap_ns + own_ns, minlength=1)
+    streams = np.bincount(graph.op_stream, weights=duration_ns, minlength=1)
+    return bool(busy.max() > streams.max())
+
+
+def settled_streams(graph: Graph) -> list[int]:
+    """When each stream is free as a window begins that is one of many."""
+    streams = stream_clocks(graph)
+    if not outlasts(graph, graph.gap_ns, graph.own_ns, graph.op_duration_ns):
+        return streams
+    return [min(at, lane_clocks(graph)[MAIN_LANE]) for at in streams]
+
+
 class _Run:
     """The state that one pass hands to the next: clocks of lanes and streams."""
 
-    def __init__(self, graph: Graph, before_ns: int) -> None:
+    def __init__(self, graph: Graph, before_ns: int, *, settled: bool = False) -> None:
         self.graph = graph
-        self.lane_clock, self.stream_clock = lane_clocks(graph), stream_clocks(graph)
+        self.lane_clock = lane_clocks(graph)
+        self.stream_clock = settled_streams(graph) if settled else stream_clocks(graph)
         self.used_streams = np.unique(graph.op_stream).tolist()
         self.is_free = not graph.ready_ns.any()  # of times that are as recorded in every pass
         self.completions = [before_ns]

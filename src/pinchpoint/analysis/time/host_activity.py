@@ -102,8 +102,8 @@ CATCHES_UP = (
 # What kind of work a host row is, as far as it explains a late launch.
 
 
-# Of an array that is still being computed; names of files as JAX's own profiler writes them, with
-# no folders. And what XLA calls its own waits for its threads.
+# Of an array that is still being computed; names of files as JAX's own profiler writes them,
+# without folders. And what XLA calls its own waits for its threads.
 _FOR_XLA = (
     r"(?:^|jax/_src/)(?:array\.py\(\d+\): (?:_value|block_until_ready)"
     r"|api\.py\(\d+\): (?:block_until_ready|try_to_block))$"

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from pinchpoint.analysis.host.ancestry import parents, within
+from pinchpoint.analysis.host.frames import frame_of, kernels_inside
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
@@ -74,6 +76,42 @@ def serving(trace: Trace) -> Serving | None:
         between_ns=int(np.median(between)) if len(between) and (between >= 0).all() else None,
         rounds=rounds,
     )
+
+
+# What an engine's package is called, in the path of a file of its own.
+_PACKAGES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt_llm": "TensorRT-LLM"}
+_MOST_RATIO = 0.5  # of the kernels, launched inside an engine's functions: then it runs the model
+
+
+@once_per_trace
+def engine_around(trace: Trace) -> str | None:
+    """The engine that runs the model: by its rounds, else whose functions launch most kernels."""
+    host = trace.host_ops
+    if host is None or not len(host):
+        return None
+    if named_rounds(trace)[1]:
+        return _engine(trace)
+    of_name = np.array([_package(name) for name in trace.names], np.int8)
+    if not of_name.any():
+        return None
+    inside = kernels_inside(trace)
+    outer = parents(host)
+    top, every = outer == len(host), of_name[host["name"]]
+    for i, engine in enumerate(_PACKAGES.values(), 1):
+        wanted = every == i
+        outermost = wanted & ~within(outer, wanted)[outer]
+        if inside[outermost].sum() > _MOST_RATIO * inside[top].sum():
+            return engine
+    return None
+
+
+def _package(name: str) -> int:
+    """The number of the engine whose package a frame's file lies in, from 1; 0 for none."""
+    frame = frame_of(name)
+    if frame is None:
+        return 0
+    folders = frame.file.replace("\\", "/").split("/")[:-1]
+    return next((i for i, package in enumerate(_PACKAGES, 1) if package in folders), 0)
 
 
 def named_rounds(trace: Trace) -> tuple[Rows, list[EngineStep]]:

@@ -129,6 +129,11 @@ class Watch:
         class Flow(dispatch):  # type: ignore[misc, valid-type]
             supports_higher_order_operators = True
 
+            @classmethod
+            def _should_skip_dynamo(cls) -> bool:
+                """Else torch imports its compiler for the first operation: seconds of the step."""
+                return "torch._dynamo" in sys.modules
+
             def __torch_dispatch__(
                 self, func: Any, types: Any, args: Any = (), kwargs: Any = None
             ) -> Any:

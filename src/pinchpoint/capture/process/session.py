@@ -5,6 +5,7 @@ import threading
 from typing import Any
 
 from pinchpoint.capture.process.policy import optimizer_exists
+from pinchpoint.capture.process.rounds import Rounds
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.starting_over import Restartable
 from pinchpoint.capture.process.step_clock import LOST_AFTER, MarkingOptimizer
@@ -12,6 +13,7 @@ from pinchpoint.capture.process.step_clock import LOST_AFTER, MarkingOptimizer
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
 LOADER_NS = 2_000_000_000  # and for so long: who accumulates gradients takes batches, too
 LATE_STEPS, LATE_NS = 3, 2_000_000_000  # of an optimizer: more than an update now and then
+BY_CALLS = ("module", "round")  # a call of a model, or a round of several
 OPTIMIZER_WITHIN_NS = 10_000_000_000  # of replays, which an optimizer's step may follow
 
 
@@ -106,6 +108,7 @@ class CaptureSession(Restartable):
         super().__init__(*given, **named)
         self._optimizer = MarkingOptimizer()
         self._models = ModelCalls(optimizer_decides=not self.settings.cell)
+        self._rounds = Rounds()
         self._graphs = GraphReplays()
         self.line_tracer: str | None = None  # what the last step's lines were reported to
         self._late, self._late_since_ns = 0, 0  # steps of an optimizer after all was recorded
@@ -142,11 +145,13 @@ class CaptureSession(Restartable):
         """A model was called and is done; whether to tell of the next such call."""
         try:
             self.look_after()
-            if self.steps_by not in (None, "module"):
+            if self.steps_by not in (None, *BY_CALLS):
                 return self.stage not in (Stage.TIMING, Stage.DONE)
             if self._models.may_mark():
                 if self._models.marks(model):
-                    self.step("module")
+                    by = self._rounds.ends_step(self.clock.now_ns())
+                    if by is not None:
+                        self.step(by)
                 return True
             thread = threading.get_ident()
             if self.steps_by is not None and self._may_start_over("module", thread):
@@ -199,7 +204,9 @@ class CaptureSession(Restartable):
 
         In the thread of an open window only.
         """
-        provisional = by in ("call", "graph") or self.steps_by in ("loader", "module", "graph")
+        if by == "round":  # recordings of calls, each of which is a small part of one
+            return self.stage is not Stage.RECORDING or thread == self.thread
+        provisional = by in ("call", "graph") or self.steps_by in ("loader", "graph", *BY_CALLS)
         if self.stage in (Stage.TIMING, Stage.DONE) or self.steady_recorded:
             return by == "optimizer" and self._trains_after_all()
         return provisional and (self.stage is not Stage.RECORDING or thread == self.thread)

@@ -78,7 +78,9 @@ class Stages:
         self.clock, self.completion = StepClock(), CompletionClock()
         self._loader = LoaderRhythm()
         self.fetch_clock = StepClock()
-        self.steps_by: str | None = None  # optimizer, loader, module, graph, annotation, call
+        self.steps_by: str | None = (
+            None  # optimizer, loader, module, round, graph, annotation, call
+        )
         self.stage = Stage.WAITING
         self.window: Window | None = None
         self.recordings: list[Recording] = []

@@ -10,7 +10,6 @@ comes first.
 import contextlib
 import os
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from pinchpoint.capture.process.value_facts import (
     padding,
     read,
 )
+from pinchpoint.capture.samples.own_code import is_own
 from pinchpoint.capture.samples.stacks import relative
 from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
@@ -360,22 +360,14 @@ def _named(model: Any, args: Any) -> dict[str, Any]:
     return {names[i] if i < len(names) else str(i): value for i, value in enumerate(args)}
 
 
-_LIBRARIES = tuple(
-    {f"{p}/" for name in ("stdlib", "purelib", "platlib") if (p := sysconfig.get_path(name))}
-)
-_OURS = str(Path(__file__).parents[2]) + "/"
-
-
 def _place() -> tuple[str, int, str] | None:
     """File, line and function of the user's own code: the innermost frame in no library."""
     frame = sys._getframe(1)
     roots = sorted({p.rstrip("/") + "/" for p in sys.path if p.startswith("/")}, key=len)[::-1]
     while frame is not None:
         code = frame.f_code
-        file = code.co_filename
-        library = file.startswith((*_LIBRARIES, _OURS, "<")) or "-packages/" in file
-        if not library:
-            return relative(file, roots), frame.f_lineno, code.co_name
+        if is_own(code.co_filename):
+            return relative(code.co_filename, roots), frame.f_lineno, code.co_name
         frame = frame.f_back  # type: ignore[assignment]
     return None
 

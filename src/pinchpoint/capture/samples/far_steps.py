@@ -84,7 +84,6 @@ class FarSteps:
         if not self.typical_ns or self._is_far(took_ns):
             # Others that wait have more of a step each than any one place of the thread of the
             # steps, and would be all that is kept.
-            me = threading.get_ident()
             event = {
                 "step": number,
                 "ns": took_ns,
@@ -94,11 +93,11 @@ class FarSteps:
                 "save_ns": save_ns,
                 **counters,
                 "looks": looks,
-                "seen": {at: us for at, us in seen.items() if at[0] == me},
+                "seen": of_this_thread(seen),
             }
             self._keep(event)
         elif seen:
-            self._note_usual(seen)
+            self._note_usual(of_this_thread(seen))
         if self.typical_ns and self._is_far(took_ns):
             self._parts.skip()
         else:
@@ -119,10 +118,8 @@ class FarSteps:
 
     def _note_usual(self, seen: dict[tuple[int, int], int]) -> None:
         """What the thread of the steps was seen at in a typical step."""
-        me = threading.get_ident()
-        for (thread, number), took in seen.items():
-            if thread == me:
-                self._usual[number] = self._usual.get(number, 0) + took
+        for (_, number), took in seen.items():
+            self._usual[number] = self._usual.get(number, 0) + took
 
     def settle(self) -> None:
         """Judge the steps of a program that ends before there were enough of them."""
@@ -160,6 +157,8 @@ class FarSteps:
         for event in pending:
             if self._is_far(event["ns"]):
                 self._keep(event)
+            else:
+                self._note_usual(event["seen"])
 
     def _counters(self) -> dict[str, int | None]:
         """What the system's counters went on by since the last step, as of the last looks."""
@@ -197,6 +196,12 @@ class FarSteps:
         """How long the thread of the steps was ready to run without a core, in the whole run."""
         first, last = self._sampler.first_counters, self._sampler.counters
         return None if first is None else _less(last.queued_ns, first.queued_ns)
+
+
+def of_this_thread(seen: dict[tuple[int, int], int]) -> dict[tuple[int, int], int]:
+    """Microseconds by thread and stack: those of the thread that asks, which makes the steps."""
+    me = threading.get_ident()
+    return {at: us for at, us in seen.items() if at[0] == me}
 
 
 def _less(now: int | None, before: int | None) -> int | None:

@@ -5,13 +5,15 @@ from collections.abc import Collection, Iterator
 from pinchpoint.analysis.mean.mean_step import DIFFERENT_RATIO, mean_without_profiler_ns
 from pinchpoint.analysis.mean.rare_steps import RareCause, rare_causes
 from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.analysis.replay.predict import what_if
+from pinchpoint.analysis.replay.ranges import AFTER_A_FIX
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
-LEAST_RATIO = 0.75  # of the excess: a fix leaves some of it
+LEAST_RATIO = 0.75  # of the excess: a fix may leave some of it; of five measured, none did
 _LEAST_OF_STEP_RATIO = MATERIAL_STEP_RATIO / LEAST_RATIO  # of which the sure part is material
 FEW = 3  # far steps: fewer are an accident that the next run may not have
 
@@ -56,14 +58,25 @@ def _that_recur(trace: Trace) -> list[RareCause]:
     return [c for c in rare_causes(trace) if c.recurs and c.kind is not GapKind.UNRECORDED]
 
 
+def won_at_most_ns(trace: Trace, ns: int) -> int:
+    """What a fix may win that takes ``ns`` of the far steps away: usual steps are left, which may
+    be as much shorter as any step after a fix."""
+    left = what_if(trace, ())
+    shorter_ns = 0 if left is None else max(left.step_ns - left.range_ns[0], 0)
+    return ns + shorter_ns + round(AFTER_A_FIX.beyond * ns)
+
+
 def found_of(trace: Trace, cause: RareCause, fix: str, hint: str | None = None) -> Found:
     """What is said of one cause."""
-    low = round(LEAST_RATIO * cause.ns_per_step)
+    low, won = round(LEAST_RATIO * cause.ns_per_step), cause.ns_per_step
+    # On a CPU, what makes steps far is in part what others do to them.
+    alone = trace.device_ops is not None and len(trace.device_ops) > 0
     return Found(
         summary=sentence(trace, cause),
         evidence=tuple(evidence(trace, cause)),
         cost_ns_per_step=cause.ns_per_step,
-        saving_ns_per_step=(low, cause.ns_per_step),
+        saving_ns_per_step=(low, won_at_most_ns(trace, won) if alone else won),
+        likely_saving_ns=won if alone else None,
         location=location(cause),
         fix=fix,
         hint=hint,

@@ -45,6 +45,7 @@ from pinchpoint.trace import (
     Trace,
     table,
 )
+from pinchpoint.trace.durations import duration
 
 # ------------------------------------------------------------------------------------------------
 # A folder that ``pinchpoint run`` wrote: its recording, with everything else the run knows.
@@ -78,6 +79,9 @@ def read(path: Path) -> Trace:
     found = documents_of(path)
     process, recording, trace, unread = _recorded(path, found)
     own = process.document
+    seen, cut = run_samples(path, own), None
+    if seen is not None and seen.looks >= FEWEST_LOOKS and (cut := _cut(own, recording, trace)):
+        recording, trace = RecordingNote(), _samples_alone(path)
     for report in sorted((path / NCU).glob("*.ncu-rep*"))[-1:]:
         trace = _with_kernel_counters(trace, load(report))
     trace = _with_telemetry(trace, path, own, recording, found.environment.document)
@@ -91,7 +95,8 @@ def read(path: Path) -> Trace:
         windows = {}
     samples, values = run_samples(path, own), run_values(path, own)
     unread += _left_out(path, own, {SAMPLES: samples, VALUES: values})
-    facts_of_it = [("run-problem", problem) for problem in (*found.problems, *damaged)]
+    said = (*found.problems, *damaged, *((cut,) if cut else ()))
+    facts_of_it = [("run-problem", problem) for problem in said]
     facts_of_it += [("run-document-damaged", sentence) for sentence in (*found.unread, *unread)]
     trace = _with_health(trace, facts_of_it)
     facts = run_facts(
@@ -150,10 +155,35 @@ def _recorded(
     elif snapshot := _snapshot(path, process.document):
         trace = load(snapshot)
     elif run_samples(path, process.document) is not None:
-        trace = Trace(Source(str(path), "samples", recorder="pinchpoint"), ())
+        trace = _samples_alone(path)
     else:
         raise UnreadableFile(f"{path}: {found.why_nothing()}", hint="pinchpoint run --help")
     return process, RecordingNote(), trace, []
+
+
+def _samples_alone(path: Path) -> Trace:
+    return Trace(Source(str(path), "samples", recorder="pinchpoint"), ())
+
+
+# Of the shortest step of the run: a recording of the CPU that is shorter shows a part of a step,
+# and which part is chance. Looks at the threads have seen all of it.
+WHOLE_STEP_RATIO = 0.5
+FEWEST_LOOKS = 20  # of fewer, half of them may be a quarter or three quarters of the run
+
+
+def _cut(process: ProcessDocument, recording: RecordingNote, trace: Trace) -> str | None:
+    """What to say of a recording that ended inside of one long step; None for others."""
+    least_ns, on_device = process.steps.run.least, trace.device_ops is not None
+    begun, ended = recording.start_unix_ns, recording.end_unix_ns
+    if on_device or recording.steps or least_ns is None or begun is None or ended is None:
+        return None
+    if ended - begun >= WHOLE_STEP_RATIO * least_ns:
+        return None
+    return (
+        f"the recording of operators came to its limit after {duration(ended - begun)} of a step"
+        f" that takes {duration(least_ns)} or more, so looks at the threads are judged alone;"
+        f" {TRACES}/{recording.file} can be read by itself"
+    )
 
 
 def _snapshot(path: Path, process: ProcessDocument) -> Path | None:

@@ -85,7 +85,9 @@ def _best_single(ladder: LadderInfo, rungs: Sequence[RungInfo], unit: str) -> st
         return ""
     after = f"{in_unit(best.base_ns, unit)} → {in_unit(best.step_ns, unit)} {unit}"
     more = _weight(best) > _weight(rungs[0])
-    why = "takes more work" if more else "is less sure"
+    surer = best.sure_ns >= rungs[0].sure_ns
+    rest = "makes work quicker that the first takes away" if surer else "is less sure"
+    why = "takes more work" if more else rest
     return f" The best single change is {rung_label(ladder, best)} ({after}), which {why}."
 
 

@@ -68,8 +68,9 @@ def test_casts_back_of_gradients_go_with_them(outcome):
                 with p.row("aten::add_", shapes=[WEIGHT, WEIGHT, []], dtypes=["float"] * 2):
                     p.kernel("elementwise", 30)
     (finding,) = outcome("weights-cast-again", p.trace()).findings
-    gone, added = finding.changes
+    gone, calls, added = finding.changes
     assert len(gone.device_ops) == JUDGED * 2 * (ROUNDS - 1)
+    assert (len(calls.host_ops), calls.factor) == (len(gone.device_ops), 0.0)
     assert (len(added.device_ops), added.factor) == (JUDGED * ROUNDS, 0.5)
 
 

@@ -133,9 +133,10 @@ def test_what_lies_between_goes_with_a_side_and_each_row_needs_it_once_in_the_lo
     assert "once in the 4 turns of the loop around it" in found.summary
 
 
-def test_without_a_loop_that_is_known_half_of_the_rows_need_it(outcome):
+def test_without_a_loop_that_is_known_the_side_that_is_work_is_the_exception(outcome):
     (found,) = outcome("both-branches", rollout(turns=None)).findings
-    assert found.likely_saving_ns == 30 * US
+    assert found.likely_saving_ns == 54 * US
+    assert "in one turn of ten" in found.summary
 
 
 def test_where_the_other_side_is_work_too_nothing_says_which_is_rare(outcome):

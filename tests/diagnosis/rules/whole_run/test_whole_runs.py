@@ -81,6 +81,19 @@ def first(trace):
             id="garbage that is called for",
         ),
         pytest.param(
+            looked_at(thread(computing(5, "parse", 20)), garbage=Garbage(9 * SECOND_NS, 90, 0, ())),
+            ("run-hotspot", "parse"),
+            id="garbage of one function",
+        ),
+        pytest.param(
+            looked_at(
+                thread(computing(5, "parse", 14), computing(9, "fit", 6)),
+                garbage=Garbage(11 * SECOND_NS, 90, 0, ()),
+            ),
+            ("python-gc", None),
+            id="garbage that may be of several",
+        ),
+        pytest.param(
             looked_at(
                 thread(WAITS_FOR_THREADS),
                 *(thread(TURNS, main=False, name=f"pool-{n}") for n in range(4)),

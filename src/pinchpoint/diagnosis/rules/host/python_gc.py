@@ -29,7 +29,8 @@ from pinchpoint.analysis.host.attribution import called_by_operators
 from pinchpoint.analysis.host.frames import Owner, frame_of
 from pinchpoint.analysis.mean.rare_steps import COLLECT
 from pinchpoint.analysis.mean.stacks import own_frame
-from pinchpoint.analysis.mean.whole_run import run_account
+from pinchpoint.analysis.mean.ways import Way
+from pinchpoint.analysis.mean.whole_run import RunAccount, RunPlace, run_account
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, how_often, named
@@ -148,12 +149,16 @@ def check_run(trace: Trace) -> Iterator[Found | Small]:
     called = 2 * garbage.called_ns >= garbage.ns
     at = own_frame(garbage.called_at) if called else None
     where = None if at is None else Location(at.file, at.line, at.function)
-    from pinchpoint.diagnosis.evidence.run_places import of_run
+    from pinchpoint.diagnosis.evidence.run_places import location_of, of_run
 
+    made_at = None if called else _made_at(account, garbage.ns)
     long = of_run(garbage.ns, account.total_ns)
+    by = f": gc.collect() in {where}" if where else ""
+    if made_at is not None:
+        where = location_of(made_at)
+        by = f": mostly while {where} runs, which makes what is counted"
     yield Found(
-        summary=f"Garbage is collected {garbage.collections:,} times, for {long}"
-        + (f": gc.collect() in {where}" if where else ""),
+        summary=f"Garbage is collected {garbage.collections:,} times, for {long}" + by,
         evidence=(
             Evidence("collections, timed one by one", garbage.ns, "ns"),
             Evidence("of them called for by the program", garbage.called_ns, "ns"),
@@ -164,8 +169,25 @@ def check_run(trace: Trace) -> Iterator[Found | Small]:
         hint=None if called else _HINT,
         confirm=ANY_PROGRAM,
         consequence=f"at most {long}",
-        run_ratio=garbage.ns / account.total_ns,
+        run_ratio=garbage.ns / account.total_ns * (1 if made_at is None else MADE_RATIO),
     )
+
+
+# Of the time in collections: most. Python starts one when so many objects were made since the last;
+# where most start in one function that is itself far more of the run, that function is the cause.
+MADE_AT_RATIO = 0.5
+MORE_THAN_COLLECTED = 1.5  # as much of the run: so that it does more than wait for collections
+MADE_RATIO = 1 / 3  # a named cause goes before a place of the program from a third of it on
+
+
+def _made_at(account: RunAccount, garbage_ns: int) -> RunPlace | None:
+    """The function in which most collections started, where it is much of the run besides: all
+    other time of the run is the most that can have passed in others."""
+    place = next(iter(account.places), None)
+    if place is None or place.at is None or place.share.ns < MORE_THAN_COLLECTED * garbage_ns:
+        return None
+    elsewhere_ns = account.total_ns - account.ways.get(Way.UNSEEN, 0) - place.share.ns
+    return place if garbage_ns - elsewhere_ns >= MADE_AT_RATIO * garbage_ns else None
 
 
 _FIX_CALL = (

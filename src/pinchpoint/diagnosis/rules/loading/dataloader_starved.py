@@ -21,9 +21,10 @@ there and still too slow, look at what they do: decoding, transforms, many small
 Where they make batches in a small part of their time, send fewer, larger tensors: the collate
 function makes them; looks at the thread that takes batches in say whether it is at that. Workers of
 a dataset with an iterator each run all of it: what stands before the place where they divide its
-samples is done by each, for all samples, and more workers win nothing until it stands behind; then
-every wait goes, if a batch takes that part of today's step and the step is longer. In programs on a
-CPU the gain is then by the waits that the run timed.
+samples is done by each, for all samples, and more workers win nothing until it stands behind. What
+is said is a step that waits for no batch, as in each of the loaders whose fix was measured; the
+range begins where a quarter of the waits stay. In programs on a CPU the gain is by the waits that
+the run timed.
 
 ## When to ignore it
 Where the wait falls into time in which the device is busy anyway.
@@ -37,7 +38,7 @@ import msgspec
 from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.replay.graph import LEAST_WAITING_RATIO
-from pinchpoint.analysis.run import lacked_cores, run_facts, workers_at_once
+from pinchpoint.analysis.run import lacked_cores, run_facts
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.exceptions import evidence, sentence
 from pinchpoint.diagnosis.evidence.loading import (
@@ -54,8 +55,8 @@ from pinchpoint.diagnosis.evidence.loading import (
     won_if_sent_at_once_ns,
     workers_without_room,
 )
-from pinchpoint.diagnosis.evidence.rare import rare_found
-from pinchpoint.diagnosis.evidence.ready_batches import LEAST_RATIO, won_if_ready
+from pinchpoint.diagnosis.evidence.rare import LEAST_RATIO, rare_found
+from pinchpoint.diagnosis.evidence.ready_batches import won_if_ready
 from pinchpoint.diagnosis.evidence.received import Received, received
 from pinchpoint.diagnosis.evidence.shared_cores import won_at_most_ns
 from pinchpoint.diagnosis.evidence.taken_apart import TakenApart, in_few_tensors, taken_apart
@@ -175,8 +176,8 @@ def _sent(trace: Trace, found: Loads, made_ratio: float) -> Found:
             *((Evidence("waits as the run timed them", timed_ns, "ns per step"),) * bool(timed_ns)),
         ),
         cost_ns_per_step=max(found.waits_ns_per_step, timed_ns),
-        changes=with_workers(trace, found),
-        at_best=(*with_workers(trace, found), *in_few_tensors(trace)) if one_by_one else (),
+        # Few large tensors are the advice: what many cost the thread of the steps goes, too.
+        changes=(*with_workers(trace, found), *(in_few_tensors(trace) if one_by_one else ())),
         saving_ns_per_step=(round(LEAST_RATIO * won_ns), most_ns) if won_ns is not None else None,
         likely_saving_ns=won_ns,
         location=place or found.spans.place,
@@ -196,9 +197,8 @@ def _rarely(trace: Trace) -> Iterator[Found]:
     from pinchpoint.diagnosis.evidence.workers import workers_do
 
     seen, load = workers_do(trace), loads(trace)
-    divide = workers_at_once(trace) if seen is not None and seen.streams else None
     for one in rare_found(trace, (GapKind.DATA,), fix=_WITH_WORKERS, hint=_HINT):
-        won = won_if_ready(trace, one.cost_ns_per_step or 0, divide_among=divide)
+        won = won_if_ready(trace, one.cost_ns_per_step or 0)
         found = msgspec.structs.replace(
             one, saving_ns_per_step=won.range_ns, likely_saving_ns=won.likely_ns
         )

@@ -91,7 +91,7 @@ def check(trace: Trace) -> Iterator[Found]:
             ),
         ),
         cost_ns_per_step=work.ns_per_step,
-        changes=_without(rows, back, added),
+        changes=_without(trace, rows, back, added),
         location=work.place,
         fix="Put one autocast around the whole loop, or convert weights that need no gradient once",
         hint="with torch.autocast('cuda', torch.bfloat16):\n    for _ in range(rounds): ...",
@@ -125,9 +125,6 @@ def _each_step(trace: Trace, rows: Rows) -> Iterator[Found]:
     if work is None:
         return
     watched = trace.run is not None and trace.run.values is not None and trace.run.values.work
-    inside = np.unique(ops["host_op"][rows]).astype(np.intp)
-    casts = rows_named(trace, host, lambda name: name in ("aten::to", "aten::_to_copy"))
-    spans = np.unique(above(parents(host), casts)[inside])
     yield Found(
         summary=(
             "Each step casts the same weights to the type of the products anew:"
@@ -135,7 +132,7 @@ def _each_step(trace: Trace, rows: Rows) -> Iterator[Found]:
         ),
         evidence=work.evidence,
         cost_ns_per_step=work.ns_per_step,
-        changes=(DropDeviceOps(rows), ScaleHostSpans(spans[spans < len(host)], 0.0)),
+        changes=(DropDeviceOps(rows), ScaleHostSpans(_calls_around(trace, rows), 0.0)),
         location=work.place,
         fix="Convert these weights once, where they are loaded: autocast keeps no copies of"
         " weights that need no gradient, and none beyond its context",
@@ -149,11 +146,34 @@ def _narrow_type(trace: Trace, casts: Rows) -> str:
     return "torch.float16" if half.all() else "torch.bfloat16"
 
 
-def _without(casts: Rows, back: Rows, added: Rows) -> tuple[Change, ...]:
-    changes: tuple[Change, ...] = (DropDeviceOps(np.concatenate((casts, back))),)
+def _without(trace: Trace, casts: Rows, back: Rows, added: Rows) -> tuple[Change, ...]:
+    """Without the casts and those of their gradients, and the calls of the host that make them."""
+    gone = np.concatenate((casts, back))
+    changes: tuple[Change, ...] = (
+        DropDeviceOps(gone),
+        ScaleHostSpans(_calls_around(trace, gone), 0.0),
+    )
     if len(added):
         changes += (ScaleDeviceOps(added, HALF_THE_BYTES, bytes_left=HALF_THE_BYTES),)
     return changes
+
+
+def _calls_around(trace: Trace, casts: Rows) -> Rows:
+    """Of each cast the outermost call that does nothing else: the backward pass's node of a cast
+    back, else ``aten::to``, else what it calls."""
+    host, ops = trace.host_ops, trace.device_ops
+    assert host is not None
+    assert ops is not None
+    at = ops.filled("host_op", len(host))[casts].astype(np.intp)
+    for named in _AROUND:
+        found = above(parents(host), rows_named(trace, host, named.__contains__))
+        around = np.append(found, len(host))[at]
+        at = np.where(around < len(host), around, at)
+    return np.unique(at[at < len(host)])
+
+
+# From the inside to the outside.
+_AROUND = (frozenset({"aten::_to_copy"}), frozenset({"aten::to"}), frozenset({"ToCopyBackward0"}))
 
 
 def _gradients(trace: Trace, casts: Rows) -> tuple[Rows, Rows]:
