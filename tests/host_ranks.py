@@ -8,17 +8,23 @@ BEGIN = 1_700_000_000 * 10**9  # Unix time of the first step
 
 
 def traces_of_hosts(
-    *work_ms: int, async_ms: int = 0, steps: int = 6, what: str = "all_reduce"
+    *work_ms: int,
+    async_ms: int = 0,
+    steps: int = 6,
+    what: str = "all_reduce",
+    in_turn: bool = False,
 ) -> list[Trace]:
     """One trace a rank, which computes for so long in train.py:7 and then stands in the all-reduce
-    until the last one is there and 1 ms more; ``async_ms`` of a layer come after it is issued."""
+    until the last one is there and 1 ms more; ``async_ms`` of a layer come after it is issued.
+    ``in_turn``: a rank does the work of the next one in the step that follows."""
     traces, each_ms = [], max(work_ms) + async_ms + 2
-    for rank, mine in enumerate(work_ms):
+    for rank in range(len(work_ms)):
         b = TraceBuilder()
         b.devices = []
         gloo = b.thread("gloo")
         for step in range(steps):
             at = step * each_ms * MS
+            mine = work_ms[(rank + step * in_turn) % len(work_ms)]
             b.step(step, at, each_ms * MS)
             b.python("train.py(7): work", at + 10, mine * MS - 20)
             b.op("aten::mm", at + 20, mine * MS - 40)

@@ -4,7 +4,8 @@ from msgspec.structs import replace
 from host_ranks import traces_of_hosts
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
-from pinchpoint.diagnosis.job import RankFinding, diagnose_job
+from pinchpoint.diagnosis.job import diagnose_job
+from pinchpoint.diagnosis.rank_finding import RankFinding
 from rank_traces import MS, US, Job
 
 
@@ -151,6 +152,27 @@ def test_without_devices_a_cause_counts_as_far_as_the_others_wait():
     assert of_hosts(both).found[0].saving_ns == near(10)  # then rank 0 is the last
 
 
+@pytest.mark.parametrize(
+    ("in_steps_ms", "won_ms", "in_turn"),
+    [
+        (((10, 0), (0, 10)), 10, True),  # each step has one that waits
+        (((10, 0), (10, 0)), 5, False),  # both wait in the same steps
+        (((10, 0), ()), 5, False),  # of one rank it is not known
+    ],
+)
+def test_what_ranks_do_in_turn_holds_up_each_step(in_steps_ms, won_ms, in_turn):
+    summaries = [
+        replace(summarise(trace), contended=True) for trace in traces_of_hosts(10, 20, in_turn=True)
+    ]
+    waits = [
+        RankFinding("host-waits", r, 5 * MS, "fetch a.py", None, (), tuple(ms * MS for ms in own))
+        for r, own in enumerate(in_steps_ms)
+    ]
+    (found,) = diagnose_job(reduce(lambda: iter(summaries)), waits).found
+    assert found.saving_ns == pytest.approx(won_ms * MS, rel=0.05)
+    assert found.in_turn is in_turn
+
+
 def test_gains_are_those_of_the_step_that_the_ranks_timed():
     late = RankFinding("host-hotspot", 1, 8 * MS, "load data.py")
     said = of_hosts(late, timed_ms=11)
@@ -203,3 +225,27 @@ def test_recorded_steps_that_wait_for_a_rank_are_explained_by_its_far_steps():
 def test_a_synchronisation_wins_no_more_than_the_device_is_idle():
     waits = RankFinding("sync-in-loop", 0, 5 * MS, "main train.py")
     assert diagnosed(Job(), waits).found == ()
+
+
+def test_garbage_that_is_collected_where_objects_are_exchanged_goes_with_them():
+    """Of a step of 22 ms: 4 by the exchange, 6 in far steps by what it leaves."""
+    objects = RankFinding("objects-between-ranks", 1, 4 * MS, "update score.py")
+    garbage = RankFinding("python-gc", 1, 6 * MS, "update score.py", None, (5, 16))
+    (found,) = of_hosts(objects, garbage).found
+    assert found.id == "objects-between-ranks"
+    assert found.saving_ns == near(10)
+    elsewhere = replace_place(garbage, "tick train.py")
+    assert {f.id for f in of_hosts(objects, elsewhere).found} == {
+        "objects-between-ranks",
+        "python-gc",
+    }
+
+
+def replace_place(found, place):
+    return RankFinding(found.id, found.rank, found.saving_ns, place, None, found.far_steps)
+
+
+def test_standing_in_collectives_wins_no_more_than_their_transfer():
+    """Rank 0 stands in the all-reduce for 11 ms, 10 of them for rank 1, which comes last."""
+    waits = RankFinding("host-waits", 0, 11 * MS, "reduce train.py", None, (), (), True)
+    assert of_hosts(waits).found == () or of_hosts(waits).found[0].saving_ns <= 1.1 * MS

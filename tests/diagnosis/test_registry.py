@@ -12,7 +12,8 @@ from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.bench.experiments.knobs import proposed
 from pinchpoint.diagnosis import registry
-from pinchpoint.diagnosis.job import RankFinding, diagnose_job
+from pinchpoint.diagnosis.job import diagnose_job
+from pinchpoint.diagnosis.rank_finding import RankFinding
 from pinchpoint.diagnosis.registry import page, rule_ids, rules
 from pinchpoint.diagnosis.rule import About
 from pinchpoint.report.assemble.findings import findings

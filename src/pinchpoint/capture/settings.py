@@ -20,10 +20,11 @@ STEPS = 6
 EARLY_AFTER_S = 1.0  # a program that ends within seconds has no better time
 FIRST_AFTER_S = 5.0  # so that start-up of small programs is over
 # Of window: bare, with names, names from the start, names of a step that is rare; one early bare
-# step to see what recording costs; names without stacks. The last two are kept as early and names.
+# step to see what recording costs; names without stacks; bare first steps of a job's ranks. The
+# last three are kept as early, names and early.
 # Late ones, with names, hold steps that have become longer than those recorded so far.
-Kind = Literal["times", "names", "early", "rare", "late", "trial", "shapes"]
-BARE = ("times", "trial")
+Kind = Literal["times", "names", "early", "rare", "late", "trial", "shapes", "first"]
+BARE = ("times", "trial", "first")
 UNSTACKED = (*BARE, "shapes")
 BESIDE = ("names", "rare", "late", "shapes")  # kinds of window that lie beside the one of times
 Tool = Literal["torch", "nsys", "none"]

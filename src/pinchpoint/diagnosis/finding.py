@@ -111,6 +111,9 @@ class Found(Finding, frozen=True, kw_only=True):
     beside_steps: bool = False  # its time is none of a step's: before the first or after the last
     once_a_step: bool = False  # a wait that many programs need once, and that alone costs nothing
     leaves_ns_per_step: int | None = None  # device work beyond that saving, if the fix takes some
+    # What it takes in each judged step of its recording, where no other rank has a part in that.
+    in_steps_ns: tuple[int, ...] = ()
+    in_collectives: bool = False  # its time is that of standing in collectives, for other ranks
 
     def shown(self, **known: Any) -> Finding:
         """What a document shows of it, with what is known by then."""

@@ -19,53 +19,25 @@ from pinchpoint.analysis.replay.prediction import Prediction
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.engine import SURELY_MATERIAL_RATIO
 from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.rank_finding import (
+    JobFinding,
+    RankFinding,
+    in_turns_ratio,
+    with_collections,
+)
 from pinchpoint.diagnosis.registry import answer, rules
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, About, Outcome
 from pinchpoint.frozen import dataclass
 
 MOST_RATIO = 0.5  # of the ranks: a cause of communication shows on most of them
+NEARLY_ALL_RATIO = 0.75  # where only ranks that wait for others show it, it is no transfer
+LEAST_STANDING_RATIO = 0.1  # of the step, as the rule has it that finds it on one rank
 EXPLAINED_RATIO = 0.5  # of what late ranks cost: most of it
 _LATE = "straggler-rank"
 _MANY = "small-collectives"
 _SYNCHRONISING = "synchronising"  # the folder of rules about waits of the host for its device
 _LATENCY = GapKind.START_LATENCY.id  # between operations that wait for no host
 LESS_RATIO, MORE_RATIO = 0.25, 0.15  # range of a predicted gain, as everywhere
-
-
-@dataclass(frozen=True, slots=True)
-class RankFinding:
-    """What one rule found on one rank (its position), as the rank's report says it."""
-
-    id: str
-    rank: int
-    saving_ns: int
-    place: str = ""  # function and file; empty where it has none
-    saving_range_ns: tuple[int, int] | None = None  # least and most, as the rank's report has it
-    far_steps: tuple[int, ...] = ()  # of the run, where it is about those alone
-
-    def winning(self, at: int | None) -> "RankFinding":
-        """With the least that it may win (0), the most (1), or what is said."""
-        if at is None or self.saving_range_ns is None:
-            return self
-        return replace(self, saving_ns=self.saving_range_ns[at])
-
-
-@dataclass(frozen=True)
-class JobFinding:
-    """One cause with what fixing it gives the job."""
-
-    id: str
-    saving_ns: int
-    predicted: Prediction
-    finding: Found | None = None  # None: see the report of ``shown_by``
-    ranks: tuple[int, ...] = ()  # positions of the ranks that show it
-    shown_by: int | None = None  # position of the rank that shows it best
-    of_ranks: tuple[RankFinding, ...] = ()  # what those ranks say, the one that shows it best first
-
-    @property
-    def in_far_steps(self) -> bool:
-        """Whether it is about steps of the run that were far longer than others."""
-        return any(one.far_steps for one in self.of_ranks)
 
 
 @dataclass(frozen=True)
@@ -105,6 +77,7 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
         if f.id not in answered
     ]
     candidates += _without_larger_children(_of_ranks(job, of_ranks, base))
+    candidates = with_collections(candidates, base)
     candidates = _told_once(_without_explained_turns(job, candidates), base)
     candidates.sort(key=lambda c: (-c.saving_ns, c.id))
     return JobDiagnosis(tuple(_kept(job, candidates, base)), outcomes, base)
@@ -190,17 +163,23 @@ def _causes(found: Sequence[RankFinding]) -> list[list[RankFinding]]:
 
 def _gain(job: Job, own: Own, same: Sequence[RankFinding], id_: str) -> int:
     """What the job wins if the cause goes away on every rank that shows it."""
-    if _in_collectives(id_) and not _is_launching(job, same, id_):
+    if _in_collectives(same, id_) and not _is_launching(job, same, id_):
         least = min(_without_waiting(job, f) for f in same)
-        usable = int(job.facts.usable.sum())
-        enough = len({f.rank for f in same}) >= MOST_RATIO * usable
-        return round(job.said_ratio * least) if enough else 0
+        standing, usable = any(f.in_collectives for f in same), int(job.facts.usable.sum())
+        ratio = NEARLY_ALL_RATIO if standing else MOST_RATIO
+        if len({f.rank for f in same}) < ratio * usable:
+            return 0
+        if standing and least < LEAST_STANDING_RATIO * job.step_ns:
+            return 0
+        return round(job.said_ratio * least)
     if any(one.far_steps for one in same):
         return _in_far_steps(same)
-    replay = job.replay or job.of_hosts
+    replay, turns = job.replay or job.of_hosts, in_turns_ratio(same)
     if replay is None:
-        return longest_gain_ns(job, own, _less(own, same))
-    return max(replay.ask(own) - replay.ask(_less(own, same)), 0)
+        return round(turns * longest_gain_ns(job, own, _less(own, same)))
+    alone = max(replay.ask(own) - replay.ask(_less(own, same)), 0)
+    most = max(replay.ask(own) - replay.least_ns, alone)  # every rank as the fastest of each step
+    return min(round(turns * alone), most)
 
 
 def _in_far_steps(same: Sequence[RankFinding]) -> int:
@@ -222,7 +201,8 @@ def _without_waiting(job: Job, found: RankFinding) -> int:
     waits = float(np.mean(between.waiting_ns[found.rank])) if between.waiting_ns.size else 0.0
     moves = between.transfer_ns[found.rank] + between.untold_ns[found.rank]
     transfer = float(np.mean(moves)) if moves.size else 0.0
-    return min(found.saving_ns, round(transfer)) if waits > transfer else found.saving_ns
+    only_transfer = waits > transfer or found.in_collectives  # or a rule that tells them apart
+    return min(found.saving_ns, round(transfer)) if only_transfer else found.saving_ns
 
 
 def _outside_far_steps(found: Sequence[RankFinding]) -> list[RankFinding]:
@@ -280,10 +260,11 @@ def _is_launching(job: Job, same: Sequence[RankFinding], id_: str) -> bool:
     return id_ == _MANY and on_devices and job.replay is not None
 
 
-def _in_collectives(id_: str) -> bool:
+def _in_collectives(same: Sequence[RankFinding], id_: str) -> bool:
     """Whether the cause is in the collectives: its gain is not the rank's own time."""
     known = rules().get(id_)
-    return known is not None and known.rule.about is About.COMMUNICATION
+    about = known is not None and known.rule.about is About.COMMUNICATION
+    return about or any(one.in_collectives for one in same)
 
 
 def _less(own: Own, same: Sequence[RankFinding]) -> Own:
@@ -323,7 +304,7 @@ def _kept(job: Job, candidates: list[JobFinding], base: int) -> list[JobFinding]
     taken = _Taken(_as_recorded(job))
     for candidate in candidates:
         saving = candidate.saving_ns
-        about_transfer = _in_collectives(candidate.id)
+        about_transfer = _in_collectives(candidate.of_ranks, candidate.id)
         about_transfer &= not _is_launching(job, candidate.of_ranks, candidate.id)
         same = candidate.of_ranks
         if taken.kept and about_transfer:

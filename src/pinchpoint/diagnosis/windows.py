@@ -35,6 +35,7 @@ from pinchpoint.diagnosis.engine import (
     Diagnosis,
     Ranked,
     after_fixes,
+    no_less_than_one,
     parents,
     run_ratio,
 )
@@ -43,6 +44,7 @@ from pinchpoint.diagnosis.evidence.python_kept import kept_ratio
 from pinchpoint.diagnosis.far_steps import with_far_steps
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.kinds import diagnose as diagnose_one
+from pinchpoint.diagnosis.looked_at_places import with_inner_places
 from pinchpoint.diagnosis.record import (
     RUN_FOLDER,
     SHAPES,
@@ -67,7 +69,8 @@ def names_of(trace: Trace) -> Trace:
 @once_per_trace
 def diagnose(trace: Trace) -> Diagnosis:
     """What the rules say about a run; of a trace alone, what they say about that."""
-    said = with_far_steps(trace, _with_names(trace, diagnose_one(with_inputs(trace))))
+    said = with_inner_places(trace, _with_names(trace, diagnose_one(with_inputs(trace))))
+    said = with_far_steps(trace, said)
     memory = trace.run.memory if trace.run else None
     return said if memory is None else _with_memory(said, diagnose_one(memory))
 
@@ -340,7 +343,9 @@ def predicted_by_names(trace: Trace, ids: Collection[str]) -> Prediction | None:
 
 
 def _no_more_than_each(together: Prediction | None, found: Iterable[Ranked]) -> Prediction | None:
-    """On one thread, fixes together win what each wins at most."""
+    """On one thread, fixes together win what each wins at most, and no less than one of them."""
+    found = tuple(found)
+    together = no_less_than_one(together, found)
     if together is None:
         return None
     won_ns = sum(max(r.saving_ns, 0) for r in found if r.predicted)

@@ -35,7 +35,7 @@ from pinchpoint.analysis.ranks.inputs import first_inputs
 from pinchpoint.analysis.ranks.stragglers import LEAST_EXCESS_RATIO
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import RankSummary
-from pinchpoint.analysis.replay.predict import in_bursts
+from pinchpoint.analysis.statistics import in_bursts
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis import engine, windows
 from pinchpoint.diagnosis.engine import Diagnosis
@@ -108,7 +108,13 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
     said = in_order(_diagnosed(trace))
     items = answers(said)
     found = [
-        FoundOnRank(saving_ns=ranked.saving_ns, item=item, far_steps=_numbers(far, item))
+        FoundOnRank(
+            saving_ns=ranked.saving_ns,
+            item=item,
+            far_steps=_numbers(far, item),
+            in_steps_ns=ranked.finding.in_steps_ns,
+            in_collectives=ranked.finding.in_collectives,
+        )
         for ranked, item in zip(said.found, items["findings"], strict=True)
         if not _may_stand_in_a_collective(far, item)
     ]

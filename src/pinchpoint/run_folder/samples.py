@@ -191,3 +191,4 @@ class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     caches: tuple[CacheNote, ...] = ()  # most misses first
     tensor_files: tuple[TensorFilesNote, ...] = ()  # most time first
     operands: tuple[OperandNote, ...] = ()
+    installed: tuple[str, ...] = ()  # packages imported from where pip puts them

@@ -182,6 +182,7 @@ class RunSamples:
     caches: tuple[CacheUse, ...] = ()  # of all that miss often, most misses first
     tensor_files: tuple[TensorFiles, ...] = ()  # most time first
     operands: tuple[Operand, ...] = ()
+    installed: tuple[str, ...] = ()  # packages that the program imported and did not bring along
 
     def spelt(self, stack: int) -> tuple[str, ...]:
         """The frames of a stack, innermost first."""

@@ -96,7 +96,8 @@ class VainWork:
     # order: products that another order makes cheaper; ranks: ``of`` ranks compute the same;
     # gradients: work for gradients that are stored and that nobody reads; moved: made again within
     # a step of one parameter, with a state that it moves on itself; tiny: slow because a part of
-    # its numbers is next to zero
+    # its numbers is next to zero; zeros: sent to other ranks, or work on as many rows as are sent,
+    # of which a part is nothing but zeros
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]

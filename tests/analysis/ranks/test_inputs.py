@@ -8,7 +8,8 @@ from pinchpoint.analysis.ranks.inputs import first_inputs, larger_input, uneven_
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import FirstInput, pack
-from pinchpoint.diagnosis.job import RankFinding, diagnose_job
+from pinchpoint.diagnosis.job import diagnose_job
+from pinchpoint.diagnosis.rank_finding import RankFinding
 from pinchpoint.trace import HostKind
 from rank_traces import MS, Job
 

@@ -47,6 +47,9 @@ class CountingWindow:
     def may_end(self, *, step_ended):
         return True
 
+    def under_way(self):
+        return False
+
     def close(self, *, step_ended=False):
         self.calls.append("close")
         steps = self.steps + step_ended
@@ -684,6 +687,62 @@ def test_ranks_agree_on_the_steps_to_record(tmp_path, clock):
             if session.stage is Stage.RECORDING:
                 opened.setdefault(name, edge)
     assert opened["first"] == opened["second"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "windows"),
+    [
+        ((1_000, 1_000), ("trial:1 first:3 names:3", "trial:1 first:3 names:3")),
+        # Stacks of the second cost more than the first steps may.
+        ((1_000, 100_000), ("trial:1 first:3 names:3", "trial:1 first:3")),
+    ],
+)
+def test_ranks_that_end_early_have_recorded_the_same_bare_steps(tmp_path, clock, calls, windows):
+    (tmp_path / "processes").mkdir()
+    ranks, made, opened = [], ([], []), ([], [])
+    for rank in (0, 1):
+        folder = tmp_path / str(rank)
+        folder.mkdir()
+        one = make(tmp_path, clock, rank=rank, world_size=2, names=True, bounded=True)
+        one.budget.calls.count = calls[rank]
+
+        def make_window(kind, rank=rank, folder=folder):
+            made[rank].append(DearWindow(kind, clock, 1_000, folder))
+            return made[rank][-1]
+
+        one._make_window = make_window
+        ranks.append(one)
+    for edge in range(10):
+        for rank, session in enumerate(ranks):
+            clock.now += 300 * MS
+            session.step("optimizer")
+            if session.stage is Stage.RECORDING and session._kind == "first":
+                opened[rank].append(edge)
+    for rank, session in enumerate(ranks):
+        session.finish()
+        assert " ".join(f"{w.kind}:{w.steps + 1}" for w in made[rank]) == windows[rank]
+        kept = {r.window: r.steps for r in session.recordings}
+        assert kept == dict.fromkeys(("early", *["names"] * ("names" in windows[rank])), 3)
+        assert (tmp_path / str(rank) / "traces" / "first.json.gz").exists()
+        assert session.before.stop > session.before.start
+    assert opened[0] == opened[1] == [2, 3, 4]
+
+
+def test_steady_steps_of_ranks_take_the_place_of_the_first(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, world_size=2, names=True, bounded=True, whole_round=True)
+    session._make_window = lambda kind: DearWindow(kind, clock, 1_000, tmp_path)
+    session.budget.calls.count = 1_000
+    run(session, clock, *[50, 30, 20], *[10] * 60)
+    assert [(r.window, r.steps) for r in session.recordings] == [("times", 6), ("names", 3)]
+    assert [p.name for p in (tmp_path / "traces").iterdir()] == ["times.json.gz"]
+
+
+def test_ranks_that_were_not_chosen_have_no_first_steps_either(tmp_path, clock):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, rank=1, world_size=2, ranks="0", names=True, bounded=True)
+    run(session, clock, *[300] * 10)
+    assert session.recordings == []
 
 
 def test_ranks_agree_on_a_request_as_well(tmp_path, clock, monkeypatch):

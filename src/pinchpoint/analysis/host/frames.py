@@ -5,7 +5,6 @@ it was found on. The line is where the function begins, not that of the call ins
 that were running when recording began show the line they were at.
 """
 
-import sys
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
@@ -19,6 +18,7 @@ from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, HostKind, MemoryKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Codes, Floats, Ints, KeptRows, Mask, Rows, distinct
 from pinchpoint.trace.names import rows_named
+from pinchpoint.trace.packages import FRAMEWORKS, LIBRARIES, STANDARD
 
 
 class Owner(IntEnum):
@@ -51,36 +51,6 @@ _GENERATED = regex(r"/torchinductor_[^/]*/")  # written by a compiler
 _OURS = regex(r"(?:^|/)src/pinchpoint/")
 _PYTHON_HOME = regex(r"(?:^|/)lib(?:64)?/python\d[\d.]*/")
 
-# Of these a reader wants to know what called them, not where inside they were.
-_FRAMEWORKS = frozenset(
-    {"torch", "torchgen", "functorch", "triton", "numpy", "scipy", "pandas", "PIL", "jax", "jaxlib"}
-    | {"flax", "optax", "cupy", "cupyx", "tensorflow", "keras", "lightning", "pytorch_lightning"}
-    | {"lightning_fabric", "lightning_utilities", "accelerate", "deepspeed", "apex", "ray", "dask"}
-    | {"transformer_engine"}
-    | {"tqdm", "wandb", "tensorboard", "pinchpoint", "IPython", "ipykernel", "tornado", "zmq"}
-)
-_LIBRARIES = frozenset(
-    {"torchvision", "torchaudio", "transformers", "diffusers", "timm", "vllm", "sglang", "xformers"}
-    | {"flash_attn", "peft", "trl", "datasets", "tokenizers", "sentence_transformers", "megatron"}
-    | {"fairseq", "detectron2", "mmcv", "mmengine", "mmdet", "monai", "torch_geometric", "dgl"}
-    | {"torchrec", "fbgemm_gpu", "torchtune", "torchtitan", "torchmetrics", "torchdata", "ignite"}
-    | {"sklearn", "skimage", "cv2", "albumentations", "matplotlib", "networkx", "einops", "numba"}
-    | {"nltk", "spacy", "gensim", "sentencepiece", "tiktoken", "pyarrow", "polars", "h5py", "zarr"}
-    | {"fsspec", "requests", "urllib3", "hydra", "omegaconf", "pydantic", "yaml", "rich", "joblib"}
-    | {
-        "mlflow",
-        "gymnasium",
-        "stable_baselines3",
-        "pandera",
-        "xarray",
-        "statsmodels",
-        "safetensors",
-    }
-)
-# Names in Python's library that people also give to programs of their own.
-_PEOPLES_NAMES = frozenset({"test", "profile", "code", "trace", "this"})
-_STANDARD = frozenset({*sys.stdlib_module_names, "ipykernel_launcher"}) - _PEOPLES_NAMES
-
 
 @lru_cache(maxsize=1 << 16)
 def frame_of(name: str) -> PythonFrame | None:
@@ -98,16 +68,16 @@ def owner_of(file: str) -> Owner:
     installed = _PACKAGE.search(path)
     if installed:
         package = installed[1].removesuffix(".py")
-        return Owner.FRAMEWORK if package in _FRAMEWORKS else Owner.LIBRARY
+        return Owner.FRAMEWORK if package in FRAMEWORKS else Owner.LIBRARY
     if path.startswith("<") or any(p.search(path) for p in (_PYTHON_HOME, _GENERATED, _OURS)):
         return Owner.FRAMEWORK
     top, _, inside = path.partition("/")
     package = top.removesuffix(".py")
-    if package in _FRAMEWORKS and inside:
+    if package in FRAMEWORKS and inside:
         return Owner.FRAMEWORK
-    if package in _STANDARD:
+    if package in STANDARD:
         return Owner.FRAMEWORK
-    return Owner.LIBRARY if package in _LIBRARIES and inside else Owner.USER
+    return Owner.LIBRARY if package in LIBRARIES and inside else Owner.USER
 
 
 def is_generated(name: str) -> bool:
@@ -126,13 +96,16 @@ def in_standard_library(file: str) -> bool:
     path = file.replace("\\", "/")
     top = path.partition("/")[0].removesuffix(".py")
     at_home = _PYTHON_HOME.search(path) is not None and _PACKAGE.search(path) is None
-    return at_home or top in _STANDARD
+    return at_home or top in STANDARD
 
 
 # What runs in the user's program; JAX writes names of files alone.
 _RECORDER = regex(r"(?:^|/)pinchpoint/(?:inside|capture)/|^quiet_watch\.py\(\d+\)")
 
 
+# It is told of each call and each return, in a microsecond: what a look finds it in is a call of
+# the program's, in C with the lock, that has just returned.
+_COUNTS_CALLS = regex(r"pinchpoint/capture/process/budget\.py\(\d+\): heard$")
 _COLLECTED = regex(r"pinchpoint/capture/samples/spans\.py\(\d+\): _collects$")
 
 
@@ -144,7 +117,7 @@ def is_recorder(name: str) -> bool:
 def in_recorder(frames: Sequence[str]) -> bool:
     """Whether a thread with this stack, innermost frame first, was recording: time that is no
     place of the program's, which one of Python's own library may have been called for."""
-    spelt = (name for name in frames if frame_of(name) is not None)
+    spelt = (n for n in frames if frame_of(n) is not None and _COUNTS_CALLS.search(n) is None)
     first = next((n for n in spelt if not _in_library(n)), "")
     return is_recorder(first) and not was_collecting(first)
 

@@ -151,7 +151,7 @@ _FRAMES: tuple[tuple[GapKind, str], ...] = (
         r"|^tqdm/std\.py|PIL/Image\.py\(\d+\): save",
     ),
     (GapKind.PROFILER, r"torch/profiler/|torch/autograd/profiler\.py"),
-    (GapKind.HOST_COLLECTIVE, r"^(gloo|mpi|ucc):"),
+    (GapKind.HOST_COLLECTIVE, r"^(gloo|mpi|ucc):|^_c10d_functional::wait_tensor$"),
     # A thread that sleeps until another one has something for it.
     (
         GapKind.WAIT,

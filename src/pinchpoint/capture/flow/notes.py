@@ -8,6 +8,7 @@ from pinchpoint.capture.flow.operations import Operation
 from pinchpoint.capture.flow.places import Chain, spelt
 from pinchpoint.capture.flow.positions import Key, positions
 from pinchpoint.capture.flow.tiny_values import Slow
+from pinchpoint.capture.flow.zero_payloads import Zeros
 
 MOST_OPERATIONS = 256  # of different names and shapes in a note
 # What is written for one operation, whatever its size: a kernel of a few microseconds.
@@ -88,3 +89,19 @@ def slow_by_values(
         del note["weight"]
         left = {"read_ratio": one.ratio, "left_ratio": round(one.ns_left / one.ns, 6)}
         yield note | left | {"tried_ns": one.ns}
+
+
+def sent_as_zeros(
+    operations: Sequence[Operation], seen: Mapping[int, Zeros], lines: Sequence[Chain]
+) -> Iterator[dict[str, Any]]:
+    """Notes of what is sent, and of other work on as many rows; none where little is sent so."""
+    rows = {zeros.rows for zeros in seen.values() if zeros.sent}
+    alike: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for at, zeros in seen.items():
+        if at < len(operations) and zeros.rows in rows:
+            alike[operations[at].kind.name, operations[at].stack].append(at)
+    for mine in alike.values():
+        note = note_of("zeros", operations, mine, {at: lines[operations[at].stack] for at in mine})
+        del note["weight"]
+        ratio = sum(seen[at].ratio for at in mine) / len(mine)
+        yield note | {"read_ratio": round(ratio, 6), "left_ratio": round(1 - ratio, 6)}

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any
@@ -35,6 +35,7 @@ from pinchpoint.capture.flow.storages import Storages, content
 from pinchpoint.capture.flow.stored import before_optimizers, parameter_of
 from pinchpoint.capture.flow.surroundings import LEAST_FREE_BYTES, folders, free_bytes
 from pinchpoint.capture.flow.tiny_values import TinyValues
+from pinchpoint.capture.flow.zero_payloads import ZeroPayloads
 from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
 
@@ -91,7 +92,7 @@ class Watch:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.storages = Storages(torch)
-        self.tiny = TinyValues(torch)
+        self.tiny, self.zeros = TinyValues(torch), ZeroPayloads(torch)
         self.steps: list[list[Operation]] = [[]]
         self.stacks: list[Stack] = [()]
         self._stacks: dict[Any, int] = {(): 0}
@@ -106,6 +107,7 @@ class Watch:
         self._handed_out = False  # what runs meanwhile, such as a copy to the host, the host reads
         self.compared: dict[tuple[Any, int], int] = {}  # of answers that sums are taken of
         self.sums: list[dict[tuple[Any, int], Any]] = [{}]
+        self.handed_on: Container[tuple[Any, int]] = ()  # operations that make it for the next step
         self._counts: dict[Any, int] = {}
         self.why_not = ""  # what could not be seen: nothing may be said then
         self.cost_ns = self._step_ns = 0
@@ -223,6 +225,7 @@ class Watch:
     def _look_at_values(self, begun: _Begun, call: tuple[Any, Any, Any]) -> None:
         stack, _ = self._stack(sys._getframe(3))
         with self.unseen(), contextlib.suppress(Exception):
+            self.zeros.look(len(self.steps[-1]), begun.kind, call[1], call[2])
             self.tiny.look(len(self.steps[-1]), begun.kind, begun.shapes, stack, call)
 
     def _before(self, func: Any, types: Any, args: Any, kwargs: Any) -> _Begun | None:
@@ -313,6 +316,8 @@ class Watch:
         key = (kind.name, begun.shapes)
         at = self._counts.get(key, 0)
         self._counts[key] = at + 1
+        for tensor in there if (key, at) in self.handed_on else ():
+            storages.look_at_made(tensor)
         which = self.compared.get((key, at))
         if which is not None and which < len(there) and len(self.sums[-1]) < MOST_SUMS:
             storage = storages.of(there[which])

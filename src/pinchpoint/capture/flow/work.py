@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pinchpoint.capture.flow.answers import answers, heaviest, several_ranks
+from pinchpoint.capture.flow.carried import handed_on
 from pinchpoint.capture.flow.claims import (
     Claims,
     claims,
@@ -21,7 +22,13 @@ from pinchpoint.capture.flow.claims import (
 )
 from pinchpoint.capture.flow.gradients import HALF_RATIO, ThrownAway, lines_of, thrown_away
 from pinchpoint.capture.flow.loops import loops
-from pinchpoint.capture.flow.notes import LEAST_BYTES, note_of, operations_told, slow_by_values
+from pinchpoint.capture.flow.notes import (
+    LEAST_BYTES,
+    note_of,
+    operations_told,
+    sent_as_zeros,
+    slow_by_values,
+)
 from pinchpoint.capture.flow.numbers import Numbered
 from pinchpoint.capture.flow.operations import ESCAPE, Operation
 from pinchpoint.capture.flow.orders import Chain as Products
@@ -96,7 +103,10 @@ class RepeatedWork:
             return []
         if len(watch.steps) < STEPS:
             watch.step_ends()
+            if len(watch.steps) == 2:
+                watch.handed_on = handed_on(watch.steps[0], watch.storages.all)
             watch.tiny.looks = len(watch.steps) - 1 == UNUSED_IN[-1]
+            watch.zeros.looks = watch.tiny.looks and several_ranks()
             if len(watch.steps) > 2:
                 with watch.unseen():
                     watch.compared = watch.compared | to_compare(watch)
@@ -162,7 +172,9 @@ def _notes(watch: Watch, found: Numbered, *, dead: bool) -> Iterator[dict[str, A
         notes += _orders(watch, lines)
     notes.sort(key=lambda note: -note.pop("weight"))
     yield from notes[:MOST_NOTES]
-    yield from slow_by_values(watch.steps[UNUSED_IN[-1]], watch.tiny.slow, lines)
+    looked_at = watch.steps[UNUSED_IN[-1]]
+    yield from slow_by_values(looked_at, watch.tiny.slow, lines)
+    yield from sent_as_zeros(looked_at, watch.zeros.seen, lines)
 
 
 def _moved_on(watch: Watch, found: Numbered, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:

@@ -82,6 +82,8 @@ class Budget:
             one = not self.half_spent and self._bare_ns <= TOTAL_NS
             fit = max(int(PARTS_NS[kind] / max(self._bare_ns, 1)), int(one))
             return min(wanted, fit) if self._settings.whole_round else wanted, kind
+        if kind == "first":
+            return min(wanted, int(self.left_ns("early") / max(self._bare_ns, 1))), kind
         left_ns = self.left_ns(kind)
         for asked in (kind, "shapes")[: 1 + (kind == "names")]:
             steps = max(int(left_ns / max(self.named_step_ns(stacks=asked == kind), 1)), 0)

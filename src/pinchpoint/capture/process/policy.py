@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pinchpoint.capture.process.step_clock import StepClock, median
 from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
-from pinchpoint.capture.settings import Settings
+from pinchpoint.capture.settings import Kind, Settings
 from pinchpoint.frozen import dataclass
 
 PATIENCE_STEPS = 200  # record at last although steps have not become steady
@@ -133,6 +133,13 @@ def early_is_due(settings: Settings, edges: int, steps_by: str | None) -> bool:
     """Whether the first step that is not cold begins, and may be all that there will be."""
     wanted = settings.names and settings.after_steps is None
     return wanted and edges == EARLY_EDGES.get(steps_by or "")
+
+
+def follows_early(kind: Kind, *, in_job: bool) -> Kind | None:
+    """The early window after this one. Bare steps of a job come before those with names."""
+    if kind == "trial":
+        return "first" if in_job else "early"
+    return "early" if kind == "first" else None
 
 
 def policy_of(settings: Settings) -> AtSteadyState | Cycles:

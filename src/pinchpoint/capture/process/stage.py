@@ -4,9 +4,10 @@
 
 Where names are wanted, RECORDING comes several times. The *early* window begins with the first step
 that is not cold, and counts only if the program ends before its steps are steady; its first step is
-a *trial* of what recording costs here. The window of *times* is bare. The one for *names* follows
-at once, with stacks, shapes and modules, as far as the budget goes; a *rare* one comes when a step
-far from typical is foreseen.
+a *trial* of what recording costs here. Ranks of a job record the same *first* steps bare, whatever
+stacks cost each of them, and have names of others beside. The window of *times* is bare. The one
+for *names* follows at once, with stacks, shapes and modules, as far as the budget goes; a *rare*
+one comes when a step far from typical is foreseen.
 
 First use of the profiler and the export stall the program, and a stall lets a data loader fill its
 queue; so as many steps pass (DRAINING, RECOVERING) as batches may have been made meanwhile before
@@ -25,7 +26,13 @@ from pinchpoint.capture.process.budget import NAMED_STEPS, Budget
 from pinchpoint.capture.process.end import OnTermination
 from pinchpoint.capture.process.loaders import LoaderRhythm
 from pinchpoint.capture.process.memory import resident_bytes
-from pinchpoint.capture.process.policy import Policy, compile_count, early_is_due, policy_of
+from pinchpoint.capture.process.policy import (
+    Policy,
+    compile_count,
+    early_is_due,
+    follows_early,
+    policy_of,
+)
 from pinchpoint.capture.process.ranks import Agreement, Identity, identity
 from pinchpoint.capture.process.step_clock import FIRST_STEPS, CompletionClock, StepClock
 from pinchpoint.capture.samples.foresight import Foresight
@@ -200,20 +207,30 @@ class Stages:
         if self._agreement.due(self.clock.edges, self.policy.ready(self.clock)):
             self._prime(intervals)
             return
-        early = early_is_due(self.settings, self.clock.edges, self.steps_by)
         first: Kind = "trial" if self.settings.bounded else "early"
-        if early and self.identity.world_size == 1 and self._begin(first) is not None:
+        if self._early_is_due() and self._begin(first) is not None:
             self._save(self)  # a program that is killed from now on has left its figures
             self._open()
             self._record_step()
             if first == "trial":
                 self.budget.calls.begin()
 
+    def _early_is_due(self) -> bool:
+        me, due = self.identity, early_is_due(self.settings, self.clock.edges, self.steps_by)
+        return due and chosen(self.settings.ranks, me.rank, me.world_size)
+
+    @property
+    def _has_first(self) -> bool:
+        """Whether bare first steps follow the trial: ranks are compared in the same steps."""
+        return self.identity.world_size > 1 and self.settings.bounded
+
     def _begin(self, kind: Kind) -> Window | None:
         """The window of a kind, if there is one. Stacks of a program that compiles are too many."""
         self._kind = kind
         self._wanted, self._asked = self.budget.plan(kind, self._most_steps())
-        if kind == "early" and compile_count():
+        if kind == "early" and self._has_first:
+            self._wanted, self._asked = 0 if compile_count() else self._wanted, "names"
+        elif kind == "early" and compile_count():
             self._asked = "times"
         self.window = self._make_window(self._asked) if self._wanted else None
         if self.window is not None:
@@ -312,7 +329,7 @@ class Stages:
             self._take(window.close(step_ended=step_ended), self.clock.now_ns() - began_ns)
         self._on_termination.disarm()
         self._save(self)
-        if self._kind == "trial" and step_ended:
+        if self._kind in ("trial", "first") and step_ended:
             self._countdown, self.stage = 1, Stage.RECOVERING
         elif self.policy.warm_up is not None and self.policy.repeats:
             self.stage = Stage.WAITING
@@ -325,8 +342,10 @@ class Stages:
 
     def _take(self, closed: Recording, writing_ns: int) -> None:
         """Keep what a window became, and what it cost."""
-        kind: Kind = "early" if self._kind == "trial" else self._kind
+        kind: Kind = "early" if self._kind in ("trial", "first") else self._kind
         recording = replace(closed, window=kind)
+        if kind == "early" and self._asked == "names":  # beside the first steps, until others come
+            recording = replace(recording, window="names", provisional=self.budget.affords_names)
         self.budget.closed(recording, self.clock.excess_ns(closed.steps), writing_ns)
         if kind == "rare" and self.foresight and not self.foresight.keeps:
             recording.remove(Path(self.settings.folder))  # what it waited for did not come
@@ -342,12 +361,13 @@ class Stages:
     def _recovered(self) -> None:
         """What follows a window, once the program has come back to its pace."""
         whole = bool(self.recordings) and self.recordings[-1].file is not None
-        if self._kind == "trial" and self._begin("early") is not None:
+        follows = follows_early(self._kind, in_job=self._has_first)
+        if follows is not None and self._begin(follows) is not None:
             # Not in the edge at which the trial ended: torch 2.13 crashes where a profile with
             # stacks follows another one at once.
             self._open()
             self._record_step()
-        elif self._kind in ("trial", "early", "rare", "late"):
+        elif self._kind in ("trial", "first", "early", "rare", "late"):
             self.stage = Stage.DONE if self._kind in ("rare", "late") else Stage.WAITING
         elif self._kind == "times" and whole and self._begin_names():
             self._open()

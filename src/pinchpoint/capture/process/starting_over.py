@@ -8,6 +8,7 @@ from typing import Any
 from pinchpoint.capture.process.stage import Stage, Stages
 from pinchpoint.capture.process.step_clock import CompletionClock
 from pinchpoint.capture.settings import BESIDE
+from pinchpoint.capture.windows.left_open import calls_back
 from pinchpoint.capture.windows.torch import TorchWindow
 
 # Of a trial. Where nothing but operators runs, writing takes nine times as long as recording them.
@@ -68,6 +69,8 @@ class Restartable(Stages):
         written, too. Else this part of a step is the trial. In the thread of the steps."""
         window = self.window
         if not self.trial_is_long() or not isinstance(window, TorchWindow):
+            return
+        if calls_back() or window.under_way():  # what is open would write to what has ended
             return
         lasted_ns, began_ns = round(1e9 * self.clock.since_last_s), self.clock.now_ns()
         closed = replace(window.close(), window="early")

@@ -146,3 +146,20 @@ def relative(file: str, roots: list[str]) -> str:
     """A path as the profiler spells it: below the folder of the import path it was found on."""
     root = next((r for r in roots if file.startswith(r)), None)
     return file if root is None else file[len(root) :]
+
+
+_WHERE_INSTALLED = ("/site-packages/", "/dist-packages/")
+_MOST_INSTALLED = 2000  # of a program: torch with all that it brings has some two hundred
+
+
+def installed_packages() -> list[str]:
+    """Packages that were imported from where pip puts them, but for the one that is run: below the
+    import path their files look like the program's own."""
+    program = getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", None) or ""
+    found = set()
+    for name, module in list(sys.modules.items()):
+        # Not by attribute: a module that loads others when it is asked would do so.
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if "." not in name and isinstance(file, str) and any(p in file for p in _WHERE_INSTALLED):
+            found.add(name)
+    return sorted(found - {program.partition(".")[0]})[:_MOST_INSTALLED]

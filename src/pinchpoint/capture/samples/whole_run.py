@@ -17,7 +17,7 @@ from pinchpoint.capture.samples.foresight import Foresight
 from pinchpoint.capture.samples.sampler import Sampler
 from pinchpoint.capture.samples.spans import Spans
 from pinchpoint.capture.samples.spelling import in_rows, spell
-from pinchpoint.capture.samples.stacks import spelt_stack
+from pinchpoint.capture.samples.stacks import installed_packages, spelt_stack
 from pinchpoint.capture.samples.usage import usage
 from pinchpoint.run_folder.layout import (
     PROCESSES,
@@ -163,6 +163,7 @@ class WholeRun:
             "tensor_files": self.spans.files.document(),
             "caches": self._caches.document(),
             "operands": self.sampler.operands.document(),
+            "installed": installed_packages(),
         }
 
     def _garbage(self) -> dict[str, Any]:

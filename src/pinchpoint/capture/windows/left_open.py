@@ -117,6 +117,20 @@ _COMPILED = tuple(
 )
 
 
+def calls_back() -> bool:
+    """Whether torch has called the function that this thread is in: an operator, a node of the
+    backward pass or a collective is open around it, which no recording may end inside of."""
+    return _any_of(stack_of(threading.get_ident()), (*_COMPILED, *_CALLS_BACK))
+
+
+# A function of autograd with its own passes, hooks of parameters and gradients, operators that are
+# written in Python.
+_CALLS_BACK = tuple(
+    f"/torch/{part}".replace("/", os.sep)
+    for part in ("autograd/", "distributed/", "library.py", "_library/", "_ops.py", "_dispatch/")
+)
+
+
 def _any_of(places: list[Place], parts: tuple[str, ...]) -> bool:
     return any(part in code.co_filename for code, _ in places for part in parts)
 

@@ -272,7 +272,8 @@ def keep_best(
     """Add ``new`` and say so, unless it holds no step and others do.
 
     A window of steady steps takes the place of an early one. That one is removed, or kept for its
-    names: until others come where they follow, and the program does not end before.
+    names: until others come where they follow, and the program does not end before. Names beside an
+    early one leave it as it is.
     """
     early = [r for r in kept if r.window == "early" and r.file]
     if not (whole and new.file) and (early or new.window in BESIDE):
@@ -282,7 +283,7 @@ def keep_best(
         for one in [r for r in kept if r.provisional]:
             kept.remove(one)
             one.remove(folder)
-    for one in early:
+    for one in early if new.window not in BESIDE else []:
         kept.remove(one)
         if not one.stacks or new.window != "times":
             one.remove(folder)

@@ -196,6 +196,10 @@ class TorchWindow:
             self._pause(step_ended)
         return not (self._paused and self._works.under_way())
 
+    def under_way(self) -> bool:
+        """Whether a collective or message that began in it is not over."""
+        return self._works.under_way()
+
     def _pause(self, step_ended: bool) -> None:
         self._works.leave()
         step = getattr(self._profiler, "step_rec_fn", None)

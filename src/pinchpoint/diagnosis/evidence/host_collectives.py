@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from pinchpoint.analysis.host.ancestry import parents, subtree_sums
 from pinchpoint.analysis.host.input_arguments import input_dtypes, tensor_shapes
 from pinchpoint.analysis.host.on_cpu import first_elements
 from pinchpoint.analysis.ranks.blocked import ISSUES
@@ -37,20 +38,50 @@ class HostCalls:
         return HostCalls(self.rows[kept], self.step[kept], self.bytes[kept], self.alone_ns[kept])
 
 
+@dataclass(frozen=True, eq=False)
+class IssuedCalls:
+    """The backend's calls of the judged steps, each with the operator that issued it."""
+
+    issued: Rows  # of host_ops, of the same length
+    made: HostCalls
+
+
+def issued_calls(trace: Trace) -> IssuedCalls | None:
+    """All of them, in order of time; None where more or fewer were issued than made."""
+    host = trace.host_ops
+    if host is None:
+        return None
+    issues = rows_named(trace, host, lambda name: name.startswith("c10d::"))
+    issued = _in_time(host, issues & rows_in_steps(trace, host))
+    # An operator of the program's own that issues a call (a function of autograd) waits in it.
+    waiting = subtree_sums(parents(host), issues.astype(np.int64)) > 0
+    made = _calls(trace, _made(trace), _working(trace, waiting))
+    return IssuedCalls(issued, made) if len(issued) == len(made.rows) > 0 else None
+
+
 def host_calls(trace: Trace, kinds: tuple[str, ...]) -> HostCalls | None:
     """The backend's calls of these kinds (without their backend's name); None without any."""
     host = trace.host_ops
     if host is None:
         return None
-    mine = rows_named(trace, host, lambda name: name.startswith(BACKENDS))
-    mine &= (host["kind"] == HostKind.ANNOTATION) & rows_in_steps(trace, host)
-    rows = _in_time(host, mine)
+    rows = _made(trace)
     wanted = {backend + kind for backend in BACKENDS for kind in kinds}
     chosen = rows_named(trace, host, wanted.__contains__)[rows]
-    sizes, rows = _bytes(trace, rows)[chosen], rows[chosen]
-    if not len(rows):
-        return None
-    works = working(trace)
+    return _calls(trace, rows, working(trace)).of(chosen) if chosen.any() else None
+
+
+def _made(trace: Trace) -> Rows:
+    host = trace.host_ops
+    assert host is not None
+    mine = rows_named(trace, host, lambda name: name.startswith(BACKENDS))
+    mine &= (host["kind"] == HostKind.ANNOTATION) & rows_in_steps(trace, host)
+    return _in_time(host, mine)
+
+
+def _calls(trace: Trace, rows: Rows, works: Intervals) -> HostCalls:
+    host = trace.host_ops
+    assert host is not None
+    sizes = _bytes(trace, rows)
     start, end = host["start_ns"][rows], host.end_ns[rows]
     covered = covered_before(works, end) - covered_before(works, start)
     return HostCalls(rows, judged_steps(trace).step_of(start), sizes, end - start - covered)
@@ -60,8 +91,13 @@ def working(trace: Trace) -> Intervals:
     """When the thread of the steps ran operators, but for those that only issue a collective."""
     host = trace.host_ops
     assert host is not None
-    works = (host["thread"] == steps(trace).thread) & (host["kind"] == HostKind.OPERATOR)
-    works &= ~rows_named(trace, host, lambda name: name.startswith(ISSUES))
+    return _working(trace, rows_named(trace, host, lambda name: name.startswith(ISSUES)))
+
+
+def _working(trace: Trace, waiting: Mask) -> Intervals:
+    host = trace.host_ops
+    assert host is not None
+    works = (host["thread"] == steps(trace).thread) & (host["kind"] == HostKind.OPERATOR) & ~waiting
     return flatten(host["start_ns"][works], host.end_ns[works])
 
 

@@ -29,10 +29,13 @@ _MODULE_PREFIX = "nn.Module: "
 # torch wraps each phase of compilation in a record_function of this form.
 _TIMED_COMPILATION = "(dynamo_timed)"
 # Ranges that torch writes with the category of an operator: before 2022 all of them, and still
-# those around code that dynamo compiled, which is execution.
+# those around code that dynamo compiled, which is execution. And the operator of functional
+# collectives that waits: nothing is computed in it.
 _ANNOTATION = regex(
     r"ProfilerStep#|enumerate\(|Optimizer\.\w+#|#+ |Torch-Compiled Region|Pregraph bytecode"
     r"|TorchDynamo Cache Lookup|DistributedDataParallel\.|FullyShardedDataParallel\."
+    r"|(?:gloo|mpi|ucc|nccl):"
+    r"|_c10d_functional::wait_tensor$"
 )
 
 _OPERATOR_CATEGORIES = ("cpu_op", "Operator", "Op")  # today, of 2021, of TensorFlow 1

@@ -46,6 +46,7 @@ from pinchpoint.trace import (
     table,
 )
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.packages import with_installed
 
 # ------------------------------------------------------------------------------------------------
 # A folder that ``pinchpoint run`` wrote: its recording, with everything else the run knows.
@@ -94,6 +95,12 @@ def read(path: Path) -> Trace:
             damaged.append(f"without the times, {NAMES}/ is left out; its files can be read alone")
         windows = {}
     samples, values = run_samples(path, own), run_values(path, own)
+    installed = () if samples is None else samples.installed
+    trace = with_installed(trace, installed)
+    windows = {
+        name: with_installed(window, installed) if isinstance(window, Trace) else window
+        for name, window in windows.items()
+    }
     unread += _left_out(path, own, {SAMPLES: samples, VALUES: values})
     said = (*found.problems, *damaged, *((cut,) if cut else ()))
     facts_of_it = [("run-problem", problem) for problem in said]
@@ -255,6 +262,8 @@ def with_values(trace: Trace, recording: str) -> Trace:
     samples = samples_of(Path(recording))
     if samples is not None:  # what steps that were not recorded took is no part of the job's step
         samples = replace(samples, far=0, excess_ns=0, far_steps=(), far_excess_ns=(), events=())
+    installed = () if samples is None else samples.installed
+    trace, named = with_installed(trace, installed), with_installed(named, installed)
     facts = RunFacts(values=values_beside(recording), samples=samples)
     return replace(trace, run=replace(facts, named=replace(named, run=facts)))
 

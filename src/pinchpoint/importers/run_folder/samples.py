@@ -1,7 +1,7 @@
 """From the samples of a run folder to what analyses read. Rows that lead nowhere are left out."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
@@ -15,6 +15,7 @@ from pinchpoint.run_folder.samples import (
     Seen,
     ThreadNote,
 )
+from pinchpoint.trace.packages import as_installed
 from pinchpoint.trace.run_samples import (
     CacheUse,
     FarStep,
@@ -95,7 +96,7 @@ def _of(
         start=_seen(sampled.start, known),
         usual=_seen(steps.usual, known),
         queued_ns=steps.queued_ns,
-        events=tuple(_far(one, known) for one in steps.events),
+        events=tuple(_far(one, known, found.installed) for one in steps.events),
         workers=tuple(workers),
         parts=_parts(steps.parts, known),
         before=None if sampled.before is None else _thread(sampled.before, found),
@@ -107,7 +108,7 @@ def _of(
             found.garbage.ns,
             found.garbage.collections,
             found.garbage.called_ns,
-            _spelt(found.garbage.called_at),
+            _spelt(found.garbage.called_at, found.installed),
         ),
         children=tuple(children),
         caches=tuple(
@@ -116,13 +117,20 @@ def _of(
         ),
         tensor_files=tuple(
             TensorFiles(
-                f.kind, _spelt(f.at), f.calls, f.ns, f.told, f.held_bytes, f.stored_bytes, f.thirds
+                f.kind,
+                _spelt(f.at, found.installed),
+                f.calls,
+                f.ns,
+                f.told,
+                f.held_bytes,
+                f.stored_bytes,
+                f.thirds,
             )
             for f in found.tensor_files
         ),
         operands=tuple(
             Operand(
-                _spelt((o.at,))[0],
+                _spelt((o.at,), found.installed)[0],
                 o.doing,
                 o.name,
                 o.shape,
@@ -134,15 +142,18 @@ def _of(
             for o in found.operands
             if len(o.shape) == len(o.strides_bytes) and o.axis < len(o.shape)
         ),
+        installed=found.installed,
     )
 
 
 def _frames(found: SamplesDocument) -> tuple[str, ...]:
-    return _spelt(found.frames)
+    return _spelt(found.frames, found.installed)
 
 
-def _spelt(frames: Iterable[FrameNote]) -> tuple[str, ...]:
-    return tuple(f"{file}({line}): {function}" for file, line, function in frames)
+def _spelt(frames: Iterable[FrameNote], installed: Collection[str]) -> tuple[str, ...]:
+    return tuple(
+        as_installed(f"{file}({line}): {function}", installed) for file, line, function in frames
+    )
 
 
 def _stacks(found: SamplesDocument) -> tuple[tuple[int, ...], ...]:
@@ -192,7 +203,7 @@ def _child(found: SamplesDocument) -> SampledChild:
     return SampledChild(found.pid, found.sampled.seconds, _thread(main, found), found.usage)
 
 
-def _far(note: FarStepNote, known: int) -> FarStep:
+def _far(note: FarStepNote, known: int, installed: Collection[str]) -> FarStep:
     return FarStep(
         note.step,
         note.ns,
@@ -205,7 +216,7 @@ def _far(note: FarStepNote, known: int) -> FarStep:
         note.faults,
         note.looks,
         _seen(note.seen, known),
-        _spelt(note.gc_called_at),
+        _spelt(note.gc_called_at, installed),
     )
 
 

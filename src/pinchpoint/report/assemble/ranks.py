@@ -14,11 +14,10 @@ from pinchpoint.diagnosis.engine import Ranked
 from pinchpoint.diagnosis.finding import Evidence, Finding, Unanswered, shared
 from pinchpoint.diagnosis.job import (
     JobDiagnosis,
-    JobFinding,
-    RankFinding,
     diagnose_job,
     place_of,
 )
+from pinchpoint.diagnosis.rank_finding import ASK_ALL_RANKS, JobFinding, RankFinding
 from pinchpoint.report.assemble.findings import finding_item, unanswered
 from pinchpoint.report.assemble.ladder import ladder_of
 from pinchpoint.report.assemble.ranks_items import (
@@ -107,6 +106,8 @@ def _of_ranks(records: Records) -> tuple[list[RankFinding], tuple[str, ...]]:
                 intern(_place(f.item)),
                 _saving_range(f),
                 f.far_steps,
+                f.in_steps_ns,
+                f.in_collectives,
             )
             for f in record.found
         ]
@@ -306,12 +307,17 @@ def _steps_of(record: RankRecord, steps: JobSteps) -> JobSteps:
     )
 
 
+_IN_TURN = "; the ranks do so in turn, and each step waits for one of them"
+
+
 def _item(job: Job, found: JobFinding, item: Finding, path: str | None) -> JobFindingItem:
     what = f"ranks of {int(job.facts.usable.sum())} that show it"
     seen = [Evidence(what=what, value=len(found.ranks), unit="count")] if path else []
     return JobFindingItem(
         **shared(item)
         | {
+            "summary": item.summary + (_IN_TURN if found.in_turn else ""),
+            "fix": item.fix.removesuffix(ASK_ALL_RANKS),
             "evidence": (*seen, *item.evidence),
             "predicted_step_ns": found.predicted.step_ns,
             "predicted_range_ns": found.predicted.range_ns,

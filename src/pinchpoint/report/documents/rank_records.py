@@ -24,6 +24,8 @@ class FoundOnRank(msgspec.Struct, frozen=True, kw_only=True):
     saving_ns: int
     item: Finding
     far_steps: tuple[int, ...] = ()  # numbers of those of the run that it is about; empty: of all
+    in_steps_ns: tuple[int, ...] = ()  # what it takes in each step, of its own; empty: not known
+    in_collectives: bool = False
 
 
 class RankRecord(msgspec.Struct, frozen=True, kw_only=True):

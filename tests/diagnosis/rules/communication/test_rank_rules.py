@@ -7,7 +7,8 @@ from host_ranks import traces_of_hosts
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import FirstInput, RankPlace, pack
-from pinchpoint.diagnosis.job import RankFinding, diagnose_job
+from pinchpoint.diagnosis.job import diagnose_job
+from pinchpoint.diagnosis.rank_finding import RankFinding
 from program import Program
 from rank_traces import MS, Job
 

@@ -10,6 +10,7 @@ from pinchpoint.diagnosis.evidence.awaited import (
     starts_in_steps,
 )
 from pinchpoint.diagnosis.finding import Location
+from pinchpoint.diagnosis.rank_finding import ASK_ALL_RANKS
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 
@@ -43,8 +44,8 @@ OF_KIND = {
     ),
     GapKind.HOST_COLLECTIVE: What(
         "other ranks, through the host",
-        "Use the device's own backend, begin it earlier (async_op=True), or do it more rarely;"
-        " whether a rank is late, all of them together show: pinchpoint ranks",
+        "Use the device's own backend, begin it earlier (async_op=True), send less, or do it more"
+        f" rarely{ASK_ALL_RANKS}",
     ),
 }
 _OUTSIDE_CALLS = ("select", "poll", "recv")

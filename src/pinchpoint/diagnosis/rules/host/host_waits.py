@@ -300,6 +300,8 @@ def _finding(trace: Trace, waits: _Waits) -> Found:
         location=what.location or waits.location,
         fix=what.fix,
         confidence="high" if what is SLEEP else "medium",
+        in_steps_ns=tuple(of_steps.tolist()) if waits.kind is GapKind.WAIT else (),
+        in_collectives=waits.kind is GapKind.HOST_COLLECTIVE,
     )
 
 
