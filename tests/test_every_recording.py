@@ -15,7 +15,7 @@ from pinchpoint.analysis.device.categories import Category, category_of_device_o
 from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.on_cpu import slower_outside
-from pinchpoint.analysis.mean.what_if import recorded_saving_ns, what_if_mean
+from pinchpoint.analysis.mean.what_if import by_recorded, what_if_mean
 from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.replay.changes import (
     AddHostTime,
@@ -189,7 +189,8 @@ def nothing_wins_more_than_is_there(trace):
         if ranked.predicted is None or finding.cost_ns_per_step is None:
             continue
         changes = finding.at_best or finding.changes
-        there = max(finding.cost_ns_per_step, recorded_saving_ns(trace, changes))
+        recorded = by_recorded(trace, changes)
+        there = max(finding.cost_ns_per_step, recorded.saving_ns if recorded else 0)
         assert ranked.saving_ns <= slower_outside(trace) * there + 1, ranked.id
 
 

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from pinchpoint.bench import ab
 from pinchpoint.bench.ab import AbPlan, at_once, run_ab
-from pinchpoint.bench.ab.result import calibration, good_pairs, improved, log_ratios
+from pinchpoint.bench.ab.calibration import calibration
+from pinchpoint.bench.ab.result import good_pairs, improved, log_ratios
 from pinchpoint.bench.folders import start_session
 from pinchpoint.bench.measures import MEASURES, custom_measure
 from pinchpoint.bench.metrics import Gpu, RunMetrics, Summary, TimedSteps

@@ -3,7 +3,14 @@ import subprocess
 import pytest
 
 from pinchpoint.bench.ab.arms import commits_between, earlier_commit, is_shallow_without
-from pinchpoint.bench.ab.bisect import Tried, bisect
+from pinchpoint.bench.ab.bisect import (
+    Tried,
+    bisect,
+    keep_state,
+    known_from,
+    left_of,
+    most_comparisons,
+)
 from pinchpoint.errors import UsageError
 from pinchpoint.report import terminal
 from pinchpoint.report.pages.ab import bisect_page
@@ -53,6 +60,43 @@ def test_what_pairs_do_not_decide_leaves_a_range():
     found = bisect("good", COMMITS, judge)
     assert (found.verdict, found.first_bad) == ("inconclusive", None)
     assert found.left == tuple("abcdefgh")
+
+
+def test_a_search_goes_on_where_another_was_interrupted(tmp_path):
+    """What is known is not compared again, and what did not decide is."""
+    judge, asked = _judge("d", open_at=("b",))
+    first = bisect("good", COMMITS, judge)
+    assert (asked, first.left) == (["h", "d", "b"], tuple("abcd"))
+    of = {"good commit": "g", "command": "python a.py", "threshold": "3%"}
+    keep_state(tmp_path, of, first.tried)
+    judge, asked = _judge("d")
+    found = bisect("good", COMMITS, judge, known_from(tmp_path, of))
+    assert (found.first_bad, asked) == ("d", ["b", "c"])
+    with pytest.raises(UsageError, match="of another threshold"):
+        known_from(tmp_path, of | {"threshold": "5%"})
+    (tmp_path / "tried.json").write_text("{}")
+    with pytest.raises(UsageError, match="cannot be read"):
+        known_from(tmp_path, of)
+
+
+@pytest.mark.parametrize(("commits", "most"), [(1, 1), (2, 2), (3, 3), (8, 4), (9, 5)])
+def test_how_many_comparisons_there_can_be(commits, most):
+    asked = []
+    for first_bad in range(commits):
+
+        def judge(commit, first_bad=first_bad):
+            asked[-1] += 1
+            verdict = "regressed" if commit >= first_bad else "pass"
+            return Tried(commit=commit, verdict=verdict, why="")
+
+        asked.append(0)
+        bisect("good", range(commits), judge)
+    assert max(asked) == most == most_comparisons(commits)
+
+
+def test_what_is_left_does_not_depend_on_the_order_of_what_is_known():
+    tried = [Tried(commit=c, verdict=v, why="") for c, v in (("b", "pass"), ("f", "regressed"))]
+    assert left_of(COMMITS, tried) == left_of(COMMITS, tried[::-1]) == tuple("cdef")
 
 
 @pytest.fixture

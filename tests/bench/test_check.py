@@ -18,6 +18,8 @@ from pinchpoint.bench.measures import Threshold
 from pinchpoint.bench.metrics import Memory, RunMetrics, Summary, TimedSteps, Work
 from pinchpoint.bench.result import BenchResult
 from pinchpoint.errors import MeasurementInvalid, NotComparable, UnreadableFile, UsageError
+from pinchpoint.report import ci
+from pinchpoint.report.pages import check as check_page
 
 ENV = {"gpu": {"count": 1, "devices": [{"name": "H100"}]}, "host": {"cpu_model": "EPYC"}}
 FIVE_PERCENT = Gate(Threshold(ratio=0.05), "fail")
@@ -136,7 +138,7 @@ def test_a_suspect_is_inconclusive_until_it_is_confirmed():
     assert proven.confirmation is not None
 
 
-def _ab(verdict, estimate):
+def _ab(verdict, estimate, **more):
     measure = MeasureResult(
         name="duration_s",
         label="wall",
@@ -151,16 +153,63 @@ def _ab(verdict, estimate):
         sd_pair_log=0.01,
         verdict=verdict,
     )
+    own = more.pop("own", None)
+    measure = msgspec.structs.replace(measure, **more)
+    others = (msgspec.structs.replace(measure, **own),) if own else ()
     return AbResult(
         session_id="ab",
         bench_id="train",
         verdict=verdict,
         why="",
-        measures=(measure,),
+        measures=(measure, *others),
         arms={},
         pairs_measured=5,
         pairs_excluded=0,
         looks=(5,),
+    )
+
+
+BETTER = {
+    "improved": True,
+    "a_mean": 12.2,
+    "b_mean": 10.0,
+    "ci95_ratio": (1 / 1.30 - 1, 1 / 1.15 - 1),
+}
+
+
+def test_an_improvement_is_said_first_and_counted():
+    found = confirmed(check(_result(10.6), _baseline(STEADY)), _ab("pass", 1 / 1.22 - 1, **BETTER))
+    assert (found.verdict, found.exit_code, found.items[0].improved) == ("pass", 0, True)
+    assert found.why.startswith("wall improved 1.22 × (95 %: 1.15 to 1.30 ×), side by side")
+    shown = check_page.page(found)
+    assert ci.result_outputs(shown) == "verdict=pass\nregressions=0\nimprovements=1\n"
+    (line,) = ci.result_annotations(shown).splitlines()
+    assert line.startswith("::notice ")
+    assert "12.2 s to 10.0 s; side by side with the base: improved 1.22 ×" in line
+    assert "improved 1.22 ×" in ci.junit(shown)
+
+
+def test_what_neighbours_gave_back_is_no_improvement():
+    """Wall time became shorter, and the time without waiting for a CPU did not."""
+    own = {"name": "own_ms_per_step", "gated": False, "estimate_ratio": 0.01}
+    ab = _ab("pass", 1 / 1.22 - 1, own=own, **BETTER)
+    found = confirmed(check(_result(10.6), _baseline(STEADY)), ab)
+    assert not found.items[0].improved
+    assert found.why.endswith("side by side with the base: -18.0% (wall +1.0%)")
+
+
+def test_figures_are_those_of_the_pairs_and_those_of_past_sessions_stand_apart():
+    """The session took 12 s and the history says 10; the pairs beside it 8.0 and 8.624."""
+    pairs = {"a_mean": 8.0, "b_mean": 8.624, "ci95_ratio": (0.06, 0.096)}
+    found = confirmed(check(_result(12.0), _baseline(STEADY)), _ab("regressed", 0.078, **pairs))
+    shown = check_page.page(found)
+    first, *_, last = shown.tables
+    assert first.rows[0][:4] == ("wall time of the process", "8.00 s", "8.62 s", "7.8 % worse")
+    assert last.rows[0] == ("wall time of the process", "10.0 s", "12.0 s", "+20.0 %")
+    (case,) = [c for c in shown.cases if c.name == "duration_s"]
+    assert case.message == (
+        "wall time of the process: 8.00 s to 8.62 s; side by side with the base: worse by 7.8 %"
+        " (95 %: 6.0 to 9.6 %)"
     )
 
 

@@ -327,6 +327,11 @@ STRANGERS = {
         "a timeline of Horovod",
         "pinchpoint run",
     ),
+    "a page of another tool": (
+        b'{"maps": {"device0": {"Conv-op1": {"st": 18.5, "ed": 19.0, "dur": 0.5}}}}',
+        "as a page of another tool draws them",
+        "msprof_",
+    ),
     "proton": (b'\n[{"children": [], "frame": {"name": "gemm"}}]', "Triton's Proton", "trace"),
     "workload": (b'{"workload_graph": []}', "a workload for simulators", "of the run"),
     "chakra of 1.0": (

@@ -57,7 +57,8 @@ def test_units_are_those_that_texts_spell():
         "requests/s", "load_s": "s", "gpu util %": "%", "power_w": "W", "elapsedNs": "ns",
         "samples_per_sec_per_gpu": "samples/s/gpu", "throughput_mb_s": "MB/s",
         "dram__bytes_read.sum.per_second": "bytes/s", "dram_bytes_read_per_second": "bytes/s",
-        "per_second": "1/s", "clock_khz": "kHz",
+        "per_second": "1/s", "clock_khz": "kHz", "mean_step_sec": "s", "epoch_s": "s",
+        "steps_sec": "steps/s",
         "sm__throughput.avg.pct_of_peak_sustained_elapsed": "%",
     }  # fmt: skip
     assert {key: unit_of_key(key).name for key in said} == said

@@ -383,6 +383,27 @@ def test_what_the_analyses_ask_is_typed(tmp_path):
     assert (facts.devices, facts.processes) == (2, 2)
 
 
+def test_calls_of_compiled_functions_come_with_what_stands_for_the_run(tmp_path):
+    """The two sides of 5 and 9 are apart, and the run's usual one is 9: that side counts."""
+    folder = run_folder(tmp_path / "run")
+    timed = {"before_ns": [5] * 10, "after_ns": [9] * 10, "run": {"p50": 9, "count": 100}}
+    call = {
+        "place": ["/w/train.py", 7, "main"],
+        "called": "update",
+        "inside": 12,
+        "inside_mean_ns": 20,
+        "inside_median_ns": 19,
+        "steps": timed,
+    }
+    process = {"rank": 0, "calls": [call], "recordings": [{"file": "t.json"}]}
+    (folder / "processes/rank0.json").write_text(json.dumps(process))
+    (found,) = load(folder).run.calls
+    assert (found.place, found.function) == (("/w/train.py", 7, "main"), "update")
+    assert (found.inside, found.inside_mean_ns, found.inside_median_ns) == (12, 20, 19)
+    assert (found.before_ns, found.after_ns) == ((5,) * 10, (9,) * 10)
+    assert found.step_ns == (9,) * 10
+
+
 def test_work_of_more_than_two_gigabytes_is_read(tmp_path):
     folder = run_folder(tmp_path / "run")
     process = {"rank": 0, "pid": 7, "recordings": [{"file": "t.json"}]}

@@ -1,6 +1,6 @@
 """Means and medians over the values that are known; nan where none is."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -114,3 +114,16 @@ def lower_median_of_ranks(values: Floats) -> Floats:
     middle = np.maximum(count - 1, 0) // 2
     out: Floats = np.take_along_axis(ordered, middle[None, :], axis=0)[0]
     return out
+
+
+# ------------------------------------------------------------------------------------------------
+# Steps that come in bursts.
+
+BURST_PERCENTILE = 95  # a round of 16 workers makes one step in 16 wait for all of them
+BURST_RATIO = 3.0  # of the median; steps that vary by themselves stay below it
+
+
+def in_bursts(timed: Sequence[int]) -> bool:
+    """Whether long steps come so often that they are part of what a step usually costs."""
+    late = np.percentile(timed, BURST_PERCENTILE, method="lower")
+    return bool(late > BURST_RATIO * np.median(timed))

@@ -11,11 +11,12 @@ from pinchpoint.analysis.mean.on_cpu import (
     MOST_BEYOND_RATIO,
     QUICKER_REST_RATIO,
     slower_outside,
+    usually_ns,
 )
 from pinchpoint.analysis.mean.what_if import (
     between,
+    by_recorded,
     covered_ratio,
-    recorded_saving_ns,
     saved_mean,
     what_if_mean,
 )
@@ -98,12 +99,23 @@ def weighed(trace: Trace, outcomes: tuple[Outcome, ...]) -> Diagnosis:
     kept = sorted(kept, key=lambda r: (-run_ratio(r, kept), len(r.given)))
     timed = [r for r in kept if r.finding.changes]
     together = after_fixes(trace, [r.finding for r in timed]) if len(timed) > 1 else None
+    together = no_less_than_one(together, kept) if computes_on_cpu(trace) else together
     shown = {r.id for r in kept}
     said = (
         o if o.id in shown else _dropped(o, covered.get(o.id, ()), shares.get(o.id))
         for o in outcomes
     )
     return Diagnosis(tuple(kept), together, tuple(said))
+
+
+def no_less_than_one(together: Prediction | None, found: Iterable[Ranked]) -> Prediction | None:
+    """On one thread, fixes together win no less than one of them alone."""
+    if together is None:
+        return None
+    alone = [r.predicted for r in found if r.predicted and not r.given]
+    step_ns = min([together.step_ns, *(after.step_ns for after in alone)])
+    low_ns = min([together.range_ns[0], *(after.range_ns[0] for after in alone)])
+    return replace(together, step_ns=step_ns, range_ns=(low_ns, together.range_ns[1]))
 
 
 def run_ratio(ranked: Ranked, found: Iterable[Ranked]) -> float:
@@ -279,7 +291,7 @@ def within_cost(
     trace: Trace, after: Prediction | None, findings: Sequence[Found]
 ) -> Prediction | None:
     """The same, winning no more than is there: what the findings say that their causes take now,
-    or the recorded time that their fixes take away.
+    or the recorded time that their fixes take away, with what usually goes with it.
 
     On a CPU one thread's time is the step: what is not there cannot be won. Steps that others'
     programs made longer than the recorded ones make all of it longer by one ratio. With a device a
@@ -290,14 +302,25 @@ def within_cost(
     if after is None or not on_cpu or None in costs:
         return after
     there_ns = slower_outside(trace) * sum(cost for cost in costs if cost is not None)
-    most_ns = max(there_ns, recorded_saving_ns(trace, _changes_of(findings)))
-    step_ns = max(after.step_ns, after.base_ns - round(most_ns))
-    low_ns = max(after.range_ns[0], after.base_ns - round((1 + MOST_BEYOND_RATIO) * most_ns))
+    recorded = by_recorded(trace, _changes_of(findings))
+    recorded_ns = recorded.saving_ns if recorded else 0
     if any(one.saving_ns_per_step is not None for one in findings):
-        # A rule that knows the gain otherwise has its own reason for it; what stays is as doubtful.
-        saving_ns = (1 + MOST_BEYOND_RATIO) * (after.base_ns - step_ns)
-        rest_ns = max((1 - QUICKER_REST_RATIO) * step_ns, after.base_ns - saving_ns)
-        low_ns = min(after.range_ns[0], round(rest_ns))
+        return _as_the_rule_knows(after, round(max(there_ns, recorded_ns)))
+    least_ns = min(usually_ns(after.base_ns, round(there_ns)), after.base_ns - recorded_ns)
+    rest_ns = (1 - QUICKER_REST_RATIO) * (after.base_ns - there_ns)
+    low_ns = round(max(after.base_ns - (1 + MOST_BEYOND_RATIO) * there_ns, rest_ns))
+    low_ns = min(low_ns, recorded.range_ns[0]) if recorded else low_ns
+    step_ns, low_ns = max(after.step_ns, least_ns), max(after.range_ns[0], low_ns)
+    return replace(after, step_ns=step_ns, range_ns=(low_ns, max(after.range_ns[1], step_ns)))
+
+
+def _as_the_rule_knows(after: Prediction, most_ns: int) -> Prediction:
+    """A rule that knows the gain otherwise has its own reason for it; what stays is as doubtful."""
+    step_ns = max(after.step_ns, after.base_ns - most_ns)
+    saving_ns = (1 + MOST_BEYOND_RATIO) * (after.base_ns - step_ns)
+    rest_ns = max((1 - QUICKER_REST_RATIO) * step_ns, after.base_ns - saving_ns)
+    low_ns = min(after.range_ns[0], round(rest_ns))
+    step_ns = max(usually_ns(after.base_ns, after.base_ns - step_ns), low_ns)
     return replace(after, step_ns=step_ns, range_ns=(low_ns, max(after.range_ns[1], step_ns)))
 
 

@@ -35,6 +35,7 @@ from pinchpoint.diagnosis.engine import (
     Diagnosis,
     Ranked,
     after_fixes,
+    no_less_than_one,
     parents,
     run_ratio,
 )
@@ -342,7 +343,9 @@ def predicted_by_names(trace: Trace, ids: Collection[str]) -> Prediction | None:
 
 
 def _no_more_than_each(together: Prediction | None, found: Iterable[Ranked]) -> Prediction | None:
-    """On one thread, fixes together win what each wins at most."""
+    """On one thread, fixes together win what each wins at most, and no less than one of them."""
+    found = tuple(found)
+    together = no_less_than_one(together, found)
     if together is None:
         return None
     won_ns = sum(max(r.saving_ns, 0) for r in found if r.predicted)

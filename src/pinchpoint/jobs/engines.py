@@ -35,7 +35,7 @@ from pinchpoint.analysis.ranks.inputs import first_inputs
 from pinchpoint.analysis.ranks.stragglers import LEAST_EXCESS_RATIO
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import RankSummary
-from pinchpoint.analysis.replay.predict import in_bursts
+from pinchpoint.analysis.statistics import in_bursts
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis import engine, windows
 from pinchpoint.diagnosis.engine import Diagnosis

@@ -59,10 +59,11 @@ def annotations(report: Report) -> str:
 
 
 def result_annotations(result: ResultPage) -> str:
-    """Workflow commands: errors for what fails, warnings for the rest; nothing for a pass."""
+    """Workflow commands: errors for what fails, notices for what improved, warnings for the rest;
+    nothing for another pass."""
     lines = []
-    for level in ("error", "warning"):
-        cases = [c for c in result.cases if _LEVELS.get(c.outcome) == level]
+    for level in ("error", "warning", "notice"):
+        cases = [c for c in result.cases if _level(c) == level]
         shown = cases if len(cases) <= MOST_ANNOTATIONS else cases[: MOST_ANNOTATIONS - 1]
         lines += [_case(level, result, case) for case in shown]
         if len(cases) > len(shown):
@@ -71,10 +72,17 @@ def result_annotations(result: ResultPage) -> str:
     return "".join(lines)
 
 
+def _level(case: Case) -> str | None:
+    return "notice" if case.improved else _LEVELS.get(case.outcome)
+
+
 def result_outputs(result: ResultPage) -> str:
-    """Lines for the file that ``GITHUB_OUTPUT`` names: ``verdict`` and ``regressions``."""
+    """Lines for the file that ``GITHUB_OUTPUT`` names: ``verdict``, and how many measures are worse
+    (``regressions``) and for certain better (``improvements``)."""
     failed = sum(1 for c in result.cases if c.outcome == "fail")
-    return f"verdict={result.verdict or 'none'}\nregressions={failed}\n"
+    better = sum(1 for c in result.cases if c.improved)
+    counts = f"regressions={failed}\nimprovements={better}\n"
+    return f"verdict={result.verdict or 'none'}\n{counts}"
 
 
 def _quoted(text: str, token: str) -> str:

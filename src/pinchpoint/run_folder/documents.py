@@ -85,6 +85,18 @@ class JacobianNote(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Count = 0  # that go in
 
 
+class CallsNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that calls a function which JAX has compiled: how often in the recording, in which
+    intervals, and in which ones around it. Where the calls are the steps, these are, too."""
+
+    place: tuple[str, Count, str] = ("", 0, "")  # file, line, function
+    called: str = ""
+    inside: Count = 0
+    inside_mean_ns: Ns = 0
+    inside_median_ns: Ns = 0
+    steps: StepTimes = StepTimes()
+
+
 class DeathNote(msgspec.Struct, frozen=True, kw_only=True):
     """A thread of the program that an exception ended."""
 
@@ -140,6 +152,7 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     stage: str | None = None
     complete: bool = True  # False: it did not live to write its last figures
     steps: StepTimes = StepTimes()
+    calls: tuple[CallsNote, ...] = ()  # where no hook saw steps; least often called first
     recordings: tuple[RecordingNote, ...] = ()
     triggers: tuple[str, ...] = ()  # why each recording was made
     problems: tuple[str, ...] = ()

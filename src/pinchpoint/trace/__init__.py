@@ -18,6 +18,7 @@ from pinchpoint.trace.table import Table, empty_table, once_per_table, table
 from pinchpoint.trace.tables import TABLES, Column
 from pinchpoint.trace.trace import (
     BothBranches,
+    CompiledCalls,
     Device,
     DeviceSetting,
     ExpertNote,
@@ -44,6 +45,7 @@ __all__ = [
     "BlockState",
     "BothBranches",
     "Column",
+    "CompiledCalls",
     "Device",
     "DeviceKind",
     "DeviceSetting",

@@ -86,6 +86,20 @@ class Jacobian:
 
 
 @dataclass(frozen=True)
+class CompiledCalls:
+    """A place of the program that calls a function which JAX has compiled, on the host's clock."""
+
+    place: tuple[str, int, str]  # file, line, function
+    function: str  # that it calls
+    inside: int  # calls in the recording
+    inside_mean_ns: int  # from one of these to the next
+    inside_median_ns: int
+    before_ns: tuple[int, ...]  # each interval before the recording, with only hooks on
+    after_ns: tuple[int, ...]
+    step_ns: tuple[int, ...]  # both, as they stand for the run
+
+
+@dataclass(frozen=True)
 class ThreadDeath:
     """A thread of the program that an exception ended, while the program went on."""
 
@@ -117,6 +131,8 @@ class RunFacts:
     # Middle one as it was timed, and how many steps the run had besides: where those timed beside
     # the recording were quicker than these, and count as long. None: they count as they were timed.
     quicker_than_run: tuple[int, int] | None = None
+    # Of a program whose steps no hook saw; analysis.steps.timed finds those that are its steps.
+    calls: tuple[CompiledCalls, ...] = ()
     launch: LaunchTimes | None = None  # None: not measured
     data_wait_ns: tuple[int, ...] = ()  # wait for the batch in those steps
     command: tuple[str, ...] = ()

@@ -14,6 +14,8 @@ CASES = {
     " >, X>(int)": "elementwise: MulFunctor",
     f"void {AT}reduce_kernel<512, 1, {AT}ReduceOp<float, {AT}MeanOps<float, float>, unsigned int>"
     " >(X)": "reduce: MeanOps",
+    "void ck_tile::kentry<1, ck_tile::BatchedGemmKernel<Y<8, 4> >, X>(X)": "BatchedGemmKernel",
+    "void kentry<(int)2, 4>(P)": "kentry",
     "void (anonymous namespace)::softmax_warp<float, 10>(float*)": "softmax_warp",
     "std::enable_if<(((8)>(0))), void>::type vllm::rms_norm<c10::BFloat16>(int)": "rms_norm",
     "ncclDevKernel_Sum_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "ncclDevKernel_Sum_RING_LL",

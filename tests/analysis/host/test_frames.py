@@ -1,7 +1,14 @@
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, frames_for_readers, owners
+from pinchpoint.analysis.host.frames import (
+    Owner,
+    PythonFrame,
+    frame_of,
+    frames_for_readers,
+    in_recorder,
+    owners,
+)
 from pinchpoint.trace import HostKind
 
 
@@ -56,3 +63,17 @@ def test_only_python_rows_are_frames():
     assert owners(trace).tolist() == [Owner.USER, Owner.FRAMEWORK, 0, 0]
     assert frames_for_readers(trace).tolist() == [True, False, False, False]
     assert owners(b.trace(host_ops=None)).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("frames", "records"),
+    [
+        (("heard", "numpy/lib/_arraysetops_impl.py(373): _unique1d", "train.py(4): known"), False),
+        (("heard", "pinchpoint/capture/process/step_clock.py(82): edge", "train.py(9): f"), True),
+        (("pinchpoint/capture/process/step_clock.py(82): edge", "train.py(9): f"), True),
+        (("train.py(9): f",), False),
+    ],
+)
+def test_what_a_look_finds_at_the_count_of_calls_is_the_call_that_it_is_told_of(frames, records):
+    counter = "pinchpoint/capture/process/budget.py(205): heard"
+    assert in_recorder([counter if f == "heard" else f for f in frames]) is records

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from loader_steps import loading
-from pinchpoint.analysis.replay.beyond_replay import Replayed, waits_beyond_ns, with_timed
+from pinchpoint.analysis.replay.beyond_replay import (
+    Replayed,
+    of_timed_ns,
+    waits_beyond_ns,
+    with_timed,
+)
 from pinchpoint.analysis.replay.window import replayable
 from pinchpoint.trace import RunFacts
 
@@ -62,3 +67,21 @@ def test_without_timed_waits_nothing_is_known_of_them():
     before = replayable(trace).graph
     after = replace(before, batch_wait_ns=before.batch_wait_ns * 0)
     assert waits_beyond_ns(trace, 9e6, before, after) == 0
+
+
+@pytest.mark.parametrize(
+    ("timed", "leaves", "saving", "won"),
+    [
+        (80_000, 69_000, 15_000, 11_000),
+        (80_000, 60_000, 15_000, 9_000 + 6_000 * 11 // 15),
+        (65_000, 69_000, 15_000, 0),
+        (65_000, 40_000, 15_000, 15_000),
+        (84_000, 69_000, 15_000, 15_000),
+        (99_000, 69_000, 15_000, 15_000),
+    ],
+    ids=["the host's", "both", "no host is left", "the device's", "as recorded", "longer"],
+)
+def test_what_a_fix_takes_of_a_recorded_step_is_less_of_one_that_was_not(
+    timed, leaves, saving, won
+):
+    assert of_timed_ns(saving, timed, BEFORE, leaves) == won

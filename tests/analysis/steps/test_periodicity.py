@@ -394,3 +394,77 @@ def test_rounds_of_which_one_lasts_longer_than_all_others_are_none(long_round, h
         b.annotation("Execute", at, 5)
         at += 5_000 if i == long_round else 10
     assert steps(b.trace()).how == how
+
+
+def test_ranges_whose_numbers_do_not_count_are_no_rounds():
+    b = TraceBuilder()
+    lines = [41, 42, 45, 45, 48, 45, 45, 48, 45, 45, 48, 60]
+    for i, line in enumerate(lines * 2):
+        b.annotation(f"Line {line}", i * 100, 50)
+    assert steps(b.trace()).how == "none"
+
+
+def test_steps_that_their_author_counts_need_not_hold_the_rest_of_the_program():
+    b = TraceBuilder()
+    at = 0
+    for i in range(5):
+        b.annotation(f"Warm-up Step {i + 1}", at, 1000)
+        run(b, [*LAYER * 4, "multi_tensor_apply_kernel"], at)
+        at += 1000
+    for _ in range(10):  # passes without the rest of a step
+        at = run(b, ["forward only", *LAYER], at) + 50
+    found = steps(b.trace())
+    assert "'Warm-up Step #', 5 times" in found.basis
+    assert found.typical_ns == 1000
+
+
+def passes_of_layers(name):
+    """Five passes of six layers, each with a range of this name around its softmax."""
+    b = TraceBuilder()
+    at = 0
+    for _ in range(5):
+        at = run(b, ["embed"], at)
+        for _ in range(6):
+            b.annotation(name, at + 50, 15)
+            at = run(b, [f"kernel {k}" for k in range(20)], at)
+        at = run(b, ["head"], at) + 20
+    return b.trace()
+
+
+def test_a_range_around_a_part_of_each_layer_makes_layers_no_steps():
+    assert len(steps(passes_of_layers("softmax"))) == 5
+
+
+def test_a_loader_is_asked_once_more_than_it_has_batches():
+    b = TraceBuilder()
+    at = 0
+    for _ in range(3):
+        b.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, 20)
+        at = run(b, LAYER * 3, at + 30)
+    b.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, 500)
+    found = steps(b.trace())
+    assert len(found) == 3
+    assert found.complete.tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("kind", [HostKind.ANNOTATION, HostKind.OPERATOR])
+def test_units_that_a_framework_numbers_as_blocks_are_layers(kind):
+    b = TraceBuilder()
+    at = 0
+    for i in range(16):
+        b.op(f"FSDP::pre_forward (blocks.{i}.module)", at, 5, kind=kind)
+        at = run(b, BLOCK, at + 10)
+    assert steps(b.trace()).how == "none"
+
+
+def test_what_a_forward_pass_registers_for_after_a_backward_one_is_no_training():
+    def found(name):
+        b = TraceBuilder()
+        at = 0
+        for _ in range(5):
+            b.op(name, at, 5)
+            at = run(b, [*LAYER * 3, "argmax"], at + 10) + 50
+        return steps(b.trace()).confidence
+
+    assert found("RegisterPostBackwardFunction") == found("aten::view")
+    assert found("MulBackward0") > found("aten::view")

@@ -655,3 +655,67 @@ flow.end()
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "True False", done.stderr
+
+
+# ------------------------------------------------------------------------------------------------
+# What is handed from step to step, in another order.
+
+
+def _search(order_of, kept, *, alike=True):
+    """A step of a beam search: keys of an encoder's answer are computed from rows in the order of
+    the beams; scores and history go on."""
+    torch.manual_seed(0)
+    weight = torch.rand(64, 128)
+    memory = torch.rand(1, 40, 64).repeat_interleave(3, 0) if alike else torch.rand(3, 40, 64)
+    state = {"memory": memory, "query": torch.rand(3, 1, 64)}
+
+    def step(number):
+        keys = state["memory"] @ weight
+        seen = torch.softmax(state["query"] @ keys[..., :64].transpose(1, 2), -1)
+        state["query"] = torch.tanh(seen @ keys[..., 64:] + state["query"])
+        order = order_of(number, state["query"])
+        for name in kept:
+            state[name] = state[name].index_select(0, order)
+
+    return step
+
+
+def _by_length(number, query):
+    return query.norm(dim=(1, 2)).argsort()
+
+
+def test_what_is_computed_from_like_rows_in_another_order_is_there_already(told):
+    with torch.inference_mode():
+        found = told(_search(_by_length, ("memory", "query")))
+    assert found["step"] == {"matmul": 1}
+    [note] = [one for one in told.notes if one["kind"] == "step"]
+    assert note["kept_bytes"] == 3 * 40 * 128 * 4
+
+
+def test_of_unlike_rows_it_is_not(told):
+    def in_turn(number, query):
+        return torch.tensor([1, 2, 0])
+
+    step = _search(in_turn, ("memory", "query"), alike=False)
+    with torch.inference_mode():
+        assert "step" not in told(step)
+
+
+def test_a_running_mean_does_not_make_repeated_batches_new(told):
+    """A training step on one batch: a measurement, in which what is made of the batch is the same
+    each time."""
+    torch.manual_seed(0)
+    x, frozen = torch.rand(256, 64), torch.rand(64, 64)
+    model = torch.nn.Linear(64, 64)
+    mean = [torch.zeros(64, 64)]
+
+    def step(number):
+        loss = model(torch.relu(x @ frozen)).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for one in model.parameters():
+                one -= 0.1 * one.grad
+                one.grad = None
+        mean[0] = mean[0] * 0.9 + loss.detach()
+
+    assert "step" not in told(step, model)

@@ -242,12 +242,15 @@ def test_work_of_jax_has_begun_although_torch_is_imported_and_does_none(monkeypa
     cuda = SimpleNamespace(is_initialized=lambda: False, is_available=lambda: True)
     torch = SimpleNamespace(cuda=cuda, __spec__=None)
     monkeypatch.setitem(sys.modules, "torch", torch)
-    session = SimpleNamespace(settings=Settings("", launcher_pid=os.getppid()))
+    listens = []
+    calls = SimpleNamespace(begin=lambda: listens.append(True))
+    session = SimpleNamespace(settings=Settings("", launcher_pid=os.getppid()), calls=calls)
     begun = QuietWatch(session)._work_began
     for there in (False, True):
         bridge = SimpleNamespace(backends_are_initialized=lambda there=there: there)
         monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
         assert (begun() is not None) == there
+        assert bool(listens) == there  # to the calls of what it compiled
 
 
 def test_only_the_longer_of_two_jax_recordings_stays_whole(tmp_path):

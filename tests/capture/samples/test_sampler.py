@@ -200,3 +200,27 @@ def test_a_stack_is_taken_whole_without_keeping_a_frame_or_the_collector_off():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_notes_written_at_a_look_are_among_what_it_cost_by_then():
+    """Else they would count as time of the next looks, which would come less often for it."""
+    order, enough = [], threading.Event()
+
+    def after_look():
+        order.append("notes")
+
+    sampler = Sampler(lambda: False, every_s=0.001, after_look=after_look)
+    woke = sampler.pace.woke
+
+    def woken(look_ns):
+        order.append("woke" if look_ns is not None else "no look")
+        woke(look_ns)
+        if order.count("woke") > 1:
+            enough.set()
+
+    sampler.pace.woke = woken
+    sampler.start()
+    assert enough.wait(30)
+    sampler.end()
+    looked = [one for one in order if one != "no look"]
+    assert looked[: 2 * (len(looked) // 2)] == ["notes", "woke"] * (len(looked) // 2)

@@ -11,8 +11,11 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
+from pinchpoint.bench.ab.bisect import Tried
+from pinchpoint.bench.run import Arm
 from pinchpoint.cli import main as cli
-from pinchpoint.cli.programs.bench import run as profiles
+from pinchpoint.cli.programs.bench import bisect as bisect_command
+from pinchpoint.cli.programs.bench import profiles
 from pinchpoint.cli.programs.bench.options import arguments_of
 
 RECORDING = Path(__file__).parents[3] / "src/pinchpoint/data/item_sync.json.gz"
@@ -255,12 +258,12 @@ def test_op_that_cannot_run(words, said, capsys):
 def recorder(monkeypatch):
     """Stands in for ``pinchpoint run``: leaves the embedded recording where a profile would be."""
 
-    def record(command, arm, log):
-        folder = Path(command[command.index("-o") + 1])
-        (folder / "traces").mkdir(parents=True)
-        shutil.copy(RECORDING, folder / "traces/rank0.json.gz")
-        record.commands.append(command)
-        record.environments.append(dict(arm.env))
+    def record(jobs, limit_s):
+        for job in jobs:
+            (job.folder / "traces").mkdir(parents=True)
+            shutil.copy(RECORDING, job.folder / "traces/rank0.json.gz")
+            record.commands.append(job.command)
+            record.environments.append(dict(job.arm.env))
 
     record.commands, record.environments = [], []
     monkeypatch.setattr(profiles, "_record", record)
@@ -274,7 +277,7 @@ def test_a_failure_is_explained_by_profiles_of_both(recorder, capsys, tmp_path):
     assert "regressed" in out
     assert "where the step goes" in out
     assert len(recorder.commands) == 2
-    assert recorder.commands[0][-3:] == [sys.executable, "-c", "print('x: 10')"]
+    assert recorder.commands[0][-3:] == (sys.executable, "-c", "print('x: 10')")
     change = json.loads((tmp_path / "out/change.json").read_bytes())
     assert change["schema"] == "pinchpoint.compare/1"
     assert (tmp_path / "out/change.md").exists()
@@ -297,9 +300,87 @@ def test_a_pass_takes_no_profile(recorder):
 
 
 def test_a_profile_that_fails_does_not_fail_the_comparison(monkeypatch, capsys):
-    monkeypatch.setattr(profiles, "_record", lambda command, arm, log: None)
+    monkeypatch.setattr(profiles, "_record", lambda jobs, limit_s: None)
     assert _ab("--profile-on-fail", b="12") == 1
     assert "no profile of A" in capsys.readouterr().err
+
+
+RECORDS = """
+import pathlib, signal, sys
+for kind in sys.argv[2:]:
+    folder = pathlib.Path(sys.argv[1], kind)
+    folder.mkdir(parents=True)
+    (folder / "0.json").write_text("{}")
+try:
+    signal.pause()
+except KeyboardInterrupt:
+    pathlib.Path(sys.argv[1], "run.json").write_text("{}")
+"""
+
+
+@pytest.mark.parametrize(("kinds", "limit_s"), [(("traces", "names"), 600), (("traces",), 1)])
+def test_a_program_that_goes_on_is_ended_once_it_is_recorded(tmp_path, monkeypatch, kinds, limit_s):
+    """With both windows, else at the limit; as Ctrl-C would, so that its folder is put together."""
+    monkeypatch.setattr(profiles, "_SETTLES_S", 0.0)
+    folder = tmp_path / "profile"
+    command = (sys.executable, "-c", RECORDS, str(folder), *kinds)
+    job = profiles.Job(command, Arm("A", ("python",)), folder)
+    if limit_s == 1:  # not before the program has begun, however busy the machine is
+        began = folder / "traces/0.json"
+        monkeypatch.setattr(profiles, "monotonic", lambda: 10.0 * began.exists())
+    profiles._record([job], limit_s)
+    assert profiles._recorded(job) == folder
+
+
+@pytest.fixture
+def commits(tmp_path):
+    """A repository with a good commit and eight after it."""
+
+    def git(*words):
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(("git", *who, *words), check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    made = []
+    for number in range(9):
+        (tmp_path / "job.py").write_text(f"print({number})")
+        git("add", "job.py")
+        git("commit", "-q", "-m", str(number))
+        made.append(git("rev-parse", "HEAD"))
+    return made
+
+
+def test_a_search_that_is_interrupted_says_what_it_knows_and_how_to_go_on(
+    commits, capsys, monkeypatch
+):
+    asked = []
+
+    def judged(session, what, deciding, measuring, commit):
+        asked.append(commit)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        verdict = "regressed" if commits.index(commit) >= 7 else "pass"
+        return Tried(commit=commit, verdict=verdict, why="")
+
+    monkeypatch.setattr(bisect_command, "_judged", judged)
+    words = ["bench", "bisect", "--good", commits[0], "--budget", "2m"]
+    program = ["--", sys.executable, "job.py"]
+    assert cli([*words, "-o", "first", *program]) == 130
+    said = capsys.readouterr().err
+    assert "8 commits after" in said
+    assert "4 comparisons at most, each 2m of pairs" in said
+    assert "about 8 min in all" in said
+    assert f"good: {commits[0]}, {commits[4][:10]}; worse: {commits[8][:10]}" in said
+    assert f"4 commits left ({commits[5][:10]} to {commits[8][:10]})" in said
+    assert "to go on: the same command with --resume first" in said
+    assert cli([*words, "--threshold", "9%", "--resume", "first", *program]) == 2
+    assert "another threshold" in capsys.readouterr().err
+    assert cli([*words, "--resume", "first", *program]) == 0
+    said = capsys.readouterr()
+    assert f"git show {commits[7][:10]}" in said.out
+    assert "2 comparisons at most" in said.err
+    assert [commits.index(c) for c in asked] == [8, 4, 6, 6, 7]
 
 
 def test_run_with_a_profile(recorder, capsys):
@@ -316,7 +397,7 @@ def test_a_failed_check_is_explained_too(recorder, capsys, tmp_path):
     assert "profile: pinchpoint diagnose" in capsys.readouterr().err
     assert cli([*gate, "--profile-on-fail", "--base", _prints("10"), "--", *after]) == 1
     out = capsys.readouterr().out
-    assert "side by side with the base: +50.0%" in out
+    assert "side by side with the base: worse by 50.0 %" in out
     assert "where the step goes" in out
 
 
@@ -414,7 +495,7 @@ def test_few_sessions_are_decided_in_pairs_with_the_commit_of_the_baseline(tmp_p
     assert cli([*gate, "--no-profile-on-fail", *program]) == 1
     said = capsys.readouterr()
     assert "few past sessions: measuring side by side with the base" in said.err
-    assert "side by side with the base: +50.0%" in said.out
+    assert "side by side with the base: worse by 50.0 %" in said.out
     assert "confirmed by 5 interleaved pairs" in said.out
     script.write_text("print('x: 5')")
     assert cli([*gate, "--update", *program]) == 0

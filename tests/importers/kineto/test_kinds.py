@@ -20,6 +20,7 @@ from pinchpoint.trace import MemoryKind as M
         ("user_annotation", "Optimizer.step#AdamW.step", HostKind.ANNOTATION),
         ("cpu_op", "Torch-Compiled Region: 0/0", HostKind.ANNOTATION),
         ("user_annotation", "## Call CompiledFxGraph fjtl ##", HostKind.ANNOTATION),
+        ("cpu_op", "gloo:send", HostKind.ANNOTATION),
         ("cpu_op", "CompiledFunctionBackward", HostKind.OPERATOR),
         ("cpu_op", "triton_poi_fused_add_0", HostKind.OPERATOR),
         ("user_annotation", "entire_frame_compile (dynamo_timed)", HostKind.COMPILE),

@@ -294,3 +294,21 @@ def test_run_folders_below_a_folder_are_each_one_recording(tmp_path):
     write(tmp_path / "runs", "alone.json")
     found = [[str(Path(p).relative_to(tmp_path)) for p in g] for g in groups_in(tmp_path / "runs")]
     assert found == [["runs/after"], ["runs/alone.json"], ["runs/before"]]
+
+
+def test_notes_of_ascend_beside_recordings_are_no_recordings(tmp_path):
+    for rank in (0, 1):
+        place = tmp_path / f"rank{rank}_ascend_pt"
+        write(place, f"profiler_info_{rank}.json", text='{"config": {"common_config": {}}}')
+        write(place, "profiler_metadata.json", text='{"ENV_VARIABLES": {}}')
+        write(place, "out/communication.json", text='{"step5": {"p2p": {}}}')
+        write(place, "out/trace_view.json")
+    assert [[Path(p).name for p in group] for group in groups_in(tmp_path)] == [
+        ["trace_view.json", "trace_view.json"]
+    ]
+    assert ranks(find_rank_files([tmp_path])) == [0, 1]
+
+
+def test_recordings_that_are_called_as_notes_are_read(tmp_path):
+    write(tmp_path, "communication.rank0.json", "communication.rank1.json")
+    assert ranks(find_rank_files([tmp_path])) == [0, 1]

@@ -69,7 +69,7 @@ def test_github_log_takes_no_commands_from_the_text():
 
 
 def test_github_outputs():
-    assert ci.result_outputs(PAGE) == "verdict=regressed\nregressions=1\n"
+    assert ci.result_outputs(PAGE) == "verdict=regressed\nregressions=1\nimprovements=0\n"
 
 
 def test_junit():

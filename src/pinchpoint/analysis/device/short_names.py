@@ -11,6 +11,7 @@ _FUNCTOR = re.compile(
     r"(\w*(?:functor\w*?|ops?|kernel_impl|kernel_cuda|kernel|kernelimpl|scalar)(?:_\w+)?)\b(?=[<(,])",
     re.I,
 )
+_NUMBER = re.compile(r"^(?:\s*(?:\(\w+\))?-?\d+\s*(?:,|(?=>)))+\s*")
 _SHELLS = ("Kernel", "Kernel2", "kentry", "device_kernel")
 _ANY = ("kernel",)  # says nothing: cuBLAS calls one so in each of its namespaces
 _PLAIN_SHELLS = (
@@ -41,7 +42,8 @@ def short_kernel_name(name: str) -> str:
         functor = _functor(inside)
         plain = f"{_shell_word(plain)}: {functor}" if functor else plain
     elif plain in _SHELLS and "<" in bare:
-        plain = re.split(r"[<>(,]", inside, maxsplit=1)[0].rsplit("::", 1)[-1]
+        inside = _NUMBER.sub("", inside)  # kentry<1, BatchedGemmKernel<…>>
+        plain = re.split(r"[<>(,]", inside, maxsplit=1)[0].rsplit("::", 1)[-1].strip() or plain
     return _clipped(plain)
 
 

@@ -103,6 +103,9 @@ def in_standard_library(file: str) -> bool:
 _RECORDER = regex(r"(?:^|/)pinchpoint/(?:inside|capture)/|^quiet_watch\.py\(\d+\)")
 
 
+# It is told of each call and each return, in a microsecond: what a look finds it in is a call of
+# the program's, in C with the lock, that has just returned.
+_COUNTS_CALLS = regex(r"pinchpoint/capture/process/budget\.py\(\d+\): heard$")
 _COLLECTED = regex(r"pinchpoint/capture/samples/spans\.py\(\d+\): _collects$")
 
 
@@ -114,7 +117,7 @@ def is_recorder(name: str) -> bool:
 def in_recorder(frames: Sequence[str]) -> bool:
     """Whether a thread with this stack, innermost frame first, was recording: time that is no
     place of the program's, which one of Python's own library may have been called for."""
-    spelt = (name for name in frames if frame_of(name) is not None)
+    spelt = (n for n in frames if frame_of(n) is not None and _COUNTS_CALLS.search(n) is None)
     first = next((n for n in spelt if not _in_library(n)), "")
     return is_recorder(first) and not was_collecting(first)
 

@@ -20,6 +20,7 @@ from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.replay.unprofiled import take, without_cost
 from pinchpoint.analysis.statistics import share_out
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.steps.timed import timed_by_run
 from pinchpoint.analysis.time.accounting import StepPart, breakdown
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace, once_per_trace
@@ -57,8 +58,7 @@ def base_parts(trace: Trace) -> BaseParts | None:
 
 
 def _is_corrected(trace: Trace) -> bool:
-    timed = bool(trace.run and trace.run.unprofiled_step_ns)
-    return timed or why_uncalibrated(trace) is None
+    return bool(timed_by_run(trace)) or why_uncalibrated(trace) is None
 
 
 def _all_steps(trace: Trace) -> Ints:

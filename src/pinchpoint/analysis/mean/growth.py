@@ -23,6 +23,7 @@ import numpy as np
 
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, in_recorder
 from pinchpoint.analysis.statistics import median
+from pinchpoint.analysis.steps.timed import timed_by_run
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
 from pinchpoint.trace.run_samples import RunPart
@@ -391,10 +392,9 @@ def grown_on_core_ns(trace: Trace) -> int:
 
 
 def grown_ns(trace: Trace) -> int:
-    """By how much the mean step of the run is longer than those around the recording, because steps
-    grow; 0 where they do not, or where nothing of the program grew with them, so that it may have
-    been the machine. Where they grow is not asked."""
-    found, timed = growth(trace), trace.run.unprofiled_step_ns if trace.run else ()
+    """By how much the run's mean step is longer than those around the recording, as steps grow; 0
+    where they do not, or nothing of the program grew with them: it may have been the machine."""
+    found, timed = growth(trace), timed_by_run(trace)
     if found is None or (found.why_not and not found.signs) or not timed:
         return 0
     return max(round(found.mean_ns * found.clock_ratio) - round(median(timed)), 0)

@@ -20,12 +20,11 @@ from pinchpoint.analysis.replay.predict import (
     comes_in_bursts,
     corrected_made,
     corrected_step_ns,
-    in_bursts,
     timed_ns,
     with_doubt_of_launches,
 )
 from pinchpoint.analysis.replay.ranges import AS_IT_IS, Made, range_ns
-from pinchpoint.analysis.statistics import rounded_mean
+from pinchpoint.analysis.statistics import in_bursts, rounded_mean
 from pinchpoint.analysis.steps.steps import IRREGULAR_RATIO, steps
 from pinchpoint.analysis.time.accounting import StepPart
 from pinchpoint.analysis.time.host_activity import GapKind

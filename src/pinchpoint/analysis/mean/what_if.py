@@ -137,15 +137,14 @@ def _wander(trace: Trace) -> bool:
     return not (rare_causes(trace) or grown_ns(trace) or comes_in_bursts(trace))
 
 
-def recorded_saving_ns(trace: Trace, changes: Sequence[Change]) -> int:
-    """Of the step that gains are counted from, the recorded time that changes take away; 0 where
-    they take none or nothing is known of the step."""
+def by_recorded(trace: Trace, changes: Sequence[Change]) -> Prediction | None:
+    """What the recorded time that changes take away wins of the step that gains are counted from;
+    None where they take none or nothing is known of the step."""
     recorded = [
         replace(change, beyond_ns=0) if isinstance(change, RemoveHostTime) else change
         for change in changes
     ]
-    after = what_if_mean(trace, recorded) if recorded else None
-    return 0 if after is None else after.saving_ns
+    return what_if_mean(trace, recorded) if recorded else None
 
 
 def _beyond_ns(changes: Sequence[Change]) -> int:

@@ -86,3 +86,18 @@ def longest_left_ns(timed_ns: float, replayed_ns: float, left_ns: float) -> int:
     if timed_ns <= (1 + APART_RATIO) * replayed_ns:
         return 0
     return round(timed_ns - (replayed_ns - left_ns))
+
+
+def of_timed_ns(saving_ns: int, timed_ns: int, recorded: Replayed, leaves_ns: int) -> int:
+    """What a fix wins of a step that takes ``timed_ns`` without the profiler, where it takes
+    ``saving_ns`` of the recorded one and leaves so much of the device's work.
+
+    Work of the device is as recorded; all else is as many times as long as it was then. All that is
+    won of a step that was not recorded as longer.
+    """
+    if timed_ns >= recorded.step_ns:
+        return saving_ns
+    device_ns = min(recorded.device_ns, recorded.step_ns)
+    of_device_ns = min(max(device_ns - leaves_ns, 0), saving_ns)
+    host_ratio = max(timed_ns - device_ns, 0) / max(recorded.host_ns, 1)
+    return round(of_device_ns + (saving_ns - of_device_ns) * host_ratio)

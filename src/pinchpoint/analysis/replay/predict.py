@@ -11,7 +11,9 @@ from pinchpoint.analysis.device.categories import Category, category_of_device_o
 from pinchpoint.analysis.host.launches import own_work
 from pinchpoint.analysis.replay.apply import apply
 from pinchpoint.analysis.replay.beyond_replay import (
+    Replayed,
     longest_left_ns,
+    of_timed_ns,
     replayed,
     rest_as_recorded,
     waits_beyond_ns,
@@ -38,15 +40,14 @@ from pinchpoint.analysis.replay.running_ahead import (
     limited_ns,
 )
 from pinchpoint.analysis.replay.window import Clean, Replayable, clean_window, replayable
-from pinchpoint.analysis.statistics import percentile
+from pinchpoint.analysis.statistics import in_bursts, percentile
 from pinchpoint.analysis.steps.steps import Steps, steps
+from pinchpoint.analysis.steps.timed import timed_by_run
 from pinchpoint.trace import ApiKind, Trace, once_per_trace
 from pinchpoint.trace.intervals import covered_before, flatten
 
 # The same work under load: an H100's 1.98 GHz fall to 1.4 at its power limit.
 OTHER_WORK_RATIO = 0.3
-BURST_PERCENTILE = 95  # a round of 16 workers makes one step in 16 wait for all of them
-BURST_RATIO = 3.0  # of the median; steps that vary by themselves stay below it
 
 
 @once_per_trace
@@ -145,12 +146,6 @@ def comes_in_bursts(trace: Trace) -> bool:
     if not timed or not in_bursts(timed):
         return False
     return bool(steps(trace).durations_ns.max(initial=0) >= np.mean(timed))
-
-
-def in_bursts(timed: Sequence[int]) -> bool:
-    """Whether long steps come so often that they are part of what a step usually costs."""
-    late = np.percentile(timed, BURST_PERCENTILE, method="lower")
-    return bool(late > BURST_RATIO * np.median(timed))
 
 
 def device_busy_ns(trace: Trace) -> int:
@@ -268,11 +263,23 @@ def after_saving(
         leaves_ns = ceil(device_ns(trace, (MoveToOwnStream(apart),)))
     bound = min(leaves_ns, base)
     likely = sum(saving_ns) // 2 if likely_ns is None else likely_ns
-    most, middle, least = base - saving_ns[0], base - likely, base - saving_ns[1]
+    most, middle, least = (
+        base - _of_timed_ns(trace, saved_ns, leaves_ns)
+        for saved_ns in (saving_ns[0], likely, saving_ns[1])
+    )
     middle = max(middle, ceil(warm))
     most = max(most, middle)
     step, low, high = (max(after, bound) for after in (middle, least, most))
     return Prediction(step, (low, high), base, max(middle, 0), bound)
+
+
+def _of_timed_ns(trace: Trace, saving_ns: int, leaves_ns: int) -> int:
+    """Of a recorder whose cost is not known: what is won of the step that the run timed."""
+    typical_ns, usual_ns = steps(trace).typical_ns, corrected_step_ns(trace)
+    if calibrated(trace) or not typical_ns or not usual_ns:
+        return saving_ns
+    recorded = Replayed(typical_ns, device_busy_ns(trace))
+    return of_timed_ns(saving_ns, usual_ns, recorded, leaves_ns)
 
 
 def _before_and_after(
@@ -313,7 +320,7 @@ MOST_MORE_NS = 8_000
 @once_per_trace
 def timed_ns(trace: Trace) -> tuple[int, ...]:
     """Steps that the same run timed without the profiler, less what launches cost more since."""
-    measured, less_ns = _measured(trace), launches_ns(trace)
+    measured, less_ns = timed_by_run(trace), launches_ns(trace)
     if not less_ns or trace.run is None or trace.run.launch is None:
         return measured
     unloaded = trace.run.launch.unloaded_steps
@@ -327,7 +334,7 @@ def launches_ns(trace: Trace) -> int:
     """What the launches of a step cost more since the recording, of a usual step that was timed
     then; 0 where that is not known. By replay: a host that is ahead of its device hides it."""
     launch = trace.run.launch if trace.run else None
-    measured = _measured(trace)[launch.unloaded_steps :] if launch else ()
+    measured = timed_by_run(trace)[launch.unloaded_steps :] if launch else ()
     if launch is None or not launch.more_ns or not measured:
         return 0
     return _hidden_in_ns(trace, float(np.median(measured)), launch.more_ns)
@@ -373,10 +380,6 @@ def least_by_launches_ns(trace: Trace) -> int | None:
     if longest >= least or usual - _hidden_in_ns(trace, usual, MOST_MORE_NS) > longest:
         return None
     return round(made.step_ns)
-
-
-def _measured(trace: Trace) -> tuple[int, ...]:
-    return trace.run.unprofiled_step_ns if trace.run else ()
 
 
 def _mean_step_ns(trace: Trace, base: Replayable, clean: Clean) -> float:

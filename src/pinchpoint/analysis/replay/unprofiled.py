@@ -13,6 +13,7 @@ import numpy as np
 
 from pinchpoint.analysis.replay.predict import corrected_step_ns
 from pinchpoint.analysis.replay.recording_cost import calibrated
+from pinchpoint.analysis.steps.timed import timed_by_run
 from pinchpoint.analysis.time.accounting import Breakdown, StepPart, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.trace import Trace, once_per_trace
@@ -40,7 +41,7 @@ def unprofiled_breakdown(trace: Trace) -> Breakdown | None:
     is not known, is longer than the recorded one, or shorter than the device's work in it, so
     that the cost cannot have come out of idle time.
     """
-    if not calibrated(trace) and not (trace.run and trace.run.unprofiled_step_ns):
+    if not calibrated(trace) and not timed_by_run(trace):
         return None
     recorded, corrected = breakdown(trace), corrected_step_ns(trace)
     if corrected is None or recorded.typical_ns is None or corrected > recorded.typical_ns:

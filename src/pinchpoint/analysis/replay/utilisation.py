@@ -17,6 +17,7 @@ from pinchpoint.analysis.limits.roofs import Roof, roofs, spec_of
 from pinchpoint.analysis.replay.predict import corrected_step_ns, timed_ns
 from pinchpoint.analysis.replay.recording_cost import calibrated
 from pinchpoint.analysis.steps.steps import Steps, steps
+from pinchpoint.analysis.steps.timed import timed_by_run
 from pinchpoint.analysis.work.operator_work import OperatorWork, operator_work, peak_type
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import DeviceKind, Trace, once_per_trace
@@ -184,7 +185,7 @@ def _by_type(work: OperatorWork, wanted: Mask) -> dict[str, int]:
 
 
 def _step_time(trace: Trace, timed: Steps) -> tuple[int, str]:
-    if trace.run is not None and trace.run.unprofiled_step_ns:
+    if timed_by_run(trace):
         ordered = sorted(timed_ns(trace))
         return ordered[len(ordered) // 2], "measured without the profiler in the same run"
     assert timed.typical_ns is not None

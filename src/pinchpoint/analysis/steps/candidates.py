@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.host.ancestry import parents
 from pinchpoint.analysis.host.launches import issued, main_thread, own_work
 from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
 from pinchpoint.trace import ApiKind, HostKind, Table, Trace
 from pinchpoint.trace.arrays import Ints, Mask
 
@@ -140,6 +141,7 @@ class Candidate:
     name: str
     start_ns: Times
     end_ns: Times | None  # None: up to the next start
+    counted: bool = False  # its author calls it a step, and counts them
 
 
 def candidates(trace: Trace, work: LaunchedWork) -> Iterator[Candidate]:
@@ -153,14 +155,14 @@ def candidates(trace: Trace, work: LaunchedWork) -> Iterator[Candidate]:
             usable &= np.isin(main["start_ns"], work.at_ns)
         annotated = main.take(usable)
         yield from _optimizer_steps(trace.names, main, work)
-        yield from _repeated(trace.names, annotated, "annotation")
+        yield from _repeated(trace.names, annotated, "annotation", work)
         python = np.isin(main["kind"], (HostKind.PYTHON, HostKind.MODULE))
         if python.any():
             called = main.take(python & ~_of_framework(trace.names)[main["name"]])
-            yield from _repeated(trace.names, _lengthy(called, work), "function")
+            yield from _repeated(trace.names, _lengthy(called, work), "function", work)
     marks = trace.device_annotations
     if work.on_device and marks is not None and len(marks):
-        yield from _repeated(trace.names, marks, "annotation")
+        yield from _repeated(trace.names, marks, "annotation", work)
     yield from _graphs(trace, work)
     yield from _once_a_step(trace, work)
 
@@ -185,10 +187,13 @@ def _optimizer_steps(
                 yield Candidate("optimizer", names[name], np.append(first, end[:-1]), end)
 
 
-def _repeated(names: tuple[str, ...], rows: Table, kind: str) -> Iterator[Candidate]:
+def _repeated(
+    names: tuple[str, ...], rows: Table, kind: str, work: LaunchedWork
+) -> Iterator[Candidate]:
     """One candidate per name, the most time first; numbers in annotations do not tell apart.
 
-    Those in names of modules do: ``Block_0`` to ``Block_11`` are twelve layers.
+    Those in names of modules do: ``Block_0`` to ``Block_11`` are twelve layers. Where ranges are
+    all there is and differ in their numbers alone, these must count: lines of a program do not.
     """
     if not len(rows):
         return
@@ -208,18 +213,42 @@ def _repeated(names: tuple[str, ...], rows: Table, kind: str) -> Iterator[Candid
         start, end = mine["start_ns"], mine.end_ns
         if np.any(start[1:] < end[:-1]):  # nested in itself or concurrent: no series of steps
             continue
-        yield from _shaped(kind, spelt[one], start, end)
+        counts = plain or _count(names, mine)
+        if work.of_ranges and work.kinds == 1 and not counts:
+            continue
+        counted = not plain and counts and _STEP.search(spelt[one]) is not None
+        yield from _shaped(kind, spelt[one], start, end, counted=counted)
 
 
-def _shaped(kind: str, name: str, start: Times, end: Times) -> Iterator[Candidate]:
-    """The spans as the steps, and as marks of one moment in each."""
+_STEP = regex(r"(?<![a-z])(?:step|iteration)[^a-z]*#[^a-z#]*$", re.IGNORECASE)
+LEAST_COUNTING_RATIO = 0.9  # of the ranges; a count begins anew with an epoch
+
+
+def _count(names: tuple[str, ...], rows: Table) -> bool:
+    """Whether the last numbers in these names rise from one to the next; those of one name do."""
+    if len(np.unique(rows["name"])) == 1:
+        return True
+    found = [re.findall(r"\d+", names[name]) for name in rows["name"].tolist()]
+    number = np.array([int(each[-1][-18:]) if each else -1 for each in found])
+    return bool((np.diff(number) > 0).mean() >= LEAST_COUNTING_RATIO)
+
+
+def _shaped(
+    kind: str, name: str, start: Times, end: Times, *, counted: bool
+) -> Iterator[Candidate]:
+    """The spans as the steps, and as marks of one moment in each.
+
+    What covers little of the time between its beginnings is named after that moment, and says no
+    more of a step than what else comes as often.
+    """
     if name.startswith(OPTIMIZER):  # a candidate of its own
         return
     gaps, covered = int((start[1:] - end[:-1]).sum()), int((end - start)[:-1].sum())
     if covered > gaps:
-        yield Candidate(kind, name, start, end)
+        yield Candidate(kind, name, start, end, counted)
+    moment = kind == "annotation" and covered <= gaps and not name.startswith(LOADER)
     if kind == "annotation" or covered <= gaps:
-        yield Candidate(kind, name, start, None)
+        yield Candidate("mark" if moment and not counted else kind, name, start, None, counted)
 
 
 _CALL_OF_JAX = "PjitFunction("  # around each call of a compiled function

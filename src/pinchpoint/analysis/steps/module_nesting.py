@@ -84,7 +84,8 @@ def _numbered_layers(trace: Trace) -> tuple[Times, Times]:
     if host is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     rows = rows_named(trace, host, lambda name: _LAYER.search(name) is not None)
-    rows &= (host["kind"] == HostKind.ANNOTATION) & (host["thread"] == main_thread(trace))
+    rows &= np.isin(host["kind"], (HostKind.ANNOTATION, HostKind.OPERATOR))  # FSDP:: is no range
+    rows &= host["thread"] == main_thread(trace)
     called: dict[str, int] = {}
     kind = np.zeros(len(trace.names), np.int64)
     for name in np.unique(host["name"][rows]).tolist():

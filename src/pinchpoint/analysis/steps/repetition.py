@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.analysis.host.launches import main_thread
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
 from pinchpoint.analysis.steps.candidates import (
     FEWEST_LAUNCHES,
@@ -28,9 +27,8 @@ from pinchpoint.analysis.steps.candidates import (
 from pinchpoint.analysis.steps.module_nesting import are_layers, joined_by_others
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
-from pinchpoint.trace import HostKind, Trace, once_per_trace
+from pinchpoint.trace import Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints
-from pinchpoint.trace.names import rows_named
 
 # ------------------------------------------------------------------------------------------------
 # When all gradients were set to zero, in a recording that does not mark its optimizer.
@@ -94,7 +92,14 @@ LEAST_SCORE = 0.65  # below this, one window and no steps; chosen on recordings 
 NEARLY_AS_GOOD = 0.03  # scores this close are equal; the kind of evidence then decides
 
 # How much each kind of evidence is trusted; a person's annotation outranks a pattern of names.
-TRUST = {"optimizer": 1.0, "annotation": 1.0, "function": 0.97, "graph": 0.95, "sequence": 0.9}
+TRUST = {
+    "optimizer": 1.0,
+    "annotation": 1.0,
+    "function": 0.97,
+    "graph": 0.95,
+    "sequence": 0.9,
+    "mark": 0.9,
+}
 
 # How sure steps are that were found with each evidence, at LEAST_SCORE and at a score of 1: what
 # benchmarks/step_confidence.py measured where markers were hidden.
@@ -107,10 +112,12 @@ CONFIDENCE = {
     "sequence": (0.4, 0.9),
     "rounds": (0.25, 0.4),
 }
-# Names in backward passes and of optimizers. A pass without them may be one of several that a
-# step makes: tokens of an answer, batches of an evaluation.
+# Names in backward passes and of optimizers; a forward pass registers what is done after a backward
+# one. A pass without them may be one of several that a step makes: tokens of an answer, batches of
+# an evaluation.
 _OF_TRAINING = regex(
-    r"multi_tensor_apply|adam|backward|_bw_|dgrad|wgrad|autograd::engine", re.IGNORECASE
+    r"multi_tensor_apply|adam|(?<!post)(?<!pre)backward|_bw_|dgrad|wgrad|autograd::engine",
+    re.IGNORECASE,
 )
 
 
@@ -215,7 +222,7 @@ def _evidence(trace: Trace, found: Candidate, *, longer: bool) -> str:
     """What speaks for the steps; ``longer`` where rounds of several of them repeat as well."""
     if found.kind == "optimizer" or _updates_weights(trace):
         return "optimizer" if found.kind == "optimizer" else "training"
-    return "rounds" if longer else found.kind
+    return "rounds" if longer else found.kind.replace("mark", "annotation")
 
 
 @once_per_trace
@@ -247,6 +254,8 @@ def _better(score: float, one: Candidate, best_score: float, other: Candidate) -
         return score > best_score
     if TRUST[one.kind] != TRUST[other.kind]:
         return TRUST[one.kind] > TRUST[other.kind]
+    if one.kind != other.kind and len(one.start_ns) == len(other.start_ns):
+        return one.kind == "mark"  # which has a name
     return _held(one) > _held(other)  # the outer one; of phases of a step the first
 
 
@@ -287,6 +296,8 @@ def _score(candidate: Candidate, work: LaunchedWork) -> float:
         return 0.0
     if end is not None and coverage > NEARLY_ALL:
         sameness = (1 + sameness) / 2
+    if candidate.counted:  # what else was recorded is no step, as its author says
+        coverage = 1.0
     return sameness * coverage * TRUST[candidate.kind] * (1 - 1 / repeats**2)
 
 
@@ -346,12 +357,16 @@ def _end_of_work(start: Times, work: LaunchedWork) -> Times:
 
 def _spans(candidate: Candidate, work: LaunchedWork, evidence: str, score: float) -> Spans:
     start, end = candidate.start_ns, candidate.end_ns
-    open_end = end is None and not _last_is_whole(start, work)
+    ended = end is None and len(start) > 2 and start[-1] > work.at_ns[-1]
+    if ended:  # as a loader is asked once more than it has batches
+        start = start[:-1]
+    open_end = end is None and not ended and not _last_is_whole(start, work)
     if end is None:
         end = _end_of_work(start, work)
     words = {
         "optimizer": f"the ends of {candidate.name!r}",
         "annotation": f"the annotation {candidate.name!r}",
+        "mark": f"the annotation {candidate.name!r}",
         "function": f"the calls of {candidate.name!r}",
     }.get(candidate.kind, candidate.name)
     basis = f"no markers; {words}, {len(start)} times"
@@ -360,37 +375,3 @@ def _spans(candidate: Candidate, work: LaunchedWork, evidence: str, score: float
     partial[-1] = open_end
     confidence = _confidence(evidence, score)
     return Spans(start, end, number, basis, confidence, partial, evidence)
-
-
-# ------------------------------------------------------------------------------------------------
-# A recording without repetition that is one training step, by its only optimizer step.
-#
-# ``torch.optim`` annotates ``Optimizer.step``, which ends a training step. A recording with
-# exactly one, and hardly any work after it, ends where the step ends. Where the step began,
-# nothing says.
-
-
-CONFIDENCE_ALONE = 0.5  # the end of the step is seen; its beginning may be missing
-NEARLY_ALL_LAUNCHES = (
-    0.9  # of the launches come before the optimizer is done; some logging may follow
-)
-
-
-def single_step(trace: Trace) -> Spans | None:
-    """From the first operator or annotation to the end of the only optimizer step; None if there is
-    no such end."""
-    host, work = trace.host_ops, repeated_work(trace)
-    if host is None or not len(host) or not len(work.at_ns) or work.on_device:
-        return None
-    rows = rows_named(trace, host, lambda name: name.startswith("Optimizer.step"))
-    main = host["thread"] == main_thread(trace)
-    at = np.flatnonzero(rows & main & (host["kind"] == HostKind.ANNOTATION))
-    if len(at) != 1:
-        return None
-    shown = main & np.isin(host["kind"], (HostKind.OPERATOR, HostKind.ANNOTATION))
-    start, end = host["start_ns"][shown].min(keepdims=True), host.end_ns[at]
-    before = np.count_nonzero(work.at_ns < end[0])
-    if before < NEARLY_ALL_LAUNCHES * len(work.at_ns):
-        return None
-    basis = "no markers; one optimizer step, at the end: a step whose beginning may be missing"
-    return Spans(start, end, np.zeros(1, np.int64), basis, CONFIDENCE_ALONE)

@@ -24,7 +24,8 @@ from pinchpoint.analysis.statistics import median, percentile
 from pinchpoint.analysis.steps.compiled_calls import steps_by_calls
 from pinchpoint.analysis.steps.markers import marked_spans
 from pinchpoint.analysis.steps.module_nesting import module_calls, outermost
-from pinchpoint.analysis.steps.repetition import Spans, infer_steps, single_step
+from pinchpoint.analysis.steps.repetition import Spans, infer_steps
+from pinchpoint.analysis.steps.single_step import single_step
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Mask

@@ -90,11 +90,6 @@ def run_ab(
     if plan.at_once and (why := why_apart(so_far)):
         warnings = (*warnings, f"--at-once: {why}, so that A and B ran one after the other")
         notice(warnings[-1])
-    whole_s = spent_s + FEWEST_PAIRS * spent_s / max(plan.warmup_runs, 1)
-    if plan.budget_s is not None and whole_s > plan.budget_s:
-        notice(
-            f"{FEWEST_PAIRS} pairs, the fewest that can decide, take until about {whole_s:.0f} s"
-        )
 
     def pair(i: int) -> Pair:
         nonlocal plan
@@ -254,7 +249,21 @@ def _warmed_up(
                 options = like(options, asked, run)
                 for remark in said(asked, options):
                     notice(remark)
+    _say_if_too_short(plan, so_far, notice)
     return replace(plan, options=options if plan.warmup_runs else asked), so_far
+
+
+def _say_if_too_short(plan: AbPlan, so_far: Sequence[RunMetrics], notice: Notice) -> None:
+    """What the fewest runs that can decide take, where the budget has no time for them."""
+    if plan.budget_s is None or not so_far:
+        return
+    took_s = [run.duration_s or 0.0 for run in so_far]  # the first one also fills the caches of all
+    whole_s = sum(took_s) + 2 * FEWEST_PAIRS * min(took_s)
+    if whole_s > plan.budget_s:
+        notice(
+            f"the budget of {plan.budget_s:.0f} s is too short: with {FEWEST_PAIRS} pairs, the"
+            f" fewest that can decide, it takes about {whole_s:.0f} s"
+        )
 
 
 def _measure_pair(pair: int, plan: AbPlan, session: BenchSession, notice: Notice) -> Pair:

@@ -144,6 +144,11 @@ def commits_between(good: str, bad: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def commit_of(name: str) -> str:
+    """The full number of a commit, tag or branch; UsageError if there is none of that name."""
+    return _git("rev-parse", "--verify", f"{name}^{{commit}}")
+
+
 def earlier_commit(commit: str | None) -> str | None:
     """``commit`` if this is a checkout that has it, and its files are not what lies here."""
     if commit is None:

@@ -103,6 +103,16 @@ def _shares(looks: int) -> tuple[float, ...]:
     return (*first, 1.0 - sum(first))
 
 
+def in_the_middle(d: Values, trim_ratio: float) -> NDArray[np.intp]:
+    """Which pairs the mean is made of: all but ``trim_ratio`` of them at each end."""
+    cut = _cut(len(d), trim_ratio)
+    return np.argsort(d, kind="stable")[cut : len(d) - cut]
+
+
+def _cut(pairs: int, trim_ratio: float) -> int:
+    return int(pairs * trim_ratio) if pairs >= TRIMMED_FROM else 0
+
+
 @dataclass(frozen=True)
 class _Center:
     """A mean of log ratios with its standard error; None below two pairs."""
@@ -125,7 +135,7 @@ def _center(d: Values, trim_ratio: float) -> _Center:
     over the share that is left.
     """
     n = len(d)
-    cut = int(n * trim_ratio) if n >= TRIMMED_FROM else 0
+    cut = _cut(n, trim_ratio)
     ordered = np.sort(d)
     mean = float(ordered[cut : n - cut].mean())
     if n < 2:

@@ -9,13 +9,17 @@ import numpy as np
 
 from pinchpoint.bench.ab.at_once import NOTE as AT_ONCE
 from pinchpoint.bench.ab.at_once import SWAPPED_NOTE
-from pinchpoint.bench.ab.decision import ALPHA, LOOKS, Decision, sequential_p
+from pinchpoint.bench.ab.decision import ALPHA, Decision, in_the_middle, sequential_p
 from pinchpoint.bench.ab.pairs import Pair, good_pairs, log_ratios
-from pinchpoint.bench.ab.quiet import QuietDecision, decide_quietly
+from pinchpoint.bench.ab.quiet import (
+    QUIET_ALPHA,
+    TRIM_RATIO,
+    QuietDecision,
+    decide_quietly,
+)
 from pinchpoint.bench.measures import OWN_TIME, OWN_WORK, TIMES, Measure
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, RunOptions, waits
-from pinchpoint.bench.statistics.distributions import pairs_needed, smallest_visible
 from pinchpoint.bench.statistics.intervals import mean_interval
 from pinchpoint.bench.statistics.series import two_modes
 from pinchpoint.monitor.environment import redacted_command
@@ -45,6 +49,17 @@ class MeasureResult(msgspec.Struct, frozen=True, kw_only=True):
     smallest_visible_ratio: float | None = None
     pairs_needed: int | None = None
     improved: bool = False  # B is better, claimed with the same error as a regression
+    # Geometric means of the pairs that the estimate is of: their ratio is the estimate, which that
+    # of the medians is not. Null in older files.
+    a_mean: float | None = None
+    b_mean: float | None = None
+
+    @property
+    def sides(self) -> tuple[float, float]:
+        """A and B as the pairs have them: what is shown beside the estimate."""
+        if self.a_mean is None or self.b_mean is None:
+            return self.a_median, self.b_median
+        return self.a_mean, self.b_mean
 
 
 class AbResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +114,7 @@ def result_of(
     if verdict == "inconclusive":
         quiet = decide_quietly(good, decisions, measures, looks)
         verdict, decided, why = _by_quiet_measures(quiet, measures, why)
+        shown = [_as_decided(m, quiet, good, measures, looks) for m in shown]
     return AbResult(
         session_id=options.session_id,
         bench_id=options.bench_id,
@@ -127,6 +143,7 @@ def _measure_result(
     b = [v for v in (measure.get(run) for _, run in pairs) if v is not None]
     d = log_ratios(pairs, measure)
     interval = mean_interval(d)
+    a_mean, b_mean = _means(measure, pairs)
     return MeasureResult(
         name=measure.name,
         label=measure.label,
@@ -145,6 +162,44 @@ def _measure_result(
         smallest_visible_ratio=decision.smallest_visible_ratio if decision else None,
         pairs_needed=decision.pairs_needed if decision else None,
         improved=sequential_p(-d, looks) <= ALPHA,
+        a_mean=a_mean,
+        b_mean=b_mean,
+    )
+
+
+def _means(
+    measure: Measure, pairs: Sequence[Pair], trim_ratio: float = 0.0
+) -> tuple[float | None, float | None]:
+    """Geometric means of both sides, over the pairs that the estimate is the mean of."""
+    both = [(measure.get(a), measure.get(b)) for a, b in pairs]
+    logs = np.array([(log(a), log(b)) for a, b in both if a and b and a > 0 and b > 0])
+    if not len(logs):
+        return None, None
+    worse = logs[:, 1] - logs[:, 0] if measure.better == "lower" else logs[:, 0] - logs[:, 1]
+    a_log, b_log = logs[in_the_middle(worse, trim_ratio)].mean(axis=0)
+    return exp(a_log), exp(b_log)
+
+
+def _as_decided(
+    shown: MeasureResult,
+    quiet: QuietDecision,
+    pairs: Sequence[Pair],
+    measures: Mapping[str, Measure],
+    looks: Sequence[int],
+) -> MeasureResult:
+    """A measure that decided, as it did: its table says what the answer says."""
+    decision = quiet.decisions.get(shown.name) if shown.name in quiet.by else None
+    if decision is None:
+        return shown
+    a_mean, b_mean = _means(measures[shown.name], pairs, TRIM_RATIO)
+    d = log_ratios(pairs, measures[shown.name])
+    return msgspec.structs.replace(
+        shown,
+        estimate_ratio=decision.estimate_ratio,
+        ci95_ratio=decision.ci95_ratio,
+        improved=sequential_p(-d, looks, trim_ratio=TRIM_RATIO) <= QUIET_ALPHA,
+        a_mean=a_mean,
+        b_mean=b_mean,
     )
 
 
@@ -311,76 +366,3 @@ def _switches(pairs: Sequence[Pair]) -> list[str]:
         for name in sorted(set(a) | set(b))
         if a.get(name) != b.get(name) and name != "seed"
     ]
-
-
-# ------------------------------------------------------------------------------------------------
-# A against A: how noisy this machine is, and the smallest change that it can see.
-
-
-CALIBRATION_SCHEMA = "bench.calibration/1"
-EFFECTS = (0.01, 0.02, 0.03, 0.05, 0.10)  # slow-downs that people ask for; a table of five
-
-
-class Noise(msgspec.Struct, frozen=True, kw_only=True):
-    """The noise of one measure."""
-
-    name: str
-    label: str
-    pairs: int
-    sd_pair_log: float
-    visible_ratio: dict[str, float]  # smallest slow-down seen 95 % of the time, by pairs
-    pairs_needed: dict[str, int | None]  # by slow-down; null: over 400
-    two_speeds_ratio: float | None = None  # how far apart, if runs fall into two groups
-    verdict: str | None = None  # of the rule, on identical arms: should be pass
-    unknown: dict[str, str] = {}
-
-
-class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """What an A/A session says about a machine and a command."""
-
-    schema: str = CALIBRATION_SCHEMA
-    session_id: str
-    bench_id: str
-    created_utc: str
-    noise: tuple[Noise, ...]
-    pairs_excluded: int
-    warnings: tuple[str, ...]
-    env_sha256: str | None
-
-
-def calibration(result: AbResult, measures: Mapping[str, Measure], created_utc: str) -> Calibration:
-    """From the result of identical arms."""
-    return Calibration(
-        session_id=result.session_id,
-        bench_id=result.bench_id,
-        created_utc=created_utc,
-        noise=tuple(
-            _noise(m, _values(result, measures[m.name]))
-            for m in result.measures
-            if m.sd_pair_log is not None
-        ),
-        pairs_excluded=result.pairs_excluded,
-        warnings=result.warnings,
-        env_sha256=result.env_sha256,
-    )
-
-
-def _noise(measure: MeasureResult, values: Sequence[float]) -> Noise:
-    sd = measure.sd_pair_log or 0.0
-    modes = two_modes(np.array(values))
-    return Noise(
-        name=measure.name,
-        label=measure.label,
-        pairs=measure.pairs,
-        sd_pair_log=sd,
-        visible_ratio={str(n): smallest_visible(sd, n) for n in LOOKS},
-        pairs_needed={f"{e:.0%}": pairs_needed(e, sd) for e in EFFECTS},
-        two_speeds_ratio=modes.gap_ratio if modes else None,
-        verdict=measure.verdict,
-        unknown={} if modes else {"two_speeds_ratio": "one speed"},
-    )
-
-
-def _values(result: AbResult, measure: Measure) -> list[float]:
-    found = [measure.get(run) for run in result.runs if run.valid]
-    return [v for v in found if v is not None]

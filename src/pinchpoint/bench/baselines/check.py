@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from pinchpoint.bench.ab.gain import gain, improved_times, worsened_for_sure
 from pinchpoint.bench.ab.result import AbResult, MeasureResult, signed
 from pinchpoint.bench.baselines import Baseline, Entry, Gate, comparable, entry_key
 from pinchpoint.bench.baselines.screen import (
@@ -26,7 +27,8 @@ EXIT_CODES = {"pass": 0, "warned": 0, "regressed": 1, "inconclusive": 4}
 
 
 class CheckItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One measure against its history; ratios are of the worsening."""
+    """One measure against its history, and side by side with the base where that was measured;
+    ratios are of the worsening."""
 
     name: str
     label: str
@@ -42,6 +44,12 @@ class CheckItem(msgspec.Struct, frozen=True, kw_only=True):
     threshold_ratio: float | None = None
     sessions: int = 0
     level_changes: tuple[dict[str, Any], ...] = ()
+    # Of the pairs with the base, null without them; the figures above are of past sessions.
+    base_value: float | None = None
+    now_value: float | None = None
+    base_change_ratio: float | None = None
+    base_ci95_ratio: tuple[float, float] | None = None
+    improved: bool = False  # better than the base, for certain; the verdict is a pass
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +162,9 @@ def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
         for item in result.items
     )
     verdict, why = overall(items)
-    if verdict == "pass" and (by_pairs := [i for i in items if i.gate == "fail" and i.why]):
+    if verdict == "pass" and (better := gain(ab)):
+        why = f"{better.label} {improved_times(better)}, side by side with the base; {why}"
+    elif verdict == "pass" and (by_pairs := [i for i in items if i.gate == "fail" and i.why]):
         why = f"{why}: {_reasons(by_pairs)}"
     return msgspec.structs.replace(result, items=items, verdict=verdict, why=why, confirmation=ab)
 
@@ -162,15 +172,35 @@ def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
 def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem:
     """An item with the verdict of the pairs; of an open wall time, with that of what decided."""
     verdict = found.verdict or item.verdict
-    why = f"side by side with the base: {signed(found.estimate_ratio)}"
+    best = gain(ab)
+    better = found == best
+    why = f"side by side with the base: {_how(found, better=better)}"
     if verdict == "inconclusive" and ab.decided_by and item.name in TIMES:
-        verdict = ab.verdict
-        why = f"side by side with the base {ab.decided or ab.why}; wall time here cannot tell"
+        verdict, better = ab.verdict, best is not None
+        decided = f"{best.label} {improved_times(best)}" if best else ab.decided or ab.why
+        why = f"side by side with the base {decided}; wall time here cannot tell"
     elif verdict == "inconclusive":
         why = f"{why}, which {found.pairs} pairs here cannot tell"
     else:
         why += _of_its_own(item, ab)
-    return msgspec.structs.replace(item, verdict=verdict, why=why)
+    base, now = found.sides
+    return msgspec.structs.replace(
+        item,
+        verdict=verdict,
+        why=why,
+        base_value=base,
+        now_value=now,
+        base_change_ratio=found.estimate_ratio,
+        base_ci95_ratio=found.ci95_ratio,
+        improved=better,
+    )
+
+
+def _how(found: MeasureResult, *, better: bool) -> str:
+    if better:
+        return improved_times(found)
+    sure = found.verdict == "regressed"
+    return worsened_for_sure(found) if sure else signed(found.estimate_ratio)
 
 
 def _of_its_own(item: CheckItem, ab: AbResult) -> str:

@@ -19,6 +19,10 @@ PART_OF_BUDGET = 1 / 24
 # On a busy machine pairs differ far more than 15 steps of a run do (two threads of torch at load 6
 # to 10 on 2 CPUs: by 5 %, of the first 15 steps as of all 59), and ten of them are wanted.
 PART_WHERE_BUSY = 1 / 44
+# Seconds of steps of one run, at most: another pair tells more than a longer run. CPU times of two
+# threads of torch over eight seconds differ by 1.4 to 1.9 % between both of a pair (load 13 to 20,
+# 2 CPUs), which is less than runs differ by from one to the next.
+ENOUGH_S = 8.0
 UNSTEADY = 4  # times as many steps, where the first run's never became steady
 
 
@@ -41,7 +45,7 @@ def within(options: RunOptions, budget_s: float | None, *, busy: bool = False) -
     if budget_s is None or options.end_after or not options.record_steps or options.patterns:
         return options
     part = PART_WHERE_BUSY if busy else PART_OF_BUDGET
-    return replace(options, end_after=f"{budget_s * part:.3g}s")
+    return replace(options, end_after=f"{min(budget_s * part, ENOUGH_S):.3g}s")
 
 
 def like(options: RunOptions, asked: RunOptions, first: RunMetrics) -> RunOptions:

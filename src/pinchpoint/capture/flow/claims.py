@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pinchpoint.capture.flow.carried import goes_on
 from pinchpoint.capture.flow.numbers import Content, Numbered, numbered
 from pinchpoint.capture.flow.operations import Operation
 from pinchpoint.capture.flow.positions import Position, positions
@@ -16,6 +17,9 @@ from pinchpoint.frozen import dataclass
 
 # Of the steps that follow one another; in the others what it is made from was new.
 LEAST_RATIO = 0.5
+# Bits of what a step hands on are looked at from the second one on, and it is the third that reads
+# these: of what is computed from it, the first two comparisons do not tell.
+UNTOLD = 2
 
 
 @dataclass(frozen=True)
@@ -39,15 +43,24 @@ def to_compare(watch: Watch) -> dict[Position, int]:
     which output each is."""
     found, step = numbers_of(watch), len(watch.steps) - 2
     operations = watch.steps[step]
-    members = repeated(step, watch.steps[: step + 1], found)
+    members = _repeated(watch, step, watch.steps[: step + 1], found)
     places = positions(operations)
     return {places[at]: which for at, which in edge(operations, members)}
+
+
+def _repeated(
+    watch: Watch, step: int, steps: Sequence[Sequence[Operation]], found: Numbered
+) -> list[str]:
+    came = found.news[step] or goes_on(step, steps[step], watch.storages.all)
+    return repeated(step, steps, found, came=came)
 
 
 def claims(watch: Watch, found: Numbered) -> Claims:
     """What is the same in most steps, of the step in which most of it is."""
     steps = watch.steps
-    told = [[""] * len(steps[0])] + [repeated(n, steps, found) for n in range(1, len(steps))]
+    told = [[""] * len(steps[0])] + [
+        _repeated(watch, n, steps, found) for n in range(1, len(steps))
+    ]
     places = [positions(step) for step in steps]
     verdict = [
         dict(zip(some, how, strict=True)) for some, how in zip(places[1:], told[1:], strict=True)
@@ -59,6 +72,8 @@ def claims(watch: Watch, found: Numbered) -> Claims:
         how = told[last][at]
         often = [said.get(position) == how for said in verdict]
         alike = all(total[position[0]] == totals[0][position[0]] for total in totals)
+        if watch.handed_on and not any(often[:UNTOLD]) and all(often[UNTOLD:]):
+            often = often[UNTOLD:]
         ratio.append(sum(often) / len(often))
         members.append(how if how and alike and ratio[-1] >= LEAST_RATIO else "")
     kept = _equal(steps[last], members, _Compared(watch, places, members, found, last))

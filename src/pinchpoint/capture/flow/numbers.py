@@ -1,7 +1,8 @@
 """Numbers for values: what is computed from the same values by the same operation has the same one.
 
 A value that came from elsewhere is told by its bits, by the storage that it stays in, or not at
-all; what an operation gives is told by the operation and what it was given. In the order in which
+all; what an operation gives is told by the operation and what it was given, and what it makes for
+the next step by its bits (``carried``). In the order in which
 operations ran, so that what is written in place gets a new number.
 """
 
@@ -65,6 +66,12 @@ class _State:
             self.came.add(self.current[number])
         return self.current[number]
 
+    def made(self, number: int, step: int) -> Any:
+        """By its bits, what was looked at when it was made; None where it was not, or is nothing
+        but one value."""
+        bits, alike = self.contents.get((step, number), (0, 1))
+        return None if alike else ("content", self.storages[number].bytes, bits)
+
     def _told(self, number: int, step: int) -> Any:
         """By its bits; what is large, or one value all over, by its storage too."""
         one, content = self.storages[number], self.contents.get((step, number))
@@ -121,7 +128,7 @@ def _number(state: _State, one: Operation, step: int, before: set[Any]) -> tuple
         value = (kind.name, one.plain, tuple(read))
     told = hash(value)
     for order, number in enumerate(one.makes):
-        state.current[number] = (told, order)
+        state.current[number] = state.made(number, step) or (told, order)
         state.from_inputs[number] = from_inputs
         if kind.name.startswith(_MAKES_ROOM):
             state.unwritten.add(number)

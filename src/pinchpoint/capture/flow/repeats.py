@@ -22,12 +22,14 @@ def idle(one: Operation) -> bool:
     return one.view or one.kind.name.startswith((*MAKES_NOTHING, *_MARKS))
 
 
-def repeated(step: int, steps: Sequence[Sequence[Operation]], numbers: Numbered) -> list[str]:
+def repeated(
+    step: int, steps: Sequence[Sequence[Operation]], numbers: Numbered, *, came: bool
+) -> list[str]:
     """For each operation of a step: ``step`` if the step before had the same, ``within`` if this
-    one had, ``first`` if it will have, empty for others."""
+    one had, ``first`` if it will have, empty for others. ``came``: it had something new to do."""
     before = set(numbers.number[step - 1]) if step else set()
     mine, seen = numbers.number[step], set[int]()
-    only_weights = not numbers.news[step] or _mostly_the_same(step, steps, numbers, before)
+    only_weights = not came or _mostly_the_same(step, steps, numbers, before)
     found = []
     for at, one in enumerate(steps[step]):
         number = mine[at]
@@ -52,10 +54,11 @@ def _mostly_the_same(
     same = [one for at, one in work if numbers.number[step][at] in before]
     if len(same) < SAME_COUNT_RATIO * len(work):
         return False
-    return sum(_weight(one) for one in same) > SAME_RATIO * sum(_weight(one) for _, one in work)
+    return sum(weight(one) for one in same) > SAME_RATIO * sum(weight(one) for _, one in work)
 
 
-def _weight(one: Operation) -> int:
+def weight(one: Operation) -> int:
+    """Bytes that it gives, for its time."""
     return one.bytes + 4096  # a small operation takes time, too
 
 

@@ -80,6 +80,13 @@ class Storages:
         if one.bytes and self.affords(one.bytes):
             self.contents[self.step, number] = content(self._torch, self.of(tensor))
 
+    def look_at_made(self, tensor: Any) -> None:
+        """When an operation just made it: what is in it."""
+        number = self.number(tensor)
+        one = self.all[number]
+        if one.made and one.step == self.step and one.bytes and self.affords(one.bytes):
+            self.contents[self.step, number] = content(self._torch, self.of(tensor))
+
     def affords(self, size: int) -> bool:
         """Whether so many bytes may be looked at, too; they are counted then."""
         looked_at = self._looked_at + (

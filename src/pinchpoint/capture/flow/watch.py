@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any
@@ -107,6 +107,7 @@ class Watch:
         self._handed_out = False  # what runs meanwhile, such as a copy to the host, the host reads
         self.compared: dict[tuple[Any, int], int] = {}  # of answers that sums are taken of
         self.sums: list[dict[tuple[Any, int], Any]] = [{}]
+        self.handed_on: Container[tuple[Any, int]] = ()  # operations that make it for the next step
         self._counts: dict[Any, int] = {}
         self.why_not = ""  # what could not be seen: nothing may be said then
         self.cost_ns = self._step_ns = 0
@@ -315,6 +316,8 @@ class Watch:
         key = (kind.name, begun.shapes)
         at = self._counts.get(key, 0)
         self._counts[key] = at + 1
+        for tensor in there if (key, at) in self.handed_on else ():
+            storages.look_at_made(tensor)
         which = self.compared.get((key, at))
         if which is not None and which < len(there) and len(self.sums[-1]) < MOST_SUMS:
             storage = storages.of(there[which])

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pinchpoint.capture.flow.answers import answers, heaviest, several_ranks
+from pinchpoint.capture.flow.carried import handed_on
 from pinchpoint.capture.flow.claims import (
     Claims,
     claims,
@@ -102,6 +103,8 @@ class RepeatedWork:
             return []
         if len(watch.steps) < STEPS:
             watch.step_ends()
+            if len(watch.steps) == 2:
+                watch.handed_on = handed_on(watch.steps[0], watch.storages.all)
             watch.tiny.looks = len(watch.steps) - 1 == UNUSED_IN[-1]
             watch.zeros.looks = watch.tiny.looks and several_ranks()
             if len(watch.steps) > 2:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.capture.process.call_times import calls_note
 from pinchpoint.capture.process.deaths import Deaths
 from pinchpoint.capture.process.memory import peak_resident_bytes, torch_peak_bytes
 from pinchpoint.capture.process.ranks import identity
@@ -49,6 +50,7 @@ def facts(
         "stage": session.stage.name.lower(),
         "complete": session.complete,
         "steps": _steps(session),
+        "calls": calls_note(session.calls, session.recordings) if session.steps_by is None else [],
         "recordings": [_recording(r) for r in session.recordings],
         "triggers": list(getattr(session.policy, "triggers", [])),
         "problems": session.problems,

@@ -115,6 +115,7 @@ class Program:
         if (missing := _missing_framework()) is not None:
             self.session.problems.append(_where_it_is(missing))
         with contextlib.suppress(Exception):  # the user's program comes first
+            self.session.calls.end()
             self._take_own_profile()
         self.session.finish()
         if self._whole_run is not None:

@@ -250,6 +250,7 @@ class QuietWatch:
         if torch is not None and torch.cuda.is_initialized():
             return time.monotonic()
         if jax_works() and self._on_its_own():
+            self._session.calls.begin()
             return time.monotonic()  # torch may be there beside it, for its loaders alone
         if torch is not None and torch.cuda.is_available():
             return None

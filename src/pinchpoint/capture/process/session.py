@@ -4,6 +4,7 @@ import sys
 import threading
 from typing import Any
 
+from pinchpoint.capture.process.compiled_calls import CompiledCalls
 from pinchpoint.capture.process.policy import optimizer_exists
 from pinchpoint.capture.process.rounds import Rounds
 from pinchpoint.capture.process.stage import Stage
@@ -105,6 +106,7 @@ class CaptureSession(Restartable):
     """Hears of steps and batches. Its methods never raise."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
+        self.calls = CompiledCalls(lambda: self.steps_by is not None)
         super().__init__(*given, **named)
         self._optimizer = MarkingOptimizer()
         self._models = ModelCalls(optimizer_decides=not self.settings.cell)
@@ -117,6 +119,16 @@ class CaptureSession(Restartable):
     def fetches(self) -> int:
         """Batches that the program got."""
         return self._loader.fetches
+
+    @property
+    def quiet_busy(self) -> bool:
+        """Whether the quiet watch records by time."""
+        return self._quiet_busy
+
+    @quiet_busy.setter
+    def quiet_busy(self, busy: bool) -> None:
+        self._quiet_busy = busy
+        self.calls.held_up(now=busy)
 
     # What the hooks tell
 
@@ -233,6 +245,7 @@ class CaptureSession(Restartable):
     def forget_in_fork(self) -> None:
         """This is a copy of the process in a fork: it records nothing, and writes nothing."""
         self._on_termination.disarm()
+        self.calls.end()
         self.window, self.stage, self.ended = None, Stage.DONE, True
 
     # Steps

@@ -170,10 +170,10 @@ class Sampler:
                     look_ns = self._look(late_ns, since_ns, now_ns - regular_ns if due else None)
                 last_ns = now_ns
                 regular_ns = now_ns if due else regular_ns
-            self.pace.woke(look_ns)
             if look_ns is not None and self._after_look is not None:
                 with contextlib.suppress(Exception):
                     self._after_look()
+            self.pace.woke(look_ns)  # notes that were just written are among what it cost by now
             if self.pace.judge(now_ns):
                 self._read_times()
             slept_ns = time.perf_counter_ns()

@@ -229,7 +229,7 @@ def _one(
             threshold=parse_percent(deciding.threshold),
             custom=measuring.custom(),
             most_pairs=deciding.most_pairs,
-            budget_s=seconds(deciding.budget),
+            budget_s=deciding.budget_s,
             at_once=deciding.at_once,
         )
         done = experiment(base, wanted.settings, plan, session, note, wanted.prediction, kept)

@@ -1,11 +1,11 @@
 """What worker processes of a loader do for their batches, by the samples of the whole run."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 
 from pinchpoint.analysis.host.ancestry import InputWork, input_work_of_name
-from pinchpoint.analysis.host.frames import is_recorder
+from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, is_recorder
 from pinchpoint.analysis.mean.rare_steps import RarePlace
 from pinchpoint.analysis.mean.stacks import called, own_frame
 from pinchpoint.diagnosis.evidence.loading import MOST_OF_IT_RATIO, Loads
@@ -25,9 +25,10 @@ _INFLATES = regex(
     r"(zipfile(/__init__)?\.py\(\d+\): (_read1|_read2|_update_crc|_init_decrypter)$)"
     r"|((gzip|bz2|lzma|_compression|compression/.*)\.py\(\d+\): \w*read\w*$)"
 )
-# An iterator that the loader's fetch calls itself: a dataset without indices.
+# A function of the program that the loader's fetch calls itself and that is asked for no index: the
+# iterator of a dataset, or a generator that this gave. Collating has a frame of its own there, too.
 _FETCH = regex(r"torch/utils/data/_utils/fetch\.py\(\d+\): fetch$")
-_ITERATOR = regex(r".*\(\d+\): (__iter__|__next__)$")
+_BY_INDEX = regex(r".*\(\d+\): __getitems?__$")
 FEWEST_LOOKS = 10  # at all workers together: half a second of their work names the busiest place
 
 
@@ -88,7 +89,9 @@ def workers_do(trace: Trace) -> WorkersDo | None:
     samples = trace.run.samples if trace.run else None
     if samples is None:
         return None
-    return _done([(_since_the_fork(s), n) for w in samples.workers for s, n in w.stacks])
+    collate = {one.collate for one in trace.run.loader_workers} if trace.run else set()
+    stacks = [(_since_the_fork(s), n) for w in samples.workers for s, n in w.stacks]
+    return _done(stacks, {(at[0], at[2]) for at in collate if at is not None})
 
 
 @once_per_trace
@@ -115,7 +118,9 @@ def _inside(frames: tuple[str, ...]) -> tuple[str, ...]:
     return frames[: at[0]] if at else ()
 
 
-def _done(stacks: list[tuple[tuple[str, ...], int]]) -> WorkersDo | None:
+def _done(
+    stacks: list[tuple[tuple[str, ...], int]], collate: Collection[tuple[str, str]] = ()
+) -> WorkersDo | None:
     looks = sum(count for _, count in stacks)
     if looks < FEWEST_LOOKS:
         return None
@@ -126,8 +131,7 @@ def _done(stacks: list[tuple[tuple[str, ...], int]]) -> WorkersDo | None:
     for frames, count in stacks:
         one_by_one += count * bool(frames and _ONE_BY_ONE.match(frames[0]))
         inflating += count * any(map(_INFLATES.match, frames))
-        pairs = pairwise(frames)
-        streaming += count * any(_ITERATOR.match(a) and _FETCH.match(b) for a, b in pairs)
+        streaming += count * _in_a_stream(frames, collate)
         if (own := own_frame(frames)) is not None:
             functions[own.file, own.function] += count
         if (kind := next((k for f in frames if (k := input_work_of_name(f))), None)) is not None:
@@ -143,6 +147,17 @@ def _done(stacks: list[tuple[tuple[str, ...], int]]) -> WorkersDo | None:
     return WorkersDo(
         looks, lines.most_common(1)[0][0], most, work, inflating, one_by_one, streaming
     )
+
+
+def _in_a_stream(frames: tuple[str, ...], collate: Collection[tuple[str, str]]) -> bool:
+    if any(map(_BY_INDEX.match, frames)):
+        return False
+    called = (frame_of(a) for a, b in pairwise(frames) if _FETCH.match(b))
+    return any(f is not None and (f.file, f.function) not in collate and _is_own(f) for f in called)
+
+
+def _is_own(frame: PythonFrame) -> bool:
+    return frame.owner is not Owner.FRAMEWORK
 
 
 def found_in_workers(

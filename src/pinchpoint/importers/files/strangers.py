@@ -57,6 +57,10 @@ _NCCL_EVENTS = regex(
     rb'"cat": ?"(GROUP_API|COLL_API|P2P_API|GROUP|COLL|PROXY)", ?"ph": ?"[be]", ?"id"'
 )
 _HOROVOD = regex(rb'"name": ?"NEGOTIATE_(ALLREDUCE|ALLGATHER|BROADCAST|ALLTOALL)"')
+# An operation by its name, with begin, end and duration: what a page is drawn of.
+_DRAWN = regex(
+    rb'"[^"]{1,200}": ?\{"(st|start)": ?[\d.]+, ?"(ed|end)": ?[\d.]+, ?"(dur|duration)": ?[\d.]+\}'
+)
 # ExportTraceServiceRequest, by both spellings of its schema.
 _SPANS = regex(rb'\{\s*"(resourceSpans|resource_spans)"\s*:')
 _WORKLOAD = regex(rb'\{\s*"workload_graph"\s*:')
@@ -188,6 +192,11 @@ def _refusal(path: Path, head: bytes) -> Answer | None:
     return None
 
 
+def is_note_of_ascend(head: bytes) -> bool:
+    """Whether a file begins as what torch_npu writes beside its traces does."""
+    return _BESIDE_ASCEND.match(head) is not None
+
+
 def _of_another_tool(path: Path, head: bytes) -> Answer | None:
     """Files that stand beside recordings, or are results of other kinds."""
     events = b"traceEvents" in head or b'"ph"' in head
@@ -208,7 +217,7 @@ def _of_another_tool(path: Path, head: bytes) -> Answer | None:
             "TensorBoard's log of values, which has no profile",
             "give the profile beside it: plugins/profile/*/*.xplane.pb, or *.pt.trace.json",
         )
-    if not events and _BESIDE_ASCEND.match(head):
+    if not events and is_note_of_ascend(head):
         return (
             "notes beside a recording of Ascend's profiler",
             "give trace_view.json or the database in ASCEND_PROFILER_OUTPUT, or that folder",
@@ -273,6 +282,16 @@ def _of_a_server(path: Path, head: bytes) -> Answer | None:
     return None
 
 
+def _drawn(path: Path, head: bytes) -> Answer | None:
+    if b"traceEvents" in head or not _DRAWN.search(head):
+        return None
+    return (
+        "begin and end of each operation by its name, as a page of another tool draws them",
+        "give the recording that they were taken from (of MindSpore: msprof_*.json), or record"
+        " the run: pinchpoint run COMMAND",
+    )
+
+
 def _unfinished(path: Path, head: bytes) -> Answer | None:
     if path.suffix.lower() in _UNFINISHED:
         return (
@@ -288,6 +307,7 @@ _LOOKS: tuple[Callable[[Path, bytes], Answer | None], ...] = (
     _page,
     _refusal,
     _of_another_tool,
+    _drawn,
     _of_the_host,
     _of_simulators,
     _of_a_server,

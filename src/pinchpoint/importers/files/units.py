@@ -92,6 +92,8 @@ _THINGS = {
     "edges": "edges", "nodes": "nodes", "loops": "loops", "kernel": "kernels", "gpu": "GPU",
     "device": "device", "transactions": "transactions", "records": "records", "docs": "documents",
 }  # fmt: skip
+# One of them, spelt out, before seconds: step_sec is how long it took; tok_s is a rate.
+_ONE = {"step", "iteration", "epoch", "batch", "episode", "update", "run", "call"}
 _SECONDS = {"s", "sec", "secs", "second", "seconds"}
 _PER = regex(
     r"([A-Za-zµμ]\w*?) ?(?:/| per |_per_) ?([A-Za-z]\w*)(?:/(gpu|device|chip|rank|node))?$", 2
@@ -193,6 +195,8 @@ def _per(words: list[str], at: int) -> Unit:
 def _last(words: list[str]) -> Unit:
     """The unit that the last word of a name is."""
     last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if last in _SECONDS and before in _ONE:
+        return _KNOWN["s"]
     if last in ("s", "sec", "second") and before:
         rate = _rate(f"{before}/s") if before != "t" else UNKNOWN
         return rate if rate is not UNKNOWN else _KNOWN["s"]

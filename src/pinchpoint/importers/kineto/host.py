@@ -34,6 +34,7 @@ _TIMED_COMPILATION = "(dynamo_timed)"
 _ANNOTATION = regex(
     r"ProfilerStep#|enumerate\(|Optimizer\.\w+#|#+ |Torch-Compiled Region|Pregraph bytecode"
     r"|TorchDynamo Cache Lookup|DistributedDataParallel\.|FullyShardedDataParallel\."
+    r"|(?:gloo|mpi|ucc|nccl):"
     r"|_c10d_functional::wait_tensor$"
 )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pinchpoint.errors import PinchpointError, UnreadableFile, UsageError
 from pinchpoint.importers.files.remote import file_system, is_url
+from pinchpoint.importers.files.strangers import is_note_of_ascend
 from pinchpoint.importers.open import format_of, read_head
 from pinchpoint.regex import regex
 from pinchpoint.run_folder.layout import ENVIRONMENT_FILE, METRICS_FILE, RUN_FILE, TRACES
@@ -23,6 +24,7 @@ _HEAD_BYTES = 1 << 16  # eight devices are described before what says the rank
 # Beside the recordings of a job, by the same program: what its operators were given, its memory.
 _BESIDE = regex(r"(^|[._-])(et|execution_trace|chakra|memory_timeline|memory)([._-]|$)")
 _BESIDE_SIGNS = (b'"schema"', b"[[")
+_NOTES_OF_ASCEND = regex(r"^(profiler_(info|metadata)|communication)[\w.]*\.json")
 _LONGEST_LIST_BYTES = 16 << 20  # a document of a run folder takes kilobytes
 _MOST_BELOW = 1_000_000  # ten files of each of 100,000 ranks; listed in some seconds
 _MOST_LOOKED_AT = 1000  # files whose content is looked at
@@ -90,9 +92,12 @@ def _below(folder: Path) -> Iterator[Path]:
 
 def _is_beside(path: Path) -> bool:
     """Whether a file accompanies a recording of the same rank, as its name and head say."""
-    if not _BESIDE.search(path.name.lower()):
+    name = path.name.lower()
+    if not _BESIDE.search(name) and not _NOTES_OF_ASCEND.match(name):
         return False
     start = head_text(str(path))[:1000].lstrip().encode()
+    if _NOTES_OF_ASCEND.match(name):
+        return is_note_of_ascend(start)
     return any(sign in start for sign in _BESIDE_SIGNS) and b"traceEvents" not in start
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.importers.run_folder.course import run_course
 from pinchpoint.run_folder.documents import (
+    CallsNote,
     EnvironmentDocument,
     GpuRecord,
     Placement,
@@ -20,6 +21,7 @@ from pinchpoint.run_folder.metrics import MetricsDocument, cores_taken
 from pinchpoint.run_folder.step_times import StepTimes
 from pinchpoint.trace import (
     BothBranches,
+    CompiledCalls,
     DeviceSetting,
     Jacobian,
     LaunchTimes,
@@ -41,6 +43,7 @@ def run_facts(
     return RunFacts(
         unprofiled_step_ns=process.steps.unprofiled_ns,
         quicker_than_run=process.steps.quicker_than_run,
+        calls=tuple(_calls(note, run.working_directory) for note in process.calls),
         launch=_launch(process.steps),
         data_wait_ns=process.steps.unprofiled_wait_ns,
         command=run.command,
@@ -112,6 +115,19 @@ def _workers_ns_per_step(steps: StepTimes, workers: Sequence[WorkerDocument]) ->
     if not batches or not steps.batches_per_step:
         return None
     return steps.batches_per_step * sum(worker.cpu_ns for worker in workers) / batches
+
+
+def _calls(note: CallsNote, folder: str | None) -> CompiledCalls:
+    return CompiledCalls(
+        place=(_relative(note.place[0], folder), *note.place[1:]),
+        function=note.called,
+        inside=note.inside,
+        inside_mean_ns=note.inside_mean_ns,
+        inside_median_ns=note.inside_median_ns,
+        before_ns=note.steps.before_ns,
+        after_ns=note.steps.after_ns,
+        step_ns=note.steps.unprofiled_ns,
+    )
 
 
 def _launch(steps: StepTimes) -> LaunchTimes | None:

@@ -16,8 +16,10 @@ from pinchpoint.analysis.mean.whole_run import only_samples
 from pinchpoint.analysis.replay.binding import too_few_operations
 from pinchpoint.analysis.replay.predict import corrected_range_ns
 from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
+from pinchpoint.analysis.steps.before import before_what_is_judged
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.steps.timed import timed_by_run
 from pinchpoint.analysis.work.kv_cache import kv_cache
 from pinchpoint.analysis.work.serving import serving
 from pinchpoint.diagnosis import windows
@@ -48,6 +50,7 @@ from pinchpoint.report.documents.left_over import (
     without_limit_ratio,
 )
 from pinchpoint.report.documents.report import (
+    BeforeInfo,
     DeviceInfo,
     Health,
     HealthFact,
@@ -344,10 +347,15 @@ def _record(facts: list[HealthFact]) -> str:
     return "; ".join(dict.fromkeys(filter(None, fatal))) or _RECORD_AGAIN
 
 
+def _before(trace: Trace) -> BeforeInfo | None:
+    found = before_what_is_judged(trace)
+    return None if found is None else BeforeInfo(**asdict(found))
+
+
 def _steps(trace: Trace) -> StepsInfo:
     found = steps(trace)
     lasting = found.end_ns - found.start_ns
-    timed = trace.run.unprofiled_step_ns if trace.run else ()
+    timed = timed_by_run(trace)
     unknown = None if timed else why_uncalibrated(trace)
     known = unknown is None
     predicted = usual_step_ns(trace) if known else None
@@ -359,6 +367,7 @@ def _steps(trace: Trace) -> StepsInfo:
         duration_ns=tuple(found.durations_ns.tolist()),
         numbers=tuple(found.number[found.complete].tolist()),
         kind_of=kind_of_steps(trace),
+        before=_before(trace),
         typical_ns=found.typical_ns,
         spread_ns=found.spread_ns,
         outliers=tuple(

@@ -8,6 +8,7 @@ from pinchpoint.analysis.mean.base_parts import OUTSIDE, base_parts
 from pinchpoint.analysis.replay.predict import launches_ns
 from pinchpoint.analysis.replay.unprofiled import unprofiled_breakdown
 from pinchpoint.analysis.steps.in_steps import only_ranges
+from pinchpoint.analysis.steps.timed import timed_by_run
 from pinchpoint.analysis.time.accounting import StepPart, breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.report.documents.report import PartOfStep
@@ -32,7 +33,7 @@ def launch_fields(trace: Trace) -> dict[str, Any]:
 def how_known(trace: Trace) -> str:
     """In words."""
     run = trace.run
-    if run is None or not run.unprofiled_step_ns:
+    if run is None or not timed_by_run(trace):
         return "estimated: the cost of recording taken out"
     how, less_ns = "measured in the same run", launches_ns(trace)
     if run.quicker_than_run is not None:

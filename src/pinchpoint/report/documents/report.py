@@ -104,6 +104,14 @@ class GrowingInfo(msgspec.Struct, frozen=True, kw_only=True):
     recorded_before: int
 
 
+class BeforeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What was recorded before that which is judged."""
+
+    duration_ns: int
+    longest: str = ""  # the longest call in it that holds no other; "": none takes a tenth
+    longest_ns: int = 0
+
+
 class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The steps. ``duration_ns`` are complete steps in order; ``typical_ns`` is what the breakdown
     adds up to."""
@@ -135,6 +143,7 @@ class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     growing: GrowingInfo | None = None  # null: the run's steps do not grow, or it is not known
     numbers: tuple[int, ...] = ()  # of the steps in duration_ns
     kind_of: tuple[int | None, ...] = ()  # of these: position in kinds; null: an exception
+    before: BeforeInfo | None = None  # null: what is judged is more than a fifth of the recording
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):

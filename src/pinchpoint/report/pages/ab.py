@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from pinchpoint.bench.ab.bisect import Bisection
-from pinchpoint.bench.ab.result import AbResult, Calibration, MeasureResult, improved
+from pinchpoint.bench.ab.calibration import Calibration
+from pinchpoint.bench.ab.gain import gain, improved_times
+from pinchpoint.bench.ab.result import AbResult, MeasureResult
 from pinchpoint.compare.fix import FixOutcome
 from pinchpoint.report.blocks import Fact, Ladder, Rung, Table
 from pinchpoint.report.pages.fix import fix_ladder
@@ -105,7 +107,10 @@ def page(result: AbResult, fix: FixOutcome | None = None) -> ResultPage:
         tables=tuple(tables),
         warnings=result.warnings,
         notes=(*_arms(result), *result.notes, *(f"to decide: {how}" for how in result.advice)),
-        cases=tuple(Case(m.name, _OUTCOMES[m.verdict], _message(m)) for m in gated),
+        cases=tuple(
+            Case(m.name, _OUTCOMES[m.verdict], _message(m), improved=m == gain(result))
+            for m in gated
+        ),
     )
 
 
@@ -118,10 +123,14 @@ def _measured(result: AbResult, gated: list[MeasureResult]) -> str:
     """Whether B is better, of the measure that decides; of several the one that is worse."""
     if not gated:
         return ""
+    if better := gain(result):
+        a, b = better.sides
+        values = f"{figure(a, better.unit)} → {figure(b, better.unit)}"
+        return f"B is better: {better.label} {values}, {improved_times(better)}"
     m = next((m for m in gated if m.verdict == result.verdict), gated[0])
-    said = "B is better" if m.improved else _SAID.get(result.verdict, "")
+    said = _SAID.get(result.verdict, "")
     sure = f" (95 % interval: {worsening_range(m.ci95_ratio)})" if m.ci95_ratio else ""
-    values = f"{figure(m.a_median, m.unit)} → {figure(m.b_median, m.unit)}"
+    values = " → ".join(figure(side, m.unit) for side in m.sides)
     return f"{said}: {m.label} {values}, {better_or_worse(m.estimate_ratio)}{sure}"
 
 
@@ -137,16 +146,16 @@ def _arms_as_bars(gated: list[MeasureResult]) -> Ladder | None:
     m = next((m for m in gated if m.better == "lower" and m.a_median > 0), None)
     if m is None:
         return None
-    low, high = m.ci95_ratio or (m.estimate_ratio, m.estimate_ratio)
-    b, least, most = (m.a_median * (1 + ratio) for ratio in (m.estimate_ratio, low, high))
-    whole = max(m.a_median, b, least, most)
+    a, (low, high) = m.sides[0], m.ci95_ratio or (m.estimate_ratio, m.estimate_ratio)
+    b, least, most = (a * (1 + ratio) for ratio in (m.estimate_ratio, low, high))
+    whole = max(a, b, least, most)
     between = f"{number(least)} to {number(most)}" if m.ci95_ratio else ""
     share = (b / whole, least / whole, most / whole)
     return Ladder(
         m.label,
         m.unit,
         (
-            Rung("A", number(m.a_median), *3 * (m.a_median / whole,), role="today"),
+            Rung("A", number(a), *3 * (a / whole,), role="today"),
             Rung("B, by the pairs", number(b), *share, between=between, role="together"),
         ),
         answers="did it work, how sure",
@@ -184,18 +193,17 @@ def _table(title: str, measures: list[MeasureResult]) -> Table:
     rows = tuple(
         (
             m.label,
-            figure(m.a_median, m.unit),
-            figure(m.b_median, m.unit),
+            *(figure(side, m.unit) for side in m.sides),
             better_or_worse(m.estimate_ratio),
             m.verdict or "",
         )
         for m in measures
     )
     made = table(title, ("", "A", "B", "B is", "verdict"), rows)
-    return replace(made, below=tuple(map(_sureness, measures)))
+    return replace(made, below=tuple(map(sureness, measures)))
 
 
-def _sureness(m: MeasureResult) -> tuple[Fact, ...]:
+def sureness(m: MeasureResult) -> tuple[Fact, ...]:
     """Within what the change lies, and how large a worsening these pairs would show."""
     seen = m.smallest_visible_ratio
     said = (
@@ -207,11 +215,11 @@ def _sureness(m: MeasureResult) -> tuple[Fact, ...]:
 
 
 def _message(m: MeasureResult) -> str:
-    a, b = figure(m.a_median, m.unit), figure(m.b_median, m.unit)
+    a, b = (figure(side, m.unit) for side in m.sides)
     interval = worsening_range(m.ci95_ratio)
     limit = change(m.threshold_ratio)
     if m.improved:
-        return f"{m.label}: {a} to {b}, {improved(m.estimate_ratio, m.better)}"
+        return f"{m.label}: {a} to {b}, {improved_times(m)}"
     how = better_or_worse(m.estimate_ratio)
     return f"{m.label}: {a} to {b}, {how} ({interval}), limit {limit}"
 

@@ -67,14 +67,13 @@ def _interval(a: AcrossRuns) -> str:
 def _runs(runs: tuple[RunMetrics, ...]) -> Table:
     return table(
         "run",
-        ("", "status", "wall", "warm-up", "steps", "lag-1", "worth"),
+        ("", "status", "wall", "warm-up", "steps", "count as"),
         tuple(_run_row(run) for run in runs),
     )
 
 
 def _run_row(run: RunMetrics) -> tuple[str, ...]:
     steps, warm = run.steps, run.warmup
-    rho = steps.lag1_autocorr if steps else None
     worth = steps.effective_n if steps else None
     return (
         str(run.order_index + 1),
@@ -82,7 +81,6 @@ def _run_row(run: RunMetrics) -> tuple[str, ...]:
         figure(run.duration_s, "s"),
         f"{warm.steps} steps" if warm else "-",
         str(steps.count) if steps else "-",
-        "-" if rho is None else f"{rho:.2f}",
         "-" if worth is None else f"{worth:.0f}",
     )
 
@@ -105,6 +103,11 @@ def _units(valid: list[RunMetrics]) -> tuple[str, ...]:
     notes = [f"throughput in {', '.join(sorted(units))}"] if units else []
     if clocks:
         notes.append(f"steps timed by {', '.join(sorted(clocks))}")
+        if any(run.steps and run.steps.effective_n for run in valid):
+            notes.append(
+                "count as: a step is like the one before, so that together they tell as much as so"
+                " many that are not"
+            )
     elif valid:
         notes.append(f"no steps: {valid[0].unknown.get('steps', 'not recorded')}")
     return tuple(notes)
@@ -113,7 +116,10 @@ def _units(valid: list[RunMetrics]) -> tuple[str, ...]:
 def _open_sides(summaries: Iterable[Summary]) -> list[str]:
     """What *at least* means, where it is said."""
     if any(s.p99_bounds is not None and s.p99_ci95 is None and s.count for s in summaries):
-        return ["at least: the other side is open; it closes with 72 values (p95), 368 (p99)"]
+        return [
+            "at least: too few steps or requests for an upper end of the interval, which takes 72"
+            " (p95), 368 (p99)"
+        ]
     return []
 
 

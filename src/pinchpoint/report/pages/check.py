@@ -1,11 +1,22 @@
 """The pages of the regression gate and of a benchmark's history."""
 
+from dataclasses import replace
+
+from pinchpoint.bench.ab.result import AbResult
 from pinchpoint.bench.baselines import GATES, Baseline, Entry
 from pinchpoint.bench.baselines.check import CheckItem, CheckResult
 from pinchpoint.bench.baselines.screen import levels
 from pinchpoint.report.blocks import Table
 from pinchpoint.report.pages import ab as ab_page
-from pinchpoint.report.pages.result import Case, Outcome, ResultPage, change, figure, table
+from pinchpoint.report.pages.result import (
+    Case,
+    Outcome,
+    ResultPage,
+    better_or_worse,
+    change,
+    figure,
+    table,
+)
 
 _OUTCOMES: dict[str, Outcome] = {
     "regressed": "fail",
@@ -16,13 +27,22 @@ _HISTORY_ROWS = 20  # sessions on a screen
 
 
 def page(result: CheckResult) -> ResultPage:
-    """Gated measures first, then those that are only shown."""
+    """Gated measures first, then those that are only shown; what pairs judged by their figures, and
+    what past sessions had apart from these."""
     items = sorted(result.items, key=lambda i: GATES.index(i.gate))
     tables = [_table(items)]
     notes: tuple[str, ...] = (*_past(items), *(note for i in items for note in _levels(i)))
     if result.confirmation:
         confirmation = ab_page.page(result.confirmation)
-        tables += confirmation.tables
+        paired = [i for i in items if i.base_value is not None]
+        others = [i for i in items if i.base_value is None]
+        gated = [i for i in others if i.gate != "show"]  # by their history, as they were not paired
+        tables = [
+            _paired(paired, result.confirmation),
+            *([_table(gated)] if gated else []),
+            *confirmation.tables[1:],
+            _apart([*paired, *(i for i in others if i.gate == "show")]),
+        ]
         notes += (f"confirmed by {ab_page.pairs(result.confirmation)}", *confirmation.notes)
     return ResultPage(
         title=f"check of {result.bench_id}" + (" (forced)" if result.forced else ""),
@@ -47,12 +67,47 @@ def _table(items: list[CheckItem]) -> Table:
                 figure(i.value, i.unit),
                 change(i.change_ratio),
                 change(i.bound_ratio),
-                i.gate + (f" {100 * i.threshold_ratio:.3g} %" if i.threshold_ratio else ""),
+                _gate(i),
                 "" if i.gate == "show" else i.verdict,
             )
             for i in items
         ),
     )
+
+
+def _paired(items: list[CheckItem], found: AbResult) -> Table:
+    """What decides, side by side with the base."""
+    rows = tuple(
+        (
+            i.label,
+            figure(i.base_value, i.unit),
+            figure(i.now_value, i.unit),
+            better_or_worse(i.base_change_ratio),
+            _gate(i),
+            i.verdict,
+        )
+        for i in items
+    )
+    by_name = {m.name: m for m in found.measures}
+    header = ("", "base", "now", "now is", "gate", "verdict")
+    made = table("side by side with the base", header, rows)
+    return replace(made, below=tuple(ab_page.sureness(by_name[i.name]) for i in items))
+
+
+def _apart(items: list[CheckItem]) -> Table:
+    """What past sessions had, of other hours: nothing is decided by them beside pairs."""
+    return table(
+        "past sessions, without a say here",
+        ("", "these", "this one", "worse by"),
+        tuple(
+            (i.label, figure(i.center, i.unit), figure(i.value, i.unit), change(i.change_ratio))
+            for i in items
+        ),
+    )
+
+
+def _gate(item: CheckItem) -> str:
+    return item.gate + (f" {100 * item.threshold_ratio:.3g} %" if item.threshold_ratio else "")
 
 
 def _past(items: list[CheckItem]) -> list[str]:
@@ -75,8 +130,12 @@ def _case(item: CheckItem) -> Case:
     outcome = _OUTCOMES.get(item.verdict, "pass")
     if item.gate == "warn" and outcome != "pass":
         outcome = "warn"
-    values = f"{figure(item.center, item.unit)} to {figure(item.value, item.unit)}"
-    return Case(item.name, outcome, f"{item.label}: {values}; {item.why}")
+    before, now = item.center, item.value
+    if item.base_value is not None:  # those that the reason is about
+        before, now = item.base_value, item.now_value
+    values = f"{figure(before, item.unit)} to {figure(now, item.unit)}"
+    said = f"{item.label}: {values}; {item.why}"
+    return Case(item.name, outcome, said, improved=item.improved and outcome == "pass")
 
 
 def _levels(item: CheckItem) -> list[str]:

@@ -28,6 +28,7 @@ class Case:
     name: str
     outcome: Outcome
     message: str
+    improved: bool = False  # better, for certain; its outcome is a pass
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """How long a step takes, how steps differ, what a serving engine did: the sentences about steps."""
 
 from pinchpoint.analysis.replay.binding import HELD_UP_RATIO
-from pinchpoint.report.documents.report import Report, RoundsInfo, StepsInfo
+from pinchpoint.report.documents.report import BeforeInfo, Report, RoundsInfo, StepsInfo
+from pinchpoint.report.plain import middle_cut
 from pinchpoint.report.quantity import duration, in_unit, size, span, time_unit
 from pinchpoint.report.words.run import run_sentence
 
 NOT_CORRECTED = "not corrected: "  # and why not
 VISIBLE_COST_RATIO = 0.005  # of the step; three digits show no smaller cost of recording
+_LONGEST_NAME = 60  # characters, of a call
 FEWEST_FOR_SPREAD = 4  # complete steps; of fewer, a 10th and a 90th percentile mean nothing
 
 
@@ -95,7 +97,8 @@ def _only_a_range(
 def _one_piece(report: Report) -> str:
     """A recording in which no steps were found."""
     steps = report.steps
-    whole = f"The recording lasts {duration(steps.typical_ns or 0)} and is judged as one step"
+    part = "recording" if steps.before is None else "judged part of the recording"
+    whole = f"The {part} lasts {duration(steps.typical_ns or 0)} and is judged as one step"
     predicted = steps.unprofiled_ns_predicted
     if predicted is None:
         why = steps.unprofiled_how or ""
@@ -130,8 +133,18 @@ def spread_sentence(report: Report) -> str | None:
     if slow:
         more = len(steps.outliers) - len(slow)
         said.append(", ".join(slow) + (f" and {more} more stand out" if more else ""))
+    if steps.before is not None:
+        said.append(_before(steps.before))
     sentence = "; ".join(said)
     return sentence[:1].upper() + sentence[1:] if said else None
+
+
+def _before(found: BeforeInfo) -> str:
+    what = (
+        f", {duration(found.longest_ns)} of it in {middle_cut(found.longest, _LONGEST_NAME)}"
+        * bool(found.longest)
+    )
+    return f"what was recorded before the judged part lasts {duration(found.duration_ns)}{what}"
 
 
 def serving_sentence(report: Report) -> str | None:

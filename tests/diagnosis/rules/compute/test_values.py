@@ -68,6 +68,15 @@ def test_batches_padded_to_their_longest_gain_from_sorting_alone(outcome):
     assert found.confidence == "medium"
 
 
+def test_rows_that_are_full_or_empty_end_nowhere_in_padding(outcome):
+    """Time first: a gap of one symbol is no padding, and only a mask would say that it is."""
+    lengths = (0,) * 12 + (WIDTH,) * 5
+    trace = looked_at(encoder(), padding=[padded(lengths, "ids")])
+    assert outcome("padding-waste", trace).answer != "found"
+    masked = looked_at(encoder(), padding=[padded(lengths, "mask")])
+    assert outcome("padding-waste", masked).answer == "found"
+
+
 def test_a_few_padded_positions_are_seen(outcome):
     """26 of 512."""
     said = outcome("padding-waste", looked_at(encoder(), padding=[padded((486,) * 17)]))

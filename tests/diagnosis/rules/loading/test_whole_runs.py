@@ -95,6 +95,59 @@ def test_of_a_stream_each_worker_runs_all_so_more_of_them_are_not_advised(outcom
     assert ("give the loader more of them" not in finding.fix) == streams
 
 
+@pytest.mark.parametrize(
+    ("called", "streams"), [("shuffle", True), ("pack", False), ("__getitems__", False)]
+)
+def test_a_generator_that_the_loader_asks_is_a_stream_and_what_collates_is_none(
+    outcome, called, streams
+):
+    frames = ("stream.py(88): unpack", f"stream.py(40): {called}", *FETCHING)
+    trace = starved(workers=(SampledWorker(0, 30, ((frames, 30),)),))
+    made = LoaderWorker(2, 9, 10, 1, collate=("stream.py", 38, "pack"))
+    run = replace(trace.run, loader_workers=(made, made))
+    (finding,) = outcome("dataloader-starved", replace(trace, run=run)).findings
+    assert ("divide before it" in finding.fix) == streams
+
+
+def _streaming(called, *, on_cores_ns=200):
+    """Steps of 130 ms on two cores that are full, of which waiting takes 30, their own work 60 and
+    two workers the rest."""
+    ms, built = 1_000_000, TraceBuilder(devices=())
+    for step in range(6):
+        at = 130 * ms * step
+        built.step(step, at, 130 * ms)
+        name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        built.annotation(name, at, 30 * ms)
+        built.op("aten::mm", at + 30 * ms, 100 * ms)
+        built.add("counters", time_ns=at, name="cpu_ratio", value=1.0)
+    frames = ("stream.py(88): unpack", f"stream.py(40): {called}", *FETCHING)
+    rows = tuple(range(len(frames)))
+    looked = RunSamples(
+        0.2, 15.0, 60, 0, 0, frames, (rows,), (), workers=(SampledWorker(0, 30, ((frames, 30),)),)
+    )
+    made = LoaderWorker(2, 100, 100, 1)
+    known = {"user_ns_per_step": 60.0 * ms, "workers_ns_per_step": float(on_cores_ns * ms)}
+    return replace(
+        built.trace(),
+        run=RunFacts(
+            samples=looked, loader_workers=(made, made), cores_allowed=2.0, cores_there=2,
+            data_wait_ns=(30 * ms,) * 3, torch_threads=1, **known,
+        ),
+    )  # fmt: skip
+
+
+def test_workers_that_divide_a_stream_leave_cores_to_the_step(outcome):
+    (finding,) = outcome("dataloader-starved", _streaming("shuffle")).findings
+    # Of 260 ms on two cores 160 are left: 80 ms, where the waits alone would leave 100.
+    assert finding.likely_saving_ns == 50_000_000
+    assert finding.saving_ns_per_step == (22_500_000, 50_000_000)
+
+
+def test_workers_of_a_table_divide_it_already(outcome):
+    (finding,) = outcome("dataloader-starved", _streaming("__getitem__")).findings
+    assert finding.saving_ns_per_step is None
+
+
 def test_an_iterator_within_a_dataset_with_indices_is_no_stream(outcome):
     frames = ("stream.py(88): __iter__", "stream.py(40): __getitem__", *FETCHING)
     (finding,) = outcome(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from builders import TraceBuilder
+from builders import TraceBuilder, with_what_goes
 from pinchpoint.diagnosis.engine import diagnose
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.diagnosis.rules.on_cpu.cpu_backward_of_frozen import check
@@ -63,7 +63,8 @@ def test_what_lies_behind_frozen_layers_is_for_nobody():
         " 1 gradient of 6000 × 256, which no optimizer steps: 48.0 ms"
     )
     (first,) = (r for r in diagnose(trace).found if r.id == "cpu-backward-of-frozen")
-    assert first.predicted.step_ns == pytest.approx(52 * MS, rel=0.01)
+    said_ns = with_what_goes(100 * MS, 52 * MS)
+    assert first.predicted.step_ns == pytest.approx(said_ns, rel=0.01)
 
 
 @pytest.mark.parametrize("stepped", [(HEAD, TABLE), ()], ids=["stepped", "not recorded"])

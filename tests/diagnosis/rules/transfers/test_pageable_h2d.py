@@ -49,3 +49,15 @@ def test_pinned_it_moves_at_the_rate_of_the_link(predicted):
 def test_other_copies_are_fine(outcome, source, copy_us, size):
     trace = copying(source, copy_us=copy_us, size=size)
     assert outcome("pageable-h2d", trace).answer == "clear"
+
+
+@pytest.mark.parametrize(("tensors", "answer"), [(4, "found"), (60, "clear")])
+def test_parameters_that_are_placed_once_are_no_batch(outcome, tensors, answer):
+    p = Program()
+    for _ in range(tensors):
+        with p.row("aten::to"):
+            p.copy(SIZE, 4_000, MemoryKind.PAGEABLE, MemoryKind.DEVICE, waits=True)
+            p.sync()
+    for number in range(30):
+        p.kernel(f"work {number}", 200)
+    assert outcome("pageable-h2d", p.trace()).answer == answer

@@ -34,7 +34,8 @@ class Deciding:
         The most pairs of runs; looks come after 5, 10, 20, 40 and 80 of them. Default: 20, with
         --budget 160.
     budget
-        Time for the runs, such as 5m or 90s: no look is waited for that comes later.
+        Time for warm-up runs and pairs, such as 5m or 90s: no look is waited for that comes later.
+        Three pairs, the fewest, are taken where it is shorter: what they take is said before.
     threshold
         The smallest change that must not slip through.
     gate
@@ -60,6 +61,11 @@ class Deciding:
     at_once: Annotated[bool | None, Parameter(negative="--no-at-once")] = None
     allow_inconclusive: Annotated[bool, Switch] = False
     profile_on_fail: Annotated[bool, Switch] = False
+
+    @property
+    def budget_s(self) -> float | None:
+        """None: as many pairs as decide; UsageError for what is no time."""
+        return None if self.budget is None else seconds(self.budget)
 
     @property
     def most_pairs(self) -> int:
@@ -164,7 +170,7 @@ def compare(
     from pinchpoint.cli.programs.bench.expected import outcome_of
     from pinchpoint.report.pages import ab as ab_page
 
-    _ = deciding.most_pairs, seconds(deciding.budget)  # refused before anything is measured
+    _ = deciding.most_pairs, deciding.budget_s  # refused before anything is measured
     with (
         measurement("ab", asdict(what), measuring.output, keep_diff=measuring.keep_diff) as session,
         _arms(what, session.session.folder) as arms,
@@ -175,23 +181,10 @@ def compare(
         wrote(session.finish(result, verdict=result.verdict))
         page = ab_page.page(result, fix)
         if deciding.profile_on_fail and result.verdict == "regressed":
-            page = with_explanation(page, arms, session.session.folder)
+            from pinchpoint.cli.programs.bench.explanation import with_explanation
+
+            page = with_explanation(page, arms, session.session.folder, result)
     return result, page
-
-
-def with_explanation(page: "ResultPage", arms: "tuple[Arm, Arm]", folder: Path) -> "ResultPage":
-    """The page, and what the profiles of both arms say about the change."""
-    from pinchpoint.cli.programs.bench.run import explain_regression
-
-    change = explain_regression(arms, folder)
-    if change is None:
-        return page
-    return replace(
-        page,
-        reasons=(*page.reasons, *change.reasons),
-        tables=(*page.tables, *change.tables),
-        notes=(*page.notes, f"profiles: {change.headline}", *change.notes),
-    )
 
 
 def measure_arms(
@@ -225,7 +218,7 @@ def measure_arms(
         threshold=threshold,
         custom=custom,
         most_pairs=deciding.most_pairs,
-        budget_s=seconds(deciding.budget),
+        budget_s=deciding.budget_s,
         warmup_runs=deciding.warmup_runs,
         at_once=deciding.at_once,
         stop_early=stop_early,
@@ -237,10 +230,8 @@ _TIME = regex(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def seconds(text: str | None) -> float | None:
+def seconds(text: str) -> float:
     """``90s``, ``5m``, ``1h``; UsageError for anything else."""
-    if text is None:
-        return None
     match = _TIME.fullmatch(text.strip())
     if match is None or not float(match[1]):
         raise UsageError(f"--budget {text!r}: no time", hint="--budget 5m, 90s or 1h")
@@ -312,7 +303,7 @@ def calibrate(
         Pairs of runs.
     """
     measuring, showing = measuring or Measuring(), showing or Showing()
-    from pinchpoint.bench.ab.result import calibration
+    from pinchpoint.bench.ab.calibration import calibration
     from pinchpoint.bench.folders import utc_now
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.measures import MEASURES

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from pinchpoint.cli.output import note, wrote
-from pinchpoint.cli.programs.bench.ab import Deciding
+from pinchpoint.cli.programs.bench.ab import Deciding, seconds
 from pinchpoint.cli.programs.bench.base import (
     Base,
     base_of,
@@ -51,7 +52,9 @@ class Gating:
     allow_inconclusive
         Exit with 0 instead of 4 if the history does not decide.
     budget
-        Time for pairs with the base, such as 10m or 90s; no run has more than a part of it.
+        Time for warm-up runs and pairs with the base, such as 10m or 90s, and for profiles if it
+        fails. Three pairs, and a minute of profiles, are taken where it is shorter: what they take
+        is said before. No run has more than a part of it.
     at_once
         Run both of a pair at the same time, which sees more in less time. By default where the base
         is a checkout of its own, and others take the CPUs or steps get slower and faster; files of
@@ -108,11 +111,12 @@ def check(
     from pinchpoint.bench.baselines import entry_key
     from pinchpoint.bench.measures import MEASURES, parse_percent
     from pinchpoint.bench.result import read_result
-    from pinchpoint.cli.programs.bench.ab import seconds
+    from pinchpoint.cli.programs.bench.explanation import explained_check
     from pinchpoint.report.pages import check as check_page
 
+    begin_s = monotonic()
     past = _past(baseline, gating)
-    alone, _ = parse_percent(gating.fails_alone), seconds(gating.budget)
+    alone, budget_s = parse_percent(gating.fails_alone), seconds(gating.budget)
     measures = MEASURES | measuring.custom()
     gates = _gates(gating, measures)
     asked = _Asked(gating, measuring, processes, gates, measures, alone)
@@ -123,11 +127,10 @@ def check(
         if paired is not None:
             new = paired[1]
         else:
-            limit_s = seconds(gating.budget)
             new = (
                 read_result(result)
                 if result
-                else measure(command, processes, measuring, budget_s=limit_s)
+                else measure(command, processes, measuring, budget_s=budget_s)
             )
         update = _Update(baseline, new, gates, measures)
         adds = gating.update or gating.accept
@@ -142,7 +145,8 @@ def check(
         if before.lost:
             page = replace(page, warnings=(*page.warnings, without_base(before.lost)))
         if gating.profile_on_fail and found.verdict == "regressed" and before.command:
-            page = _explained(page, before, measuring)
+            left_s = budget_s - (monotonic() - begin_s)
+            page = explained_check(page, before, measuring.output, found.confirmation, left_s)
     present(found, page, showing)
     if gating.accept or (gating.update and found.verdict in ("pass", "warned")):
         update.write(_with_gates(past, new, gates), accept=gating.accept)
@@ -317,25 +321,6 @@ def _meant_as_new(past: "Baseline", key: str, gating: Gating, measuring: Measuri
 
 def _gated(past: "Baseline") -> bool:
     return any(e.gate != "show" for entries in past.entries.values() for e in entries.values())
-
-
-def _explained(page: "ResultPage", before: Base, measuring: Measuring) -> "ResultPage":
-    """The page with what a profile of the change says; without a base the profile is kept only."""
-    from pinchpoint.bench.folders import start_session
-    from pinchpoint.bench.run import Arm
-    from pinchpoint.cli.programs.bench.ab import with_explanation
-    from pinchpoint.cli.programs.bench.run import take_profile
-
-    output = measuring.output
-    where = output.with_name(f"{output.name}-profile") if output else None
-    with start_session("profile", {"command": list(before.command)}, where) as session:
-        if before.at_hand:
-            page = with_explanation(page, before.arms(), session.folder)
-        else:
-            trace = take_profile(Arm("B", before.command), session.folder / "profile-B")
-            note(f"profile: pinchpoint diagnose {trace}" if trace else "no profile")
-        session.finish()
-    return page
 
 
 def history(baseline: Path, /, *, showing: Showing | None = None) -> int:

@@ -4,6 +4,7 @@
 Batches [rows, width] whose rows are shorter than the batch is wide, by what `pinchpoint run` saw of
 the tensors of one step: a mask of one piece a row, else runs of one value in which rows end or
 begin, else frames that are all alike there; and operators that compute on all of these positions.
+Without a mask some rows have to end in it: rows that are full, or all of one value, tell nothing.
 Which tokens are padding is not in a recording by itself: there, batches of sequences that go
 through attention at one common length are not checked, and sequences that are packed, with their
 own lengths given to the kernel, are none.
@@ -65,12 +66,20 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         if (calls.where(_may_be_padded) & inside).any():
             raise NotChecked("a recording does not show which tokens are padding", fits=True)
         return
-    for padding in sorted(values.padding, key=_most_first):
+    for padding in sorted(filter(_ends_of_rows, values.padding), key=_most_first):
         found, waste = _found(trace, padding), 1 - padding.real_ratio
         if found is not None:
             small = Small(waste, LEAST_WASTE_RATIO, "the positions")
             yield found if waste >= LEAST_WASTE_RATIO else small
             return
+
+
+def _ends_of_rows(padding: Padding) -> bool:
+    """Whether rows end in it. Of a tensor whose rows are full, or all one value, nothing tells that
+    this value is none of the program's: a gap between what is to be remembered and the question,
+    the steps of a batch that has its time first. A mask does tell."""
+    some = any(0 < n < padding.width for n in padding.lengths)
+    return some or padding.evidence == "mask"
 
 
 def _most_first(padding: Padding) -> tuple[bool, float]:

@@ -24,21 +24,23 @@ a dataset with an iterator each run all of it: what stands before the place wher
 samples is done by each, for all samples, and more workers win nothing until it stands behind. What
 is said is a step that waits for no batch, as in each of the loaders whose fix was measured; the
 range begins where a quarter of the waits stay. In programs on a CPU the gain is by the waits that
-the run timed.
+the run timed, and by the cores that workers leave to the step where all of them are taken.
 
 ## When to ignore it
 Where the wait falls into time in which the device is busy anyway.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.mean_step import at_the_rate_of_the_run
 from pinchpoint.analysis.replay import ScaleHostSpans
 from pinchpoint.analysis.replay.graph import LEAST_WAITING_RATIO
-from pinchpoint.analysis.run import lacked_cores, run_facts
+from pinchpoint.analysis.run import lacked_cores, run_facts, workers_at_once
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.exceptions import evidence, sentence
 from pinchpoint.diagnosis.evidence.loading import (
@@ -58,7 +60,11 @@ from pinchpoint.diagnosis.evidence.loading import (
 from pinchpoint.diagnosis.evidence.rare import LEAST_RATIO, rare_found
 from pinchpoint.diagnosis.evidence.ready_batches import won_if_ready
 from pinchpoint.diagnosis.evidence.received import Received, received
-from pinchpoint.diagnosis.evidence.shared_cores import won_at_most_ns
+from pinchpoint.diagnosis.evidence.shared_cores import (
+    Won,
+    without_work_of_workers,
+    won_at_most_ns,
+)
 from pinchpoint.diagnosis.evidence.taken_apart import TakenApart, in_few_tensors, taken_apart
 from pinchpoint.diagnosis.evidence.whole_run import LEAST_RUN_RATIO, waits_for_loader
 from pinchpoint.diagnosis.finding import Evidence, Found, Small
@@ -103,17 +109,34 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     if made is not None:
         yield _sent(trace, found, made)
         return
+    won = _won_if_divided(trace, found, seen)
+    likely_ns, gains = (won.likely_ns, won.evidence) if won else (0, ())
     yield Found(
         summary=(
             f"The training thread {doing}, {duration(found.waits_ns_per_step)}"
             " of each recorded step" + (f", mostly in {seen.said}" if seen and seen.said else "")
         ),
-        evidence=(*found.spans.evidence, *(seen.evidence if seen else ())),
-        cost_ns_per_step=found.waits_ns_per_step,
+        evidence=(*found.spans.evidence, *(seen.evidence if seen else ()), *gains),
+        cost_ns_per_step=max(found.waits_ns_per_step, likely_ns),
         location=(seen.location if seen else None) or found.spans.place,
+        saving_ns_per_step=won.range_ns if won else None,
+        likely_saving_ns=won.likely_ns if won else None,
         **_advice(trace, found, seen),
         **_changes(trace, found),
     )
+
+
+def _won_if_divided(trace: Trace, found: Loads, seen: "WorkersDo | None") -> Won | None:
+    """On a CPU, what a step wins where workers each do the work of all, and divide it then: they
+    leave cores to the step, too. None where that wins less than the waits do."""
+    workers = workers_at_once(trace)
+    if not (found.in_workers and seen and seen.streams and workers > 1 and computes_on_cpu(trace)):
+        return None
+    won = without_work_of_workers(trace, found, 1 - 1 / workers)
+    if won is None or won.range_ns is None or won.likely_ns <= found.waits_ns_per_step:
+        return None
+    least_ns = min(won.range_ns[0], round(LEAST_RATIO * found.waits_ns_per_step))
+    return replace(won, range_ns=(least_ns, won.range_ns[1]))
 
 
 def _changes(trace: Trace, found: Loads) -> dict[str, Any]:
@@ -266,11 +289,11 @@ def _advice(trace: Trace, found: Loads, seen: "WorkersDo | None" = None) -> dict
         return {"fix": _ROWS, "hint": more}
     if made_ratio_if_sent(trace, found) is not None:
         return {"fix": _FEW_TENSORS, "hint": _FEW_TENSORS_HINT, "confirm": ANY_PROGRAM}
+    if seen and seen.streams and workers_at_once(trace) > 1:
+        return {"fix": _STREAMS, "hint": None, "confirm": ANY_PROGRAM}
     full = workers_without_room(trace, found)
     if full is not None:
         return {"fix": _no_room(trace, full), "hint": None, "confirm": ANY_PROGRAM}
-    if seen and seen.streams:
-        return {"fix": _STREAMS, "hint": None, "confirm": ANY_PROGRAM}
     return {"fix": _SEEN if seen else _WITH_WORKERS, "hint": more}
 
 

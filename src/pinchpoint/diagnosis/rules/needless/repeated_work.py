@@ -6,13 +6,15 @@ runs them, and numbers values: what the same operation gives of the same values 
 and what is written in place gets a new one. Named is work whose number was there already: in the
 step before (*each step anew*, in half of the steps at least), or earlier in the same step. In four
 of the steps the bits of such answers are compared, where other work reads them; what was not the
-same is left out. Named, too, is what a step makes several times of a parameter that is trained and
-uses with an input each time, though it is another one by a state that it moves on itself, such as
-the estimate of a spectral norm. Left alone is
-what may answer otherwise (random operations, collectives, what is changed afterwards), what a
-backward pass computes, checkpoints included, constants, and all that comes from the batch in a loop
-to which nothing new came: it measures something, or has one batch. The place is the outermost line
-all of whose work is repeated. Modules that are called again as a whole are a matter of
+same is left out. What a step makes for the next one is told by its bits, and not by what computed
+it: like rows in another order are the same values. Named, too, is what a step makes several times
+of a parameter that is trained and uses with an input each time, though it is another one by a state
+that it moves on itself, such as the estimate of a spectral norm. Left alone is what may answer
+otherwise (random operations, collectives, what is changed afterwards), what a backward pass
+computes, checkpoints included, constants, and all that comes from the batch in a loop to which
+nothing new came: it measures something, or has one batch, unless its steps go on from one another,
+as tokens do. The place is the outermost line all of whose work is repeated. Modules that are called
+again as a whole are a matter of
 `same-input-again`.
 
 ## Why it matters

@@ -3,7 +3,8 @@
 ## What it looks for
 Copies of kind pageable → device that are large, with their rate, against what page-locked memory
 reaches on the same kind of link. The kind of memory is recorded for each copy; where the rate is
-already that of page-locked memory there is nothing to win.
+already that of page-locked memory there is nothing to win. Where no steps are seen, dozens of
+copies in a row, with no kernel between them, are a model's parameters, placed once.
 
 ## Why it matters
 The driver has to copy such data into a page-locked buffer piece by piece on the CPU, and the call
@@ -23,12 +24,13 @@ import numpy as np
 
 from pinchpoint.analysis.replay import DropSyncs, ScaleDeviceOps
 from pinchpoint.analysis.steps.in_steps import per_step
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import DEVICE
 from pinchpoint.diagnosis.rule import NO_KNOB, Rule
-from pinchpoint.trace import ApiKind, MemoryKind, Trace
-from pinchpoint.trace.arrays import Rows
+from pinchpoint.trace import ApiKind, DeviceKind, MemoryKind, Table, Trace
+from pinchpoint.trace.arrays import Mask, Rows, distinct
 
 RULE = Rule(
     needs=("device_ops",),
@@ -38,6 +40,7 @@ RULE = Rule(
     confirm="pinchpoint try --knob pin_memory -- python train.py",
 )
 
+MOST_OF_A_BATCH = 16  # tensors; models have some hundred parameters
 LARGE_COPY_BYTES = 1 << 20  # below this the fixed cost of a call outweighs the rate
 PINNED_BYTES_PER_S = 50e9  # PCIe 5 x16, measured 50 to 55 GB/s on H100 hosts; PCIe 4 about 25e9
 
@@ -49,7 +52,10 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     size = ops.filled("bytes", 0)
     pageable = ops.filled("from_memory", 0) == MemoryKind.PAGEABLE
-    copies = device_work(trace, pageable & (size >= LARGE_COPY_BYTES), "time of pageable copies")
+    large = pageable & (size >= LARGE_COPY_BYTES)
+    if steps(trace).how == "none":
+        large &= ~_in_a_long_row(ops, large)
+    copies = device_work(trace, large, "time of pageable copies")
     if copies is None:
         return
     moved = per_step(trace, int(size[copies.rows].sum()))
@@ -71,6 +77,20 @@ def check(trace: Trace) -> Iterator[Found]:
         fix="Pin the batch in the loader and copy it with non_blocking=True",
         hint="DataLoader(..., pin_memory=True); x = x.to(device, non_blocking=True)",
     )
+
+
+def _in_a_long_row(ops: Table, copies: Mask) -> Mask:
+    """Copies to one device among more than a batch has, between which it runs no kernel."""
+    kernel = np.isin(ops["kind"], (DeviceKind.KERNEL, DeviceKind.COLLECTIVE))
+    long = np.zeros(len(ops), np.bool_)
+    for device in distinct(ops["device"][copies]).tolist():
+        mine = ops["device"] == device
+        rows = np.flatnonzero(copies & mine)
+        begins = np.sort(ops["start_ns"][kernel & mine])
+        before = np.searchsorted(begins, ops["start_ns"][rows])
+        _, which, size = np.unique(before, return_inverse=True, return_counts=True)
+        long[rows] = size[which] > MOST_OF_A_BATCH
+    return long
 
 
 def _waiting_calls(trace: Trace, rows: Rows) -> Rows:

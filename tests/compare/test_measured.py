@@ -1,0 +1,127 @@
+"""A gate once said of a step of 174 ms that it would be 191 ms shorter without a function."""
+
+import pytest
+
+from pinchpoint.bench.ab.changed_code import ChangedCode
+from pinchpoint.bench.ab.result import MeasureResult
+from pinchpoint.compare.measured import agrees, grown, within
+from pinchpoint.compare.profiles import CauseOfChange, FindingChange, ProfileComparison, Side
+from pinchpoint.compare.worth import ChangedWorth
+from pinchpoint.report import terminal
+from pinchpoint.report.pages.change import with_change
+from pinchpoint.report.pages.result import ResultPage, blocks
+
+MS = 1_000_000
+STEP = MeasureResult(
+    name="step_time_ms",
+    label="step time, median",
+    unit="ms",
+    better="lower",
+    gated=True,
+    a_median=148.0,
+    b_median=174.0,
+    pairs=5,
+    estimate_ratio=0.176,
+    ci95_ratio=(0.12, 0.24),
+    sd_pair_log=0.02,
+    verdict="regressed",
+)
+FORWARD = ChangedCode("train.py", "Net.forward", 17, 1, "x = x + self.attend(x)")
+MAIN = ChangedCode("train.py", "main", 30, 2, "x = 1")
+
+
+def _side(ms):
+    return Side(
+        path="profile",
+        format="kineto",
+        producer=None,
+        devices=(),
+        steps=6,
+        step_how="markers",
+        step_ns=ms * MS,
+        launches_per_step=None,
+        unprofiled_step_ns=ms * MS,
+    )
+
+
+def _profiles(a_ms, b_ms, *grew):
+    """``grew``: what functions are worth before and now, in ms."""
+    worth = tuple(
+        ChangedWorth(by="line", name=name, a_ns=a * MS, b_ns=b * MS, change_ns=(b - a) * MS)
+        for name, a, b in grew
+    )
+    causes = tuple(
+        CauseOfChange(
+            id="piece",
+            summary=f"Without {one.name} the step would be shorter",
+            rests_on="piece",
+            change_ns=one.change_ns,
+            where=one.name,
+        )
+        for one in worth
+    )
+    once = FindingChange(
+        id="cpu-unfused-optimizer", summary="s", change="appeared", a_cost_ns=None, b_cost_ns=9 * MS
+    )
+    return ProfileComparison(
+        a=_side(a_ms),
+        b=_side(b_ms),
+        a_step_ns=a_ms * MS,
+        b_step_ns=b_ms * MS,
+        change_ns=(b_ms - a_ms) * MS,
+        change_ratio=b_ms / a_ms - 1,
+        noise_ns=None,
+        sure=None,
+        parts=(),
+        rows=(),
+        matched=None,
+        causes=causes,
+        findings=(once,),
+        worth=worth,
+    )
+
+
+def _said(found, code=(), base=None):
+    page = with_change(ResultPage("check", "worse", "regressed"), found, STEP, code, base)
+    return " ".join(terminal.render(blocks(page)).split())
+
+
+def test_profiles_that_contradict_the_pairs_tell_nothing():
+    found = _profiles(86.8, 206, ("forward (train.py)", 60, 191))
+    assert not agrees(found, STEP)
+    said = _said(found, (MAIN, FORWARD), "0123456789abcdef")
+    assert "The profiles could not tell where the time went" in said
+    assert "steps of 86.8 ms and 206 ms (2.37 ×)" in said
+    assert "148 ms → 174 ms, 17.6 % worse (95 %: 12.0 to 24.0 % worse)" in said
+    assert "191" not in said
+    assert "Without" not in said
+    assert "cpu-unfused-optimizer" not in said
+    assert "Net.forward (train.py:17)" in said
+    assert "the commit changed 1 line here, first: x = x + self.attend(x)" in said
+    assert "git diff 0123456789 -- train.py" in said
+
+
+def test_what_explains_more_than_the_step_changed_by_is_not_said():
+    """Of 24 % of 100 ms at most, 40 are none and 17 may be."""
+    found = _profiles(100, 118, ("attend (train.py)", 20, 60), ("forward (train.py)", 50, 67))
+    assert agrees(found, STEP)
+    kept = within(found, STEP)
+    assert [one.name for one in kept.worth] == ["forward (train.py)"]
+    assert [one.where for one in kept.causes] == ["forward (train.py)"]
+    assert kept.findings == ()
+    said = _said(found, (MAIN, FORWARD), "0123456789abcdef")
+    assert "attend (train.py)" not in said
+    assert said.index("Net.forward (train.py:17)") < said.index("main (train.py:30)")
+    assert "without it a step were 50.0 ms shorter before, and 67.0 ms now" in said
+
+
+@pytest.mark.parametrize(
+    ("b_ms", "agree"), [(99, False), (101, True), (118, True), (135, True), (137, False)]
+)
+def test_both_may_be_wrong_by_their_errors(b_ms, agree):
+    assert agrees(_profiles(100, b_ms), STEP) is agree
+
+
+def test_a_function_of_another_file_is_not_the_changed_one():
+    found = _profiles(100, 118, ("forward (model.py)", 50, 67), ("step (train.py)", 1, 9))
+    assert [one.worth for one in grown((FORWARD,), found)] == [None]
