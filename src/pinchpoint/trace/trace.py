@@ -34,6 +34,10 @@ class LoaderWorker:
     batch_bytes: int | None = None  # of all its batches
     read_bytes: int | None = None  # that it asked files for meanwhile
     batches: int = 0
+    # Of one batch of a dataset with an iterator: file, first line and name of functions that ran at
+    # least once for each of its samples, and how many times.
+    counted_samples: int = 0
+    calls: tuple[tuple[str, int, str, int], ...] = ()
 
 
 @dataclass(frozen=True)
