@@ -137,6 +137,7 @@ class RunFacts:
     quicker_than_run: tuple[int, int] | None = None
     # Of a program whose steps no hook saw; analysis.steps.timed finds those that are its steps.
     calls: tuple[CompiledCalls, ...] = ()
+    python: str | None = None  # its version, of the process
     launch: LaunchTimes | None = None  # None: not measured
     data_wait_ns: tuple[int, ...] = ()  # wait for the batch in those steps
     command: tuple[str, ...] = ()
