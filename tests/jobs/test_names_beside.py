@@ -3,6 +3,8 @@
 import json
 
 from pinchpoint.importers.ranks.files import RankFile
+from pinchpoint.importers.run_folder.facts import timed_steps_ns
+from pinchpoint.importers.run_folder.samples import samples_of
 from pinchpoint.jobs.engines import read_rank
 from pinchpoint.report.documents.rank_records import decode_record
 
@@ -47,3 +49,26 @@ def test_a_finding_has_the_sizes_and_the_place_of_the_window_for_names(tmp_path)
     found = next(one.item for one in said.found if one.item.id == "small-collectives")
     assert found.location.function == "reduce_gradients"
     assert found.summary.startswith("40 collectives a step move 7.81 KiB each")
+
+
+def test_windows_of_a_process_that_were_recorded_later_belong_to_it(tmp_path):
+    """A trial, and first steps, took the names without a number."""
+    stem = "rank00000of00002.host.7"
+    for part in ("traces", "names", "processes", "samples"):
+        (tmp_path / part).mkdir()
+    times, names = f"{stem}.3.trace.json", f"{stem}.2.trace.json"
+    (tmp_path / "traces" / times).write_text(window(names=False))
+    (tmp_path / "names" / names).write_text(window(names=True))
+    note = {
+        "rank": 0,
+        "recordings": [{"file": times, "window": "times"}, {"file": names, "window": "names"}],
+        "steps": {"count": 40, "before_ns": [7_000_000] * 4},
+    }
+    (tmp_path / "processes" / f"{stem}.json").write_text(json.dumps(note))
+    (tmp_path / "samples" / f"{stem}.json").write_text(json.dumps({"sampled": {"looks": 3}}))
+    path = tmp_path / "traces" / times
+    said = decode_record(read_rank(RankFile(str(path), 0)))
+    found = next(one.item for one in said.found if one.item.id == "small-collectives")
+    assert found.location.function == "reduce_gradients"
+    assert samples_of(path).looks == 3
+    assert timed_steps_ns(str(path)) == (7_000_000,) * 4

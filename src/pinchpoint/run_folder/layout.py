@@ -44,6 +44,12 @@ LOOKS_ONCE_NS = 300_000_000
 SAVING_RATIO = 0.002  # of one core, that writing what was seen so far may take
 
 
+def process_stem(recording: str) -> str:
+    """What the files of a process begin with, by the name of a recording of it: rank, host and
+    number of the process. Further recordings of a process have a number behind that."""
+    return ".".join(recording.partition(".trace.")[0].split(".")[:3])
+
+
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Write the whole document or nothing: a reader never sees half of it. Raises OSError."""
     with replacing(path) as beside:

@@ -15,7 +15,12 @@ import numpy as np
 from pinchpoint.errors import OutOfMemory, UnreadableFile
 from pinchpoint.importers.open import load
 from pinchpoint.importers.run_folder.documents import Documents, documents_of
-from pinchpoint.importers.run_folder.facts import device_record, run_facts, timed_steps_ns
+from pinchpoint.importers.run_folder.facts import (
+    device_record,
+    process_of,
+    run_facts,
+    timed_steps_ns,
+)
 from pinchpoint.importers.run_folder.samples import run_samples, samples_of
 from pinchpoint.importers.run_folder.values import run_values, values_beside
 from pinchpoint.importers.telemetry._samples import health_table
@@ -245,9 +250,10 @@ def _is_of_a_program(trace: Trace) -> bool:
 
 def names_beside(recording: str) -> Trace | None:
     """The window for names beside this file of a run folder's traces; None without, or damaged."""
-    path = Path(recording)
-    named = path.parent.parent / NAMES / path.name
+    path, process = Path(recording), process_of(recording)
+    note = None if process is None else process.named
     try:
+        named = _inside(path.parent.parent / NAMES, (note and note.file) or path.name)
         return load(named) if path.parent.name == TRACES and named.is_file() else None
     except UnreadableFile:  # the times stand without it
         return None

@@ -16,7 +16,7 @@ from pinchpoint.run_folder.documents import (
     WorkerDocument,
     read_if_there,
 )
-from pinchpoint.run_folder.layout import METRICS_FILE, PROCESSES, TRACES
+from pinchpoint.run_folder.layout import METRICS_FILE, PROCESSES, TRACES, process_stem
 from pinchpoint.run_folder.metrics import MetricsDocument, cores_taken
 from pinchpoint.run_folder.step_times import StepTimes
 from pinchpoint.trace import (
@@ -44,6 +44,7 @@ def run_facts(
         unprofiled_step_ns=process.steps.unprofiled_ns,
         quicker_than_run=process.steps.quicker_than_run,
         calls=tuple(_calls(note, run.working_directory) for note in process.calls),
+        python=process.python,
         launch=_launch(process.steps),
         data_wait_ns=process.steps.unprofiled_wait_ns,
         command=run.command,
@@ -99,6 +100,8 @@ def run_facts(
                 w.batch_bytes,
                 w.read_bytes,
                 w.batches,
+                w.stream.samples if w.stream else 0,
+                w.stream.calls if w.stream else (),
             )
             for w in workers
         ),
@@ -158,17 +161,20 @@ def was_contended(recording: str) -> bool:
 def timed_steps_ns(recording: str) -> tuple[int, ...]:
     """The steps that the process which wrote this file of a run folder's traces timed beside its
     recordings; empty where it timed none."""
+    process = process_of(recording)
+    return () if process is None else process.steps.unprofiled_ns
+
+
+def process_of(recording: str) -> ProcessDocument | None:
+    """What the process noted that wrote this file of a run folder's traces; None without."""
     path = Path(recording)
     if path.parent.name != TRACES:
-        return ()
-    name = path.name.partition(".trace.")[0]
+        return None
+    note = path.parent.parent / PROCESSES / f"{process_stem(path.name)}.json"
     try:
-        process = read_if_there(
-            path.parent.parent / PROCESSES / f"{name}.json", ProcessDocument
-        ).document
+        return read_if_there(note, ProcessDocument).document
     except UnreadableFile:
-        return ()
-    return process.steps.unprofiled_ns
+        return None
 
 
 def _cores_of_others(metrics: MetricsDocument) -> float | None:

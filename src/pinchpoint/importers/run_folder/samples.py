@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.run_folder.documents import ProcessDocument, read
-from pinchpoint.run_folder.layout import SAMPLES, TRACES
+from pinchpoint.run_folder.layout import SAMPLES, TRACES, process_stem
 from pinchpoint.run_folder.samples import (
     FarStepNote,
     FrameNote,
@@ -55,8 +55,7 @@ def samples_of(recording: Path) -> RunSamples | None:
     """The samples of the process that wrote this file of a run folder's traces; None without."""
     if recording.parent.name != TRACES:
         return None
-    name = recording.name.partition(".trace.")[0]
-    found = _read(recording.parent.parent / SAMPLES / f"{name}.json")
+    found = _read(recording.parent.parent / SAMPLES / f"{process_stem(recording.name)}.json")
     return None if found is None else _of(found, (), ())
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from builders import TraceBuilder
+from host_ranks import traces_of_hosts
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.diagnosis.job import diagnose_job
@@ -118,3 +119,10 @@ def test_stages_of_which_one_works_at_a_time():
 )
 def test_what_is_no_turns(healthy):
     assert found(**healthy)[1] == []
+
+
+def test_backends_of_the_host_do_not_say_for_whom_a_message_is():
+    for what, answer in (("recv", "not checked"), ("all_reduce", "clear")):
+        summaries = [summarise(trace) for trace in traces_of_hosts(10, 20, what=what)]
+        said = diagnose_job(reduce(lambda them=summaries: iter(them)))
+        assert {o.id: o.answer for o in said.outcomes}["stages-take-turns"] == answer

@@ -20,6 +20,8 @@ then takes *(k + p - 1) / k* times what the busiest stage works (Huang et al., G
 
 ## When to ignore it
 Where memory has room for the activations of one micro-batch only.
+
+Of backends of the host (gloo) it is not checked: their recordings do not say whom a message is for.
 """
 
 from collections.abc import Iterator
@@ -27,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from pinchpoint.analysis.device.collectives import collectives
 from pinchpoint.diagnosis.finding import Evidence, Found
-from pinchpoint.diagnosis.record import ALL_RANKS
+from pinchpoint.diagnosis.record import ALL_RANKS, Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
@@ -59,7 +61,21 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def check_job(job: "Job") -> Iterator[Found]:
     """Stages of which only one works at a time."""
+    if not job.turns and _sends_to_unknown(job):
+        raise NotChecked(
+            "the recordings do not say which rank a message of this backend goes to, so that what"
+            " each does meanwhile cannot be laid side by side",
+            Record("the same on devices: NCCL's transfers say between which ranks they are"),
+        )
     yield from (_found(job, one) for one in job.turns if _takes_turns(one))
+
+
+def _sends_to_unknown(job: "Job") -> bool:
+    """Whether ranks send and receive in their steps, each call seen from one end."""
+    from pinchpoint.analysis.ranks.matching import one_end
+
+    kinds = {kind for _, kind, _, _ in job.found.kinds.known}
+    return any(one_end(kind) for kind in kinds)
 
 
 def _takes_turns(stages: "Turns") -> bool:

@@ -21,19 +21,20 @@ Where the zeros are rare in other steps: one is looked at.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from pinchpoint.analysis.replay import RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.diagnosis.evidence.host_collectives import HostCalls, issued_calls
-from pinchpoint.diagnosis.evidence.vain_work import rows_of_note, watched
+from pinchpoint.diagnosis.evidence.vain_work import rows_of, watched
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import WATCHED_RUN
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Floats, Ints
+from pinchpoint.trace.arrays import Floats, Ints, Rows
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.run_values import VainWork
 
@@ -72,13 +73,13 @@ def check(trace: Trace) -> Iterator[Found]:
     sent = _sent(trace, sends)
     if sent is None:
         raise NotChecked("the steps send other messages than the one that was looked at")
-    work = [(one, rows_of_note(trace, one)) for one in noted if not _is_sent(one)]
+    work = [(one, _rows(trace, one)) for one in noted if not _is_sent(one)]
     scaled = tuple(ScaleHostSpans(rows, one.left_ratio) for one, rows in work if len(rows))
     took = host["duration_ns"]
     in_vain = sum(float(took[rows].sum()) * one.read_ratio for one, rows in work)
     sending_ns = round(per_step(trace, int((sent.calls.alone_ns * sent.ratio).sum())))
     work_ns = round(per_step(trace, int(in_vain)))
-    first = max(sends, key=lambda one: one.times * one.read_ratio)
+    first = max(sends, key=lambda one: (not one.backward, one.times * one.read_ratio))
     place = Location(*first.places[0]) if first.places else None
     share = round(100 * float(sent.ratio.mean()))
     yield Found(
@@ -103,6 +104,11 @@ def check(trace: Trace) -> Iterator[Found]:
     )
 
 
+def _rows(trace: Trace, one: VainWork) -> Rows:
+    """By their order among those of their name: buffers differ in size from step to step."""
+    return rows_of(trace, [replace(op, shapes=None) for op in one.operations])
+
+
 def _is_sent(one: VainWork) -> bool:
     return any(op.name.startswith(_ISSUES) for op in one.operations)
 
@@ -114,7 +120,7 @@ def _sent(trace: Trace, sends: list[VainWork]) -> _Sent | None:
         return None
     ratio = np.zeros(len(calls.issued), np.float64)
     for one in sends:
-        ratio[np.isin(calls.issued, rows_of_note(trace, one))] = one.read_ratio
+        ratio[np.isin(calls.issued, _rows(trace, one))] = one.read_ratio
     mine = ratio > 0
     return _Sent(calls.made.of(mine), ratio[mine]) if mine.any() else None
 
