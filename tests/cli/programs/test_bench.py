@@ -124,7 +124,9 @@ def test_junit_and_github(capsys, tmp_path, monkeypatch):
     out = capsys.readouterr().out
     assert "\n::error title=" in out
     assert "**B is worse: x 10.0 → 12.0, 20.0 % worse" in (tmp_path / "summary.md").read_text()
-    assert (tmp_path / "outputs").read_text() == "verdict=regressed\nregressions=1\n"
+    assert (
+        tmp_path / "outputs"
+    ).read_text() == "verdict=regressed\nregressions=1\nimprovements=0\n"
     suite = Xml.parse(tmp_path / "junit.xml").getroot()[0]
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
 
