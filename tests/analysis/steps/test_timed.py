@@ -11,6 +11,7 @@ from pinchpoint.analysis.steps.timed import (
     calls_that_make_steps,
     from_wait_to_wait,
     timed_by_run,
+    why_no_calls,
 )
 from pinchpoint.report.assemble.report import diagnose
 from pinchpoint.trace import CompiledCalls, HostKind, RunFacts
@@ -93,6 +94,16 @@ def test_calls_ahead_of_the_device_count_from_wait_to_wait(recorded):
     assert corrected_step_ns(trace) == 27 * MS
 
 
+def test_calls_ahead_may_all_be_made_in_half_of_the_recording(recorded):
+    issued = ((1,) * 9 + (261,)) * 4
+    trace = run_of(recorded, place(20, 30, median_ms=1, before=issued, after=()))
+    assert set(timed_by_run(trace)) == {27 * MS}
+
+
+def test_as_many_calls_all_at_once_are_none(recorded):
+    assert timed_by_run(run_of(recorded, place(20, 2))) == ()
+
+
 def test_calls_that_never_wait_for_long_are_as_long_as_on_average():
     assert from_wait_to_wait((1, 1, 7)) == (3, 3, 3)
     assert from_wait_to_wait(()) == ()
@@ -133,3 +144,11 @@ def test_the_report_says_why_it_is_not_known(recorded, places, python, why):
     assert found.unprofiled_ns_predicted is None
     said = ("not corrected: no calibration for this recorder", why)
     assert found.unprofiled_how == "; ".join(filter(None, said))
+
+
+def test_of_a_recording_without_steps_nothing_is_said_of_calls():
+    builder = TraceBuilder()
+    builder.op("PjitFunction(train)", 0, 10 * MS, kind=HostKind.ANNOTATION)
+    trace = builder.trace()
+    trace = replace(trace, source=replace(trace.source, recorder="jax"))
+    assert why_no_calls(run_of(trace, place(20, 60))) is None

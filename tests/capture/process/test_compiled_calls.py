@@ -237,6 +237,32 @@ def test_without_a_free_tool_it_does_without(jax, loop):
 
 
 @told
+def test_an_interpreter_that_refuses_is_left_as_it_was(jax, monkeypatch, loop):
+    def refuses(tool, events):
+        if events:
+            raise SystemError("cannot instrument shim code object")
+
+    monkeypatch.setattr(sys.monitoring, "set_events", refuses)
+    calls = CompiledCalls()
+    calls.begin()
+    loop(Compiled(), 3)
+    assert not calls.times_ns
+    assert all(sys.monitoring.get_tool(tool) is None for tool in (3, 4))
+
+
+@told
+def test_a_tool_that_the_program_freed_is_not_touched(jax):
+    calls = CompiledCalls()
+    calls.begin()
+    tool = calls._tool
+    sys.monitoring.free_tool_id(tool)
+    sys.monitoring.use_tool_id(tool, "of the program")
+    calls.end()
+    assert sys.monitoring.get_tool(tool) == "of the program"
+    sys.monitoring.free_tool_id(tool)
+
+
+@told
 def test_a_failure_of_ours_never_reaches_the_program(hearing, monkeypatch, loop):
     monkeypatch.setattr(hearing, "_of_new", lambda *given: 1 // 0)
     assert loop(Compiled(), 3) == 3

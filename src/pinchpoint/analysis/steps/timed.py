@@ -27,6 +27,9 @@ ALIKE_RATIO = 1.25
 # Of several calls a step: with the next whole number, ten are apart by as much.
 SEVERAL_ALIKE_RATIO = 1.05
 TELLS_OF_CALLS_SINCE = (3, 12)  # sys.monitoring
+# Of so many steps the number alone tells calls from those of every other step. A host that is ahead
+# of its device may have made its calls sooner: 32 computations wait for a device, beside so many.
+FEWEST_TO_COUNT, AHEAD_OF_ALL_RATIO = 10, 0.25
 AHEAD_RATIO = 0.75  # of the typical step: calls that wait for the step before come as steps do
 
 
@@ -78,7 +81,8 @@ def why_no_calls(trace: Trace) -> str | None:
     if run is None or trace.source.recorder != "jax" or timed_by_run(trace):
         return None
     if run.calls:
-        return "no compiled function is called as its steps come"
+        found = steps(trace).how != "none"
+        return "no compiled function is called as its steps come" if found else None
     numbers = (run.python or "").split(".")[:2]
     known = len(numbers) == 2 and all(n.isascii() and n.isdecimal() for n in numbers)
     if not known or tuple(map(int, numbers)) >= TELLS_OF_CALLS_SINCE:
@@ -88,13 +92,13 @@ def why_no_calls(trace: Trace) -> str | None:
 
 def _calls_a_step(place: CompiledCalls, found: Steps) -> int | None:
     """How many calls make one of the recorded steps; None where they do not make them."""
-    mean_ns = float(found.durations_ns.mean())
-    each = round(mean_ns / max(place.inside_mean_ns, 1))
-    if not 1 <= each <= MOST_CALLS_A_STEP:
+    each = max(round(place.inside / len(found)), 1)
+    if each > MOST_CALLS_A_STEP:
         return None
-    apart = each * place.inside_mean_ns / max(mean_ns, 1.0)
+    apart = each * place.inside_mean_ns / max(float(found.durations_ns.mean()), 1.0)
     alike = ALIKE_RATIO if each == 1 else SEVERAL_ALIKE_RATIO
-    if not 1 / alike <= apart <= alike:
+    ahead = each == 1 and len(found) >= FEWEST_TO_COUNT
+    if not (AHEAD_OF_ALL_RATIO if ahead else 1 / alike) <= apart <= alike:
         return None
     made = StepsByCalls(place, each)
     return each if _missing(made, found) <= each * (1 + MISSING_RATIO * len(found)) else None

@@ -11,6 +11,7 @@ import sys
 import time
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
@@ -19,6 +20,7 @@ from typing import Any
 from pinchpoint.frozen import dataclass
 
 _TOOLS = (4, 3)  # of sys.monitoring; the others are named for debuggers, coverage, profilers, …
+_NAME = "pinchpoint"
 # One costs 0.3 to 0.4 µs here: so many take 0.4 % of a core.
 MOST_CALLS_PER_S = 10_000
 MOST_CALLS = 1_000_000  # 8 MB of times; after that the run is described by its beginning
@@ -80,24 +82,28 @@ class CompiledCalls:
         if tool is None:
             return
         try:
-            monitoring.use_tool_id(tool, "pinchpoint")
+            monitoring.use_tool_id(tool, _NAME)
         except ValueError:  # taken meanwhile
             return
         self._tool = tool
         self._looked_ns = time.perf_counter_ns()
         self._look_ns = self._looked_ns + self._look_every_ns
-        monitoring.register_callback(tool, monitoring.events.CALL, self._listener(monitoring))
-        monitoring.set_events(tool, monitoring.events.CALL)
+        try:
+            monitoring.register_callback(tool, monitoring.events.CALL, self._listener(monitoring))
+            monitoring.set_events(tool, monitoring.events.CALL)
+        except Exception:  # an interpreter with code that it cannot tell of: it does without
+            self.end()
 
     def end(self) -> None:
         """Hear of no more calls; what was heard stays."""
         tool, self._tool = self._tool, None
-        if tool is None:
+        monitoring: Any = getattr(sys, "monitoring", None)
+        if tool is None or monitoring.get_tool(tool) != _NAME:  # the program has freed it
             return
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
-        monitoring.set_events(tool, 0)
-        monitoring.register_callback(tool, monitoring.events.CALL, None)
-        monitoring.free_tool_id(tool)
+        with suppress(Exception):  # the user's program comes first
+            monitoring.set_events(tool, 0)
+            monitoring.register_callback(tool, monitoring.events.CALL, None)
+            monitoring.free_tool_id(tool)
 
     def held_up(self, *, now: bool) -> None:
         """Something that makes steps longer begins now, or has ended."""
