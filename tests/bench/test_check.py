@@ -198,6 +198,53 @@ def test_what_neighbours_gave_back_is_no_improvement():
     assert found.why.endswith("side by side with the base: -18.0% (wall +1.0%)")
 
 
+def test_on_a_busy_machine_the_gain_is_that_of_the_time_without_waiting():
+    """Wall time became shorter by half and varies; the program's own time by a fifth, for sure."""
+    own = {
+        "name": "own_ms_per_step",
+        "label": "step without waiting for a CPU",
+        "unit": "ms",
+        "gated": False,
+        "a_mean": 1.8,
+        "b_mean": 1.4,
+        "estimate_ratio": 1.4 / 1.8 - 1,
+        "ci95_ratio": (-0.24, -0.20),
+        "improved": True,
+    }
+    ab = _ab("pass", -0.5, own=own)
+    found = confirmed(check(_result(10.6), _baseline(STEADY)), ab)
+    assert found.why.startswith("step without waiting for a CPU improved 1.29 × (95 %: 1.25 to")
+    (case,) = [c for c in check_page.page(found).cases if c.name == "duration_s"]
+    assert case.improved
+    assert "step without waiting for a CPU 1.80 to 1.40 ms, improved 1.29 ×" in case.message
+    small = own | {"estimate_ratio": -0.01, "ci95_ratio": (-0.011, -0.009)}
+    found = confirmed(
+        check(_result(10.6), _baseline(STEADY)), _ab("pass", 0.0, own=small, threshold_ratio=0.05)
+    )
+    assert not found.items[0].improved  # sure, and not worth a word
+
+
+def test_what_decides_in_place_of_a_wall_time_is_shown_in_its_place():
+    own = {
+        "name": "own_ms_per_step",
+        "label": "step without waiting for a CPU",
+        "unit": "ms",
+        "gated": False,
+        "a_mean": 16.0,
+        "b_mean": 18.0,
+        "estimate_ratio": 0.125,
+        "ci95_ratio": (0.09, 0.16),
+    }
+    ab = _ab("inconclusive", 0.4, own=own)
+    ab = msgspec.structs.replace(ab, verdict="regressed", decided_by=("own_ms_per_step",))
+    found = confirmed(check(_result(12.0), _baseline(STEADY)), ab)
+    (case,) = [c for c in check_page.page(found).cases if c.name == "duration_s"]
+    assert case.message == (
+        "wall time of the process: side by side with the base: step without waiting for a CPU"
+        " 16.0 to 18.0 ms, worse by 12.5 % (95 %: 9.0 to 16.0 %); wall time here cannot tell"
+    )
+
+
 def test_figures_are_those_of_the_pairs_and_those_of_past_sessions_stand_apart():
     """The session took 12 s and the history says 10; the pairs beside it 8.0 and 8.624."""
     pairs = {"a_mean": 8.0, "b_mean": 8.624, "ci95_ratio": (0.06, 0.096)}

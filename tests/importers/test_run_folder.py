@@ -351,6 +351,7 @@ def test_what_the_analyses_ask_is_typed(tmp_path):
         "switches": {"torch_num_threads": 8, "gc_enabled": True},
     }
     worker = {"workers": 2, "busy_ns": 3, "alive_ns": 4, "torch_threads": 1}
+    worker["stream"] = {"samples": 32, "calls": [["data.py", 3, "unpack", 64]]}
     devices = [{"uuid": "GPU-a", "numa_node": 0}, {"uuid": "GPU-b", "numa_node": 1}]
     environment = {
         "gpu": {"count": 2, "devices": devices},
@@ -378,7 +379,8 @@ def test_what_the_analyses_ask_is_typed(tmp_path):
     (death,) = facts.deaths
     assert (death.thread, death.said, facts.deaths_count) == ("feeder", "KeyError: 7", 4)
     assert death.place[1:] == (9, "fill")
-    assert facts.loader_workers == (LoaderWorker(2, 3, 4, 1),)
+    calls = (("data.py", 3, "unpack", 64),)
+    assert facts.loader_workers == (LoaderWorker(2, 3, 4, 1, counted_samples=32, calls=calls),)
     assert facts.device == DeviceSetting(numa_node=1)
     assert (facts.devices, facts.processes) == (2, 2)
 

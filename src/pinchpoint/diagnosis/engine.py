@@ -260,8 +260,24 @@ def predicted(trace: Trace, id_: str, finding: Found) -> Ranked:
     replayed = None
     if finding.changes or finding.at_best:
         replayed = after_fixes(trace, [finding], every_step=rules()[id_].rule.periodic)
+    replayed = _with_what_replaces_it(id_, replayed)
     sure = _as_sure(finding, replayed)
     return Ranked(id_, sure, replayed, replayed.saving_ns if replayed else 0)
+
+
+# Of the host's time that a place takes, what may stay: what does the same in another way takes
+# time, too. Of nine such places whose fixes were measured on H200s two left a tenth, others less.
+REPLACED_RATIO = 0.1
+
+
+def _with_what_replaces_it(id_: str, after: Prediction | None) -> Prediction | None:
+    """A place that is named for its time alone goes altogether at best."""
+    rule = rules()[id_].rule
+    if after is None or not (rule.residual and rule.removes_host_work):
+        return after
+    low_ns, high_ns = after.range_ns
+    most_ns = after.step_ns + round(REPLACED_RATIO * max(after.saving_ns, 0))
+    return replace(after, range_ns=(low_ns, max(high_ns, most_ns)))
 
 
 def _as_sure(finding: Found, after: Prediction | None) -> Found:

@@ -197,6 +197,13 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
         return found[-1] if found else None
 
 
+class StreamNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a worker's document: how often functions ran for one batch of a dataset that iterates."""
+
+    samples: Count = 0  # of that batch
+    calls: tuple[tuple[str, Count, str, Count], ...] = ()  # file, first line, function; calls
+
+
 class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):
     """``loader/worker….json``: what one worker process of a data loader did."""
 
@@ -215,6 +222,7 @@ class WorkerDocument(msgspec.Struct, frozen=True, kw_only=True):
     collate: tuple[str, Count, str] | None = None  # the function that makes a batch of samples
     batch_bytes: Bytes | None = None  # of all batches
     read_bytes: Bytes | None = None  # that it asked files for meanwhile
+    stream: StreamNote | None = None
 
 
 class GpuRecord(msgspec.Struct, frozen=True, kw_only=True):

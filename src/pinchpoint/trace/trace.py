@@ -34,6 +34,10 @@ class LoaderWorker:
     batch_bytes: int | None = None  # of all its batches
     read_bytes: int | None = None  # that it asked files for meanwhile
     batches: int = 0
+    # Of one batch of a dataset with an iterator: file, first line and name of functions that ran at
+    # least once for each of its samples, and how many times.
+    counted_samples: int = 0
+    calls: tuple[tuple[str, int, str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,7 @@ class RunFacts:
     quicker_than_run: tuple[int, int] | None = None
     # Of a program whose steps no hook saw; analysis.steps.timed finds those that are its steps.
     calls: tuple[CompiledCalls, ...] = ()
+    python: str | None = None  # its version, of the process
     launch: LaunchTimes | None = None  # None: not measured
     data_wait_ns: tuple[int, ...] = ()  # wait for the batch in those steps
     command: tuple[str, ...] = ()

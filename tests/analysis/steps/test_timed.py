@@ -29,7 +29,7 @@ def recorded():
         builder.launch(at + 9 * MS, 1000, "fusion", at + 39 * MS, DEVICE_NS)
     trace = builder.trace()
     assert (len(steps(trace)), steps(trace).typical_ns) == (STEPS, STEP_NS)
-    return replace(trace, source=replace(trace.source, recorder="XLA"))
+    return replace(trace, source=replace(trace.source, recorder="jax"))
 
 
 def place(inside, mean_ms, *, median_ms=None, before=(35,) * 20, after=(35,) * 20, line=9):
@@ -114,6 +114,22 @@ def test_the_report_says_what_the_step_takes_without_the_profiler(recorded):
     found = diagnose(run_of(recorded, place(20, 60))).steps
     assert found.unprofiled_ns_predicted == 35 * MS
     assert found.unprofiled_how == "measured in the same run"
-    alone = diagnose(run_of(recorded, place(10, 120))).steps
-    assert alone.unprofiled_ns_predicted is None
-    assert "no calibration" in alone.unprofiled_how
+
+
+@pytest.mark.parametrize(
+    ("places", "python", "why"),
+    [
+        ((place(10, 120),), "3.12.3", "no compiled function is called as its steps come"),
+        ((), "3.11.7", "Python 3.11 does not tell of calls, by which 3.12 times the steps"),
+        ((), "3.9.1", "Python 3.9 does not tell of calls, by which 3.12 times the steps"),
+        ((), "3.12.3", None),
+        ((), None, None),
+        ((), "³.1", None),
+    ],
+    ids=["none fits", "before 3.12", "long before", "nobody listened", "not known", "no number"],
+)
+def test_the_report_says_why_it_is_not_known(recorded, places, python, why):
+    found = diagnose(run_of(recorded, *places, python=python)).steps
+    assert found.unprofiled_ns_predicted is None
+    said = ("not corrected: no calibration for this recorder", why)
+    assert found.unprofiled_how == "; ".join(filter(None, said))

@@ -4,7 +4,8 @@ import pytest
 from builders import TraceBuilder
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.accounting import breakdown
-from pinchpoint.trace import ApiKind, DeviceKind
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind
+from pinchpoint.trace.kinds import UNRECORDED_WAIT
 
 
 def told(trace):
@@ -87,6 +88,23 @@ def test_a_program_that_waits_for_its_array_is_where_other_threads_compute_it(fu
         b.python(function, 100 * number + 10, 80)
         b.op("dot", 100 * number + 20, 60, thread=pool)
     assert told(b.trace(api_calls=None, device_ops=None)) == parts
+
+
+@pytest.mark.parametrize(
+    "waits",
+    ["array.py(615): _value", "ThunkExecutor::Execute (wait for completion)", UNRECORDED_WAIT],
+)
+def test_waits_for_compiled_programs_are_theirs_where_no_thread_shows_anything(waits):
+    b = TraceBuilder()
+    pool = b.thread("worker")
+    for number in range(4):
+        b.step(number, 100 * number, 100)
+        b.python("train.py(9): step", 100 * number, 100)
+        b.op(waits, 100 * number + 10, 80, kind=HostKind.ANNOTATION)
+        b.op("dot", 100 * number + 20, 60, thread=pool)
+        b.add("compiled_ops", op="dot", start_ns=100 * number + 20, duration_ns=60)
+    parts = told(b.trace(api_calls=None, device_ops=None))
+    assert parts == {"host-elsewhere": 60, "host-awaited": 20, "host-python": 20}
 
 
 def test_a_device_that_did_nothing_leaves_the_host():

@@ -77,6 +77,23 @@ def test_the_reason_of_each_wait(act, reason):
     assert found.rows(reason).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("source", "later_us", "reason"),
+    [
+        (PAGEABLE, 0, WaitReason.COPY_TO_DEVICE),
+        (PAGEABLE, 10, WaitReason.EXPLICIT),  # the program's own, behind the copy
+        (PINNED, 0, WaitReason.EXPLICIT),
+    ],
+)
+def test_a_wait_right_behind_a_copy_of_ordinary_memory_is_of_it(source, later_us, reason):
+    def act(p):  # as where no operators were recorded
+        p.copy(4096, 10, source, DEVICE)
+        p.busy(later_us)
+        p.sync()
+
+    assert set(waits_of(act).reason.tolist()) == {reason}
+
+
 def small_pageable_to_device(p):
     p.copy(BLOCKING_H2D_BYTES, 10, PAGEABLE, DEVICE)
 

@@ -815,6 +815,7 @@ def test_the_note_of_a_worker_has_the_shape_that_is_read(tmp_path, monkeypatch):
     ):
         monkeypatch.setitem(sys.modules, name, module)
     notes = loaders.WorkerNotes(tmp_path, collate=partial(_collate, 3))
+    notes.stream.note = {"samples": 8, "calls": (("data.py", 3, "unpack", 16),)}
     written = notes._document(notes._first_ns + 5)
     assert msgspec.to_builtins(msgspec.convert(written, WorkerDocument)) == written
     assert (written["batch_bytes"], written["read_bytes"] >= 0) == (0, True)

@@ -158,6 +158,35 @@ def test_without_a_device_it_waits_for_the_threads_that_compute():
     assert by_step["host-elsewhere"] == [w * US for w in WORK]
 
 
+@pytest.mark.parametrize(
+    ("said", "found"), [("CommonPjRtBuffer::Await", 3), ("CommonPjRtBuffer::Delete", 0)]
+)
+def test_where_xla_says_that_it_waits_once_is_enough(said, found):
+    """Of silences after it, in the last of which the thread waits for a core, too."""
+    b = TraceBuilder(devices=())
+    pool = b.thread("tf_XLAEigen")
+    for at, late in ((0, 50), (10_000, 60), (20_000, 3_000)):
+        at, lasts = at * US, (1_000 + late) * US
+        b.python("train.py(10): step", at, DISPATCH + lasts + US)
+        b.annotation("PjitFunction(step)", at, DISPATCH - US)
+        b.annotation(said, at + DISPATCH - US, US)
+        b.op("fusion.1", at + DISPATCH + 900 * US, 100 * US, thread=pool)
+        b.python("time perf_counter", at + DISPATCH + lasts, US)
+    lasts = [end - start for start, end in waits(told(b))]
+    assert lasts == [1_050 * US, 1_060 * US, 4_000 * US][:found]
+
+
+def test_it_may_say_so_afterwards_and_in_a_function_of_c():
+    b = TraceBuilder(devices=())
+    pool = b.thread("tf_XLAEigen")
+    for at in (0, 10_000 * US):
+        b.annotation("PjitFunction(step)", at, DISPATCH)
+        b.python("numpy asarray", at + DISPATCH, 1_100 * US)
+        b.op("fusion.1", at + DISPATCH + 900 * US, 100 * US, thread=pool)
+        b.annotation("CommonPjRtBuffer::Await", at + DISPATCH + 1_080 * US, US)
+    assert [end - start for start, end in waits(told(b))] == [1_080 * US] * 2
+
+
 def test_python_that_computes_beside_them_is_none():
     silent = [1020] * 6
     assert waits(on_cpu(silent)) == []

@@ -105,7 +105,7 @@ def test_what_the_recordings_hold():
     assert trace.device_ops.known("api_call").all()
     assert trace.steps["number"].tolist() == [0, 1, 2, 3, 4]
     cpu = load(CPU)
-    assert len(cpu.host_ops) == 2626 + 9  # waits that no event shows
+    assert len(cpu.host_ops) == 2626 + 10  # waits that no event shows
     assert len(cpu.device_ops) == 0
 
 

@@ -103,6 +103,15 @@ def test_a_recording_without_steps_that_is_mostly_a_start_says_so():
     assert repeats.endswith("No rule explains that.")
 
 
+def test_a_recording_without_steps_that_compiles_says_so_without_a_device():
+    steps = msgspec.structs.replace(healthy_report().steps, how="none")
+    parts = [
+        part(f"host-{what}", what, "host", ms) for what, ms in (("compile", 90), ("python", 10))
+    ]
+    sentence = closing_sentence(with_parts(*parts, steps=steps, device=None))
+    assert "mostly: compile. 90.0 ms are what a process does once (compile)." in sentence
+
+
 def test_start_latency_is_the_price_of_having_operations():
     report = with_parts(
         part("gemm", "gemm", "device", 80),

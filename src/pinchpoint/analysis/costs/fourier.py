@@ -2,7 +2,9 @@
 
 A complex transform of N points counts 5 N log2 N FLOPs, a real one half: the measure of FFT
 libraries (benchFFT). Each dimension is a pass over memory, and one too long for the shared memory
-of a block is two (cuFFT documentation).
+of a block is two (cuFFT documentation). A real transform of such a length is a complex one of half
+the points and one pass more, which puts its halves together: recordings have it as
+``preprocess_kernel`` and ``postprocess_kernel``.
 """
 
 from itertools import count
@@ -24,6 +26,7 @@ def fourier(call: OperatorCall) -> Cost | None:
     others = prod(n for at, n in enumerate(shape) if at not in {dim % len(shape) for dim in dims})
     points = others * prod(lengths)
     passes = sum(2 if n > LONGEST_IN_A_PASS else 1 for n in lengths)
+    passes += int(real and lengths[-1] > LONGEST_IN_A_PASS)
     width = call.element_bytes(0) // (2 if call.name.endswith(("c2r", "c2c")) else 1)
     each_way = points * width * (1 if real else 2)  # half of a real one's result is its mirror
     work = (REAL_FLOPS if real else COMPLEX_FLOPS) * points * log2(max(prod(lengths), 2))

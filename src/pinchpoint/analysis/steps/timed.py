@@ -26,6 +26,7 @@ MISSING_RATIO = 0.05
 ALIKE_RATIO = 1.25
 # Of several calls a step: with the next whole number, ten are apart by as much.
 SEVERAL_ALIKE_RATIO = 1.05
+TELLS_OF_CALLS_SINCE = (3, 12)  # sys.monitoring
 AHEAD_RATIO = 0.75  # of the typical step: calls that wait for the step before come as steps do
 
 
@@ -68,6 +69,21 @@ def calls_that_make_steps(trace: Trace) -> StepsByCalls | None:
     known = ((place, _calls_a_step(place, found)) for place in places if place.step_ns)
     made = [StepsByCalls(place, each) for place, each in known if each is not None]
     return min(made, key=lambda one: (one.each, _missing(one, found)), default=None)
+
+
+def why_no_calls(trace: Trace) -> str | None:
+    """Why calls of compiled functions did not time the steps of a run of JAX; None where they did,
+    or nobody listened for another reason."""
+    run = trace.run
+    if run is None or trace.source.recorder != "jax" or timed_by_run(trace):
+        return None
+    if run.calls:
+        return "no compiled function is called as its steps come"
+    numbers = (run.python or "").split(".")[:2]
+    known = len(numbers) == 2 and all(n.isascii() and n.isdecimal() for n in numbers)
+    if not known or tuple(map(int, numbers)) >= TELLS_OF_CALLS_SINCE:
+        return None
+    return f"Python {'.'.join(numbers)} does not tell of calls, by which 3.12 times the steps"
 
 
 def _calls_a_step(place: CompiledCalls, found: Steps) -> int | None:

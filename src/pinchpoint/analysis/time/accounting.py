@@ -13,11 +13,11 @@ from pinchpoint.analysis.host.timeline import NO_ROW, HostPieces, host_rows
 from pinchpoint.analysis.statistics import share_out
 from pinchpoint.analysis.steps.steps import Steps, steps
 from pinchpoint.analysis.time.gaps import gaps, host_did
-from pinchpoint.analysis.time.host_activity import GapKind, activity
+from pinchpoint.analysis.time.host_activity import GapKind, activity, waits_for_xla
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Trace, once_per_trace
 from pinchpoint.trace import intervals as iv
-from pinchpoint.trace.arrays import Codes, Ints
+from pinchpoint.trace.arrays import Codes, Ints, Mask
 
 
 @dataclass(frozen=True)
@@ -119,16 +119,34 @@ def _host_columns(trace: Trace, windows: Steps) -> dict[StepPart, Ints]:
     did = host_did(trace, thread, windows.start_ns, windows.end_ns)
     kind = activity(trace)[did.row]
     work = _operator_category(trace)[did.row]
+    awaited = _for_compiled_programs(trace, did)
     # One code for both vocabularies: kinds of gap first, then categories of operators.
     code = np.where(kind == GapKind.DISPATCH, np.int64(max(GapKind)) + 1 + work, kind)
     table = np.zeros((len(windows), max(GapKind) + 2 + max(Category)), np.int64)
     elsewhere = _on_other_threads(trace, windows.thread, did, kind)
-    np.add.at(table, (did.asked, code), did.end_ns - did.start_ns - elsewhere)
-    columns = {(there := _elsewhere(trace)): np.zeros(len(windows), np.int64)}
-    np.add.at(columns[there], did.asked, elsewhere)
+    rest = did.end_ns - did.start_ns - elsewhere
+    np.add.at(table, (did.asked, code), np.where(awaited, 0, rest))
+    columns = {
+        part: np.bincount(did.asked, of, len(windows)).astype(np.int64)
+        for part, of in ((_elsewhere(trace), elsewhere), (AWAITED, np.where(awaited, rest, 0)))
+    }
     for position in np.flatnonzero(table.any(axis=0)).tolist():
         columns[_host_part(position)] = table[:, position]
     return columns
+
+
+# XLA's threads then wait for a core, or do what is in no event.
+AWAITED = StepPart("host-awaited", "waits for compiled programs, which show nothing", "host")
+
+
+def _for_compiled_programs(trace: Trace, did: HostPieces) -> Mask:
+    """Pieces in which the thread waits for what XLA computes without a device."""
+    compiled, rows = trace.compiled_ops, host_rows(trace)
+    if compiled is None or not len(compiled):
+        return np.zeros(len(did.row), np.bool_)
+    waits = by_distinct(trace.names, rows.name, lambda name: waits_for_xla(name) is not None)
+    found: Mask = np.append(waits.astype(np.bool_), False)[did.row]
+    return found
 
 
 def _elsewhere(trace: Trace) -> StepPart:

@@ -30,6 +30,7 @@ class WaitReason(IntEnum):
     GRAPH_CAPTURE = 8  # the framework is about to capture a graph, or builds it
 
 
+ONE_ACT_NS = 2_000  # between a copy and its wait in one library; an interpreter takes longer
 SIZE_OPERATORS = (
     "aten::nonzero",
     "aten::nonzero_numpy",
@@ -82,7 +83,8 @@ def host_waits(trace: Trace) -> Waits:
     waiting |= (calls["kind"] == ApiKind.COPY) & copied.blocks
     rows = np.flatnonzero(waiting & rows_in_steps(trace, calls))
     around = _surroundings(trace, calls, rows)
-    down, up = (_with_operator(size, around, rows) for size in (copied.down, copied.up))
+    copy = _copy_before(calls, copied, rows)
+    down, up = (_with_operator(size, around, copy) for size in (copied.down, copied.up))
     host_op = calls.filled("host_op", around.none)[rows].astype(np.intp)
     reason = _reasons(calls["kind"][rows], around, down, up)
     reason[contains(graph_captures(trace), calls["start_ns"][rows])] = WaitReason.GRAPH_CAPTURE
@@ -133,14 +135,15 @@ class _Copied:
     down: Ints  # device to host
     up: Ints
     blocks: Mask
+    ordinary: Mask  # memory of the host that is not page-locked
 
 
 def _copies(trace: Trace, calls: Table) -> _Copied:
     ops = trace.device_ops
     down, up = np.zeros((2, len(calls)), np.int64)
-    blocks = np.zeros(len(calls), np.bool_)
+    blocks, ordinary = np.zeros((2, len(calls)), np.bool_)
     if ops is None or not len(ops):
-        return _Copied(down, up, blocks)
+        return _Copied(down, up, blocks, ordinary)
     linked, call = ops.known("api_call"), ops["api_call"]
     source, target = ops.filled("from_memory", 0), ops.filled("to_memory", 0)
     size = ops.filled("bytes", 0)
@@ -150,18 +153,33 @@ def _copies(trace: Trace, calls: Table) -> _Copied:
     large = size > BLOCKING_H2D_BYTES
     pageable = (target == MemoryKind.PAGEABLE) | ((source == MemoryKind.PAGEABLE) & large)
     blocks[call[linked & pageable]] = True
-    return _Copied(down, up, blocks)
+    either = (target == MemoryKind.PAGEABLE) | (source == MemoryKind.PAGEABLE)
+    ordinary[call[linked & either]] = True
+    return _Copied(down, up, blocks, ordinary)
 
 
-def _with_operator(size: Ints, around: _Around, rows: Rows) -> Ints:
+def _copy_before(calls: Table, copied: _Copied, rows: Rows) -> Rows:
+    """The call itself; of a synchronisation that follows a copy of ordinary memory so closely that
+    one function made both, that copy."""
+    order = np.lexsort((calls["start_ns"], calls["thread"]))
+    last, this = order[:-1], order[1:]
+    close = calls["start_ns"][this] - calls.end_ns[last] <= ONE_ACT_NS
+    close &= (calls["thread"][this] == calls["thread"][last]) & copied.ordinary[last]
+    close &= np.isin(calls["kind"][this], SYNCHRONISING)
+    found = np.arange(len(calls))
+    found[this[close]] = last[close]
+    return found[rows]
+
+
+def _with_operator(size: Ints, around: _Around, copy: Rows) -> Ints:
     """Bytes that the operator around each waiting call copied: a copy and its sync are one act.
 
-    A call outside operators speaks for itself.
+    A call outside operators speaks for itself, or for the copy that it ends.
     """
     per_operator = np.zeros(around.none + 1, np.int64)
     np.add.at(per_operator, around.operator_of_call, size)
     inside = around.operator < around.none
-    total: Ints = np.where(inside, per_operator[around.operator], size[rows])
+    total: Ints = np.where(inside, per_operator[around.operator], size[copy])
     return total
 
 

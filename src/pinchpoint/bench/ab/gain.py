@@ -7,17 +7,28 @@ from pinchpoint.bench.measures import OWN_TIME, OWN_WORK
 
 
 def gain(result: AbResult) -> MeasureResult | None:
-    """The measure by which B improved: gated, else of those that decided. None where nothing is
-    sure, or where the time without waiting for a CPU became no shorter: then the neighbours on the
-    machine, or work that went to another process, are all of the gain."""
+    """The measure by which B improved, by half of the threshold at least, as regressions are
+    reported from there on. None where nothing is sure.
+
+    Where others took the CPUs it is the time without waiting for a CPU: a shorter step waits less
+    often, and its wall time says more than the program gained. If that time became no shorter,
+    neighbours on the machine, or other processes that have the work now, are all of the gain.
+    """
     if result.verdict != "pass":
         return None
-    own = next((m for m in result.measures if m.name in (OWN_TIME, OWN_WORK)), None)
+    own = next((m for m in result.measures if is_own(m)), None)
     if own is not None and own.estimate_ratio >= 0:
         return None
-    gated = next((m for m in result.measures if m.gated and m.improved), None)
-    by_own = own is not None and own.improved and own.name in result.decided_by
-    return gated or (own if by_own else None)
+    gated = [m for m in result.measures if m.gated]
+    least = min((m.threshold_ratio or 0.0 for m in gated), default=0.0) / 2
+    busy = any(run.threads_sleep or run.at_once for run in result.runs)
+    order = [own, *gated] if busy else [*gated, own]
+    return next((m for m in order if m and m.improved and m.estimate_ratio <= -least), None)
+
+
+def is_own(m: MeasureResult) -> bool:
+    """Whether it is the time without waiting for a CPU."""
+    return m.name in (OWN_TIME, OWN_WORK)
 
 
 def improved_times(m: MeasureResult) -> str:

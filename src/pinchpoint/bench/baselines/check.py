@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pinchpoint.bench.ab.gain import gain, improved_times, worsened_for_sure
+from pinchpoint.bench.ab.gain import gain, improved_times, is_own, worsened_for_sure
 from pinchpoint.bench.ab.result import AbResult, MeasureResult, signed
 from pinchpoint.bench.baselines import Baseline, Entry, Gate, comparable, entry_key
 from pinchpoint.bench.baselines.screen import (
@@ -50,6 +50,7 @@ class CheckItem(msgspec.Struct, frozen=True, kw_only=True):
     base_change_ratio: float | None = None
     base_ci95_ratio: tuple[float, float] | None = None
     improved: bool = False  # better than the base, for certain; the verdict is a pass
+    decided_by: tuple[str, ...] = ()  # in place of this wall time, where others took the CPUs
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,13 +173,23 @@ def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
 def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem:
     """An item with the verdict of the pairs; of an open wall time, with that of what decided."""
     verdict = found.verdict or item.verdict
-    best = gain(ab)
+    best, instead = gain(ab), tuple[str, ...]()
     better = found == best
     why = f"side by side with the base: {_how(found, better=better)}"
-    if verdict == "inconclusive" and ab.decided_by and item.name in TIMES:
-        verdict, better = ab.verdict, best is not None
-        decided = f"{best.label} {improved_times(best)}" if best else ab.decided or ab.why
-        why = f"side by side with the base {decided}; wall time here cannot tell"
+    open_time = verdict == "inconclusive" and bool(ab.decided_by) and item.name in TIMES
+    if (
+        best is not None
+        and is_own(best)
+        and item.name in TIMES
+        and (open_time or verdict == "pass")
+    ):
+        verdict, better, instead = "pass", True, (best.name,)
+        why = f"side by side with the base: {_with_values(best, better=True)}"
+    elif open_time:
+        verdict, instead = ab.verdict, ab.decided_by
+        worse = [m for m in ab.measures if m.name in instead and verdict == "regressed"]
+        decided = ", ".join(_with_values(m, better=False) for m in worse) or ab.decided or ab.why
+        why = f"side by side with the base: {decided}; wall time here cannot tell"
     elif verdict == "inconclusive":
         why = f"{why}, which {found.pairs} pairs here cannot tell"
     else:
@@ -193,7 +204,15 @@ def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem
         base_change_ratio=found.estimate_ratio,
         base_ci95_ratio=found.ci95_ratio,
         improved=better,
+        decided_by=instead,
     )
+
+
+def _with_values(m: MeasureResult, *, better: bool) -> str:
+    """``CPU time of a step 24.4 to 28.0 ms, worse by 14.8 % (95 %: …)``."""
+    base, now = (f"{side:#.3g}".rstrip(".") for side in m.sides)
+    how = improved_times(m) if better else worsened_for_sure(m)
+    return f"{m.label} {base} to {now} {m.unit}, {how}"
 
 
 def _how(found: MeasureResult, *, better: bool) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.capture.process.stream_calls import StreamCalls
 from pinchpoint.capture.samples.stacks import import_roots, relative
 from pinchpoint.capture.samples.worker import WorkerSamples
 from pinchpoint.run_folder.layout import LOADER, write_json
@@ -40,7 +41,8 @@ def _timed(fetch: Callable[..., Any], folder: Path, *, samples: bool = False) ->
         notes_here.busy(True)
         batch = None
         try:
-            batch = fetch(self, index)
+            with notes_here.stream.counting(self, index):
+                batch = fetch(self, index)
             return batch
         finally:
             notes_here.busy(False)
@@ -58,6 +60,7 @@ class WorkerNotes:
 
         self.worker = get_worker_info()
         self._collate = _code_of(collate)
+        self.stream = StreamCalls()
         self._samples = None
         if samples and self.worker is not None:
             self._samples = WorkerSamples(folder, self.worker.id)
@@ -106,6 +109,7 @@ class WorkerNotes:
             "torch_threads": _torch_threads(),
             "cores_allowed": len(os.sched_getaffinity(0)) if _HAS_AFFINITY else None,
             "collate": self._collate,
+            "stream": self.stream.note,
             "batch_bytes": self._batch_bytes,
             "read_bytes": None if read is None or before is None else read - before,
         }

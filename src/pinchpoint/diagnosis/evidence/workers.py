@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from itertools import pairwise
+from statistics import median
 
 from pinchpoint.analysis.host.ancestry import InputWork, input_work_of_name
 from pinchpoint.analysis.host.frames import Owner, PythonFrame, frame_of, is_recorder
@@ -29,6 +31,7 @@ _INFLATES = regex(
 # iterator of a dataset, or a generator that this gave. Collating has a frame of its own there, too.
 _FETCH = regex(r"torch/utils/data/_utils/fetch\.py\(\d+\): fetch$")
 _BY_INDEX = regex(r".*\(\d+\): __getitems?__$")
+ALL_RATIO = 0.1  # a batch is one more or less than a worker's share of what it was given
 FEWEST_LOOKS = 10  # at all workers together: half a second of their work names the busiest place
 
 
@@ -43,6 +46,8 @@ class WorkersDo:
     inflating: int = 0  # looks at what decompresses files
     one_by_one: int = 0  # looks at the loader's own code, between calls of the program's
     streaming: int = 0  # looks inside of the iterator of a dataset, which each worker runs
+    # Calls of that function for each sample of a batch, as counted in such an iterator; None: not.
+    calls_each: float | None = None
 
     @property
     def rows(self) -> bool:
@@ -53,6 +58,15 @@ class WorkersDo:
     def streams(self) -> bool:
         """Whether each worker runs the whole dataset, and gives on what it takes as its share."""
         return self.streaming >= MOST_OF_IT_RATIO * self.looks
+
+    def done_by_all(self, workers: int) -> bool | None:
+        """Whether each of so many workers does this for all samples, and gives on its share: it
+        runs as many times for each of these. None where calls or workers (0) are not known."""
+        if not self.streams or workers == 1:
+            return False
+        if self.calls_each is None or not workers:
+            return None
+        return abs(self.calls_each - workers) <= ALL_RATIO * workers
 
     def mostly(self, kind: InputWork) -> bool:
         """Whether most of their time is work of this kind."""
@@ -91,7 +105,25 @@ def workers_do(trace: Trace) -> WorkersDo | None:
         return None
     collate = {one.collate for one in trace.run.loader_workers} if trace.run else set()
     stacks = [(_since_the_fork(s), n) for w in samples.workers for s, n in w.stacks]
-    return _done(stacks, {(at[0], at[2]) for at in collate if at is not None})
+    found = _done(stacks, {(at[0], at[2]) for at in collate if at is not None})
+    at = None if found is None else found.place.at
+    return found and replace(found, calls_each=None if at is None else _calls_each(trace, at))
+
+
+def _calls_each(trace: Trace, at: PythonFrame) -> float | None:
+    """Calls of a function for each sample of a batch, in the middle of the workers that counted; 0
+    of one that runs more seldom than once for each."""
+    told = []
+    for worker in trace.run.loader_workers if trace.run else ():
+        if not worker.counted_samples:
+            continue
+        mine = [
+            (line, calls)
+            for file, line, function, calls in worker.calls
+            if (file, function) == (at.file, at.function) and line <= at.line
+        ]
+        told.append(max(mine, default=(0, 0))[1] / worker.counted_samples)
+    return median(told) if told else None
 
 
 @once_per_trace

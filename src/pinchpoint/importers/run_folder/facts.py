@@ -44,6 +44,7 @@ def run_facts(
         unprofiled_step_ns=process.steps.unprofiled_ns,
         quicker_than_run=process.steps.quicker_than_run,
         calls=tuple(_calls(note, run.working_directory) for note in process.calls),
+        python=process.python,
         launch=_launch(process.steps),
         data_wait_ns=process.steps.unprofiled_wait_ns,
         command=run.command,
@@ -99,6 +100,8 @@ def run_facts(
                 w.batch_bytes,
                 w.read_bytes,
                 w.batches,
+                w.stream.samples if w.stream else 0,
+                w.stream.calls if w.stream else (),
             )
             for w in workers
         ),

@@ -9,8 +9,9 @@ later. Computing that no event shows leaves silences, too. What tells them apart
 - It ends as soon as waking up takes, and that does not vary with what is waited for: computing
   ends when it likes, so that its end and that of the work wander apart.
 
-A place is the innermost row around the silence and the event just before it. Recorders that write
-down the calls which wait (CUPTI for torch) need none of this: a silence there is computing.
+A place is the innermost row around the silence and the event just before it. Where an event beside
+it is XLA's word that it waits, work that ends within it is enough. Recorders that write down the
+calls which wait (CUPTI for torch) need none of this: a silence there is computing.
 """
 
 import numpy as np
@@ -44,10 +45,15 @@ MOST_OF_THEM = (10, 90)  # percentiles between which values spread
 # Of a silence on a CPU, in which XLA's own threads compute: less is no work to wait for so long.
 # Much of what they do is in no event (0.4 of a pass of a network in another library's threads).
 LEAST_AT_WORK_RATIO = 0.25
+# Where XLA says that it waits, what comes after is quick if it often is; else the thread waits for
+# a core, too.
+PROMPT_PERCENTILE = 25
 
 # How Python's functions are spelt.
 _FUNCTION = regex(r"[^\n]+\(\d{1,9}\): [^\n]+")
 _NUMBER = regex(r"\d{1,18}")
+# What XLA's own client writes down before or after it waits; its plugins for devices do not.
+_AWAITS = "CommonPjRtBuffer::Await"
 _CALL_OF_A_PROGRAM = "PjitFunction("
 
 
@@ -68,6 +74,7 @@ class _Silences:
     start_ns: Ints
     end_ns: Ints
     place: Rows  # a number from 0
+    awaits: Mask  # XLA says just before or after that it waits for an array
 
 
 def waits_for_devices(host: Table, calls: Table, ops: Table, names: Names) -> SilentWaits:
@@ -103,16 +110,18 @@ def _until(begun_ns: Ints, end_ns: Ints, asked_ns: Ints) -> Ints:
 def _waits(found: _Silences, done_ns: Ints, at_work: Mask) -> SilentWaits:
     """The silences at places where they are waits; ``at_work``: with work under way."""
     lasts, late = found.end_ns - found.start_ns, found.end_ns - done_ns
-    outlasts = at_work & (late >= 0) & (done_ns > found.start_ns)
+    outlasts = (at_work | found.awaits) & (late >= 0) & (done_ns > found.start_ns)
     chosen, awake = np.zeros(len(lasts), np.bool_), done_ns.copy()
     for place in range(int(found.place.max(initial=-1)) + 1):
         here = np.flatnonzero(found.place == place)
         which = here[outlasts[here]]
-        if len(which) < max(FEWEST, LEAST_RATIO * len(here)):
-            continue
-        if _end_with_the_work(late[which], lasts[which]):
+        awaits = len(which) > 0 and bool(found.awaits[here[0]])
+        often = len(which) >= max(FEWEST, LEAST_RATIO * len(here))
+        if awaits or (often and _end_with_the_work(late[which], lasts[which])):
             chosen[which] = True
             awake[which] += late[which].min()
+        if awaits and np.percentile(late[which], PROMPT_PERCENTILE) <= MOST_LATE_NS:
+            awake[which] = found.end_ns[which]
     return SilentWaits(found.thread[chosen], found.start_ns[chosen], awake[chosen])
 
 
@@ -137,18 +146,21 @@ def _silences(host: Table, calls: Table, threads: Array, names: Names) -> _Silen
     known = np.isin(name, _of_calls(names))  # what XLA does in there is its dispatch
     known[len(host) :] = True
     found = [_between_events(thread == one, start, end, known) for one in threads.tolist()]
-    nothing = (np.zeros(0, np.int64),) * 3
-    begin, finish, before = (np.concatenate(c) for c in zip(nothing, *found, strict=True))
+    nothing = (np.zeros(0, np.int64),) * 4
+    begin, finish, before, after = (np.concatenate(c) for c in zip(nothing, *found, strict=True))
     if not len(begin):
-        return _Silences(begin, begin, begin, before)
+        return _Silences(begin, begin, begin, before, np.zeros(0, np.bool_))
     order = nesting_order(thread, start, end)
     nested = nest(thread[order], start[order], end[order])
     at = innermost(nested, thread[before], begin, finish)
     inside = np.where(at == NO_ROW, NO_ROW, order[at])
-    kept = np.append(_may_hide(host, names), np.ones(len(calls) + 1, np.bool_))[inside]
+    says = np.isin(name, [i for i in range(len(names)) if names[i] == _AWAITS])
+    awaits = says[before] | says[after]
+    kept = awaits | np.append(_may_hide(host, names), np.ones(len(calls) + 1, np.bool_))[inside]
     spelt = _alike(np.append(name, NO_ROW), inside, before, names)
-    _, place = distinct_rows(thread[before], spelt[inside], spelt[before])
-    return _Silences(thread[before][kept], begin[kept], finish[kept], place[kept])
+    _, place = distinct_rows(thread[before], spelt[inside], spelt[before], awaits.astype(np.int64))
+    columns = (thread[before], begin, finish, place, awaits)
+    return _Silences(*(column[kept] for column in columns))
 
 
 def _alike(name: Ints, inside: Rows, before: Rows, names: Names) -> Ints:
@@ -160,16 +172,18 @@ def _alike(name: Ints, inside: Rows, before: Rows, names: Names) -> Ints:
     return alike
 
 
-def _between_events(mine: Mask, start: Ints, end: Ints, known: Mask) -> tuple[Ints, Ints, Rows]:
-    """Between an event of a thread and the next: start, end, and the row of the first; but not
-    inside of rows of which it is known what they do."""
+def _between_events(
+    mine: Mask, start: Ints, end: Ints, known: Mask
+) -> tuple[Ints, Ints, Rows, Rows]:
+    """Between an event of a thread and the next: start, end, and the rows of both; but not inside
+    of rows of which it is known what they do."""
     rows = np.flatnonzero(mine)
     when, row = np.concatenate((start[rows], end[rows])), np.concatenate((rows, rows))
     order = np.argsort(when, kind="stable")
     when, row = when[order], row[order]
     told = flatten(start[mine & known], end[mine & known])
     at = np.flatnonzero((np.diff(when) >= LEAST_SILENCE_NS) & ~contains(told, when[:-1]))
-    return when[at], when[at + 1], row[at]
+    return when[at], when[at + 1], row[at], row[at + 1]
 
 
 def _may_hide(host: Table, names: Names) -> Mask:

@@ -19,7 +19,7 @@ from pinchpoint.analysis.replay.recording_cost import why_uncalibrated
 from pinchpoint.analysis.steps.before import before_what_is_judged
 from pinchpoint.analysis.steps.in_steps import says_too_little
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.steps.timed import timed_by_run
+from pinchpoint.analysis.steps.timed import timed_by_run, why_no_calls
 from pinchpoint.analysis.work.kv_cache import kv_cache
 from pinchpoint.analysis.work.serving import serving
 from pinchpoint.diagnosis import windows
@@ -342,6 +342,12 @@ def _health(trace: Trace) -> Health:
     return Health(verdict="limited" if "warning" in severities else "good", facts=tuple(facts))
 
 
+def _why_unknown(trace: Trace) -> str | None:
+    """Why the cost of recording is not known; None where it is."""
+    why = why_uncalibrated(trace)
+    return why and "; ".join(filter(None, (why, why_no_calls(trace))))
+
+
 def _record(facts: list[HealthFact]) -> str:
     fatal = (FACTS[f.id].record for f in facts if f.severity == "fatal" and f.id in FACTS)
     return "; ".join(dict.fromkeys(filter(None, fatal))) or _RECORD_AGAIN
@@ -356,7 +362,7 @@ def _steps(trace: Trace) -> StepsInfo:
     found = steps(trace)
     lasting = found.end_ns - found.start_ns
     timed = timed_by_run(trace)
-    unknown = None if timed else why_uncalibrated(trace)
+    unknown = None if timed else _why_unknown(trace)
     known = unknown is None
     predicted = usual_step_ns(trace) if known else None
     return StepsInfo(

@@ -133,8 +133,8 @@ def _case(item: CheckItem) -> Case:
     before, now = item.center, item.value
     if item.base_value is not None:  # those that the reason is about
         before, now = item.base_value, item.now_value
-    values = f"{figure(before, item.unit)} to {figure(now, item.unit)}"
-    said = f"{item.label}: {values}; {item.why}"
+    values = f"{figure(before, item.unit)} to {figure(now, item.unit)}; "
+    said = f"{item.label}: {'' if item.decided_by else values}{item.why}"
     return Case(item.name, outcome, said, improved=item.improved and outcome == "pass")
 
 

@@ -336,15 +336,21 @@ def who_explains(most: PartOfStep) -> str:
     return "Nothing recorded explains it." if most.part in _SILENT else "No rule explains that."
 
 
-# What the driver does when a process first uses a device, and each piece of code.
-_OF_A_START = (GapKind.MALLOC.id, GapKind.CODE_LOAD.id, GapKind.COMPILE.id)
+# What the driver does when a process first uses a device, and each piece of code; and what compiles
+# a program, of which a rule of its own tells where it comes again.
+_OF_A_START = tuple(
+    kind.id.replace("idle-", where)
+    for kind in (GapKind.MALLOC, GapKind.CODE_LOAD, GapKind.COMPILE)
+    for where in ("idle-", "host-")
+)
+_AT_FIRST = ("code-load", "compile")
 
 
 def _at_the_start(report: Report, lost: list[PartOfStep], lost_ns: int) -> str | None:
     """What is done once, where a recording without steps is mostly that."""
     once = [part for part in lost if part.part in _OF_A_START]
     once_ns = sum(map(part_ns, once))
-    loads = any(part.part == GapKind.CODE_LOAD.id for part in once)
+    loads = any(part.part.endswith(_AT_FIRST) for part in once)
     if report.steps.how != "none" or not loads or 2 * once_ns < lost_ns:
         return None
     what = " and ".join(part.label.removeprefix("idle: ") for part in once)

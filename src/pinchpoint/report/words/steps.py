@@ -97,8 +97,10 @@ def _only_a_range(
 def _one_piece(report: Report) -> str:
     """A recording in which no steps were found."""
     steps = report.steps
-    part = "recording" if steps.before is None else "judged part of the recording"
-    whole = f"The {part} lasts {duration(steps.typical_ns or 0)} and is judged as one step"
+    lasts = duration(steps.typical_ns or 0)
+    whole = f"The recording lasts {lasts} and is judged as one step"
+    if steps.before is not None:
+        whole = f"What is judged, as one step, lasts {lasts}"
     predicted = steps.unprofiled_ns_predicted
     if predicted is None:
         why = steps.unprofiled_how or ""
@@ -144,7 +146,7 @@ def _before(found: BeforeInfo) -> str:
         f", {duration(found.longest_ns)} of it in {middle_cut(found.longest, _LONGEST_NAME)}"
         * bool(found.longest)
     )
-    return f"what was recorded before the judged part lasts {duration(found.duration_ns)}{what}"
+    return f"what was recorded before that lasts {duration(found.duration_ns)}{what}"
 
 
 def serving_sentence(report: Report) -> str | None:

@@ -383,6 +383,19 @@ def test_looks_at_unrecorded_steps_may_find_more_of_a_function_than_was_recorded
     assert first.predicted.step_ns == pytest.approx(middle, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [("np.random.choice()", "mostly in np.random.choice()"), ("", "mostly Python in sample")],
+)
+def test_beside_a_device_looks_say_which_call_a_function_is_at(outcome, call, said):
+    trace = training(lambda p: p.host("data.py(7): sample", 6_000))
+    at_sample = computing(7, "sample", 10.0, call)
+    at_sample = replace(at_sample, frames=("data.py(7): sample", *at_sample.frames[1:]))
+    samples = RunSamples(1.0, 10.0, 500, 0, 0, (), (), (thread(at_sample),))
+    (finding,) = outcome("host-hotspot", replace(trace, run=RunFacts(samples=samples))).findings
+    assert finding.summary.endswith(f"while it launches nothing: {said}")
+
+
 def test_looks_into_torch_are_no_computing_of_the_function_that_calls_it():
     """Six tenths of the looks are in train, five of them in a layer that it calls."""
     p = TraceBuilder()

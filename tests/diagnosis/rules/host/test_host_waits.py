@@ -6,6 +6,7 @@ from builders import TraceBuilder
 from pinchpoint.analysis.mean.what_if import what_if_mean
 from pinchpoint.run_folder.samples import UsageNote
 from pinchpoint.trace import HostKind, RunFacts, RunSamples, Thread
+from pinchpoint.trace.kinds import UNRECORDED_WAIT
 from pinchpoint.trace.run_samples import SampledThread, Spent
 from program import Program
 
@@ -426,15 +427,23 @@ def test_a_main_thread_that_waits_for_its_pool_tells_nothing_of_the_pools_steps(
     assert bool(outcome("host-waits", trace).findings) == found
 
 
-@pytest.mark.parametrize(("computes_ms", "told"), [(7, False), (3, True)])
-def test_waiting_for_what_xla_computes_on_the_cpu_is_no_waste(outcome, computes_ms, told):
+@pytest.mark.parametrize(
+    ("waits", "computes_ms", "told"),
+    [
+        (ACQUIRE, 7, False),
+        (ACQUIRE, 3, True),
+        ("jax/_src/array.py(629): _value", 3, False),
+        (UNRECORDED_WAIT, 3, False),
+    ],
+)
+def test_waiting_for_what_xla_computes_on_the_cpu_is_no_waste(outcome, waits, computes_ms, told):
     ms = 1_000_000
     built = TraceBuilder(devices=())
     for number in range(5):
         at = number * 10 * ms
         built.step(number, at, 10 * ms)
         built.python("train.py(9): train", at, 10 * ms)
-        built.op(ACQUIRE, at + ms, 8 * ms, kind=HostKind.PYTHON)
+        built.op(waits, at + ms, 8 * ms, kind=HostKind.PYTHON)
         row = {"start_ns": at + ms, "duration_ns": computes_ms * ms}
         built.add("compiled_ops", op="dot.1", **row)
     assert bool(outcome("host-waits", built.trace()).findings) is told

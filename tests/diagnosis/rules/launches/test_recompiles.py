@@ -3,6 +3,8 @@ from dataclasses import replace
 
 import pytest
 
+from builders import TraceBuilder
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.trace import HostKind, RunFacts
 from pinchpoint.trace.run_samples import SampledThread
 from program import Program
@@ -98,3 +100,19 @@ def test_what_a_call_launches_is_launched_without_compiling_too(predicted):
                 p.kernel("triton_poi_fused_add_0", 10_000)
         p.sync()
     assert predicted(p.trace(), "recompiles") == pytest.approx(10e6, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("functions", "found"),
+    [(("iota", "sqrt", "step"), False), (("step", "iota", "step"), True)],
+    ids=["each once, as a program starts", "one function anew"],
+)
+def test_of_a_recording_without_steps(outcome, functions, found):
+    b = TraceBuilder(devices=())
+    for number, (name, lasts_ms) in enumerate(zip(functions, (400, 30, 500), strict=True)):
+        at = number * 1_000_000_000
+        b.annotation(f"PjitFunction({name})", at, (lasts_ms + 10) * 1_000_000)
+        b.python("compiler.py(292): backend_compile_and_load", at, lasts_ms * 1_000_000)
+    trace = b.trace(api_calls=None, device_ops=None)
+    assert steps(trace).how == "none"
+    assert bool(outcome("recompiles", trace).findings) is found

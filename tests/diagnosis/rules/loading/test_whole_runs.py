@@ -109,7 +109,7 @@ def test_a_generator_that_the_loader_asks_is_a_stream_and_what_collates_is_none(
     assert ("divide before it" in finding.fix) == streams
 
 
-def _streaming(called, *, on_cores_ns=200):
+def _streaming(called, *, on_cores_ns=200, unpacked=None):
     """Steps of 130 ms on two cores that are full, of which waiting takes 30, their own work 60 and
     two workers the rest."""
     ms, built = 1_000_000, TraceBuilder(devices=())
@@ -126,6 +126,9 @@ def _streaming(called, *, on_cores_ns=200):
         0.2, 15.0, 60, 0, 0, frames, (rows,), (), workers=(SampledWorker(0, 30, ((frames, 30),)),)
     )
     made = LoaderWorker(2, 100, 100, 1)
+    if unpacked is not None:
+        calls = (("stream.py", 80, "unpack", unpacked), ("stream.py", 90, "unpack", 1))
+        made = replace(made, counted_samples=32, calls=calls)
     known = {"user_ns_per_step": 60.0 * ms, "workers_ns_per_step": float(on_cores_ns * ms)}
     return replace(
         built.trace(),
@@ -141,6 +144,21 @@ def test_workers_that_divide_a_stream_leave_cores_to_the_step(outcome):
     # Of 260 ms on two cores 160 are left: 80 ms, where the waits alone would leave 100.
     assert finding.likely_saving_ns == 50_000_000
     assert finding.saving_ns_per_step == (22_500_000, 50_000_000)
+
+
+def test_what_each_worker_was_counted_to_do_for_all_is_said(outcome):
+    (finding,) = outcome("dataloader-starved", _streaming("shuffle", unpacked=64)).findings
+    assert "2 times for each sample of a batch" in finding.summary
+    assert finding.fix.startswith("Divide the samples among the workers")
+    assert finding.likely_saving_ns == 50_000_000
+
+
+@pytest.mark.parametrize("unpacked", [32, 96, 0])
+def test_what_was_counted_to_be_divided_wins_nothing_by_that(outcome, unpacked):
+    """Once for each sample; three times, which two workers do not explain; or for a batch."""
+    (finding,) = outcome("dataloader-starved", _streaming("shuffle", unpacked=unpacked)).findings
+    assert "divide" not in finding.fix.lower()
+    assert finding.saving_ns_per_step is None
 
 
 def test_workers_of_a_table_divide_it_already(outcome):

@@ -106,8 +106,9 @@ def _announce(
         each += f": about {max(1, round(most * deciding.budget_s / 60))} min in all"
     found = f"{len(commits)} commits after {good}"
     if done:
-        found += f", {len(left)} of them left after {len(done)} comparisons"
-    note(f"{found}: {most} comparison{'s' * (most != 1)} at most, each {each}")
+        found += f", {len(left)} of them left after {len(done)} done"
+    left_to_do = f"{most} comparison{'s' * (most != 1)} at most, each {each}"
+    note(f"{found}: {left_to_do if most else 'nothing is left to compare'}")
 
 
 def _said_after(

@@ -319,12 +319,12 @@ def _said(trace: Trace, spot: _Spot, at: Location | None, *, alone: bool) -> str
     if spot.shares:
         in_each = ", ".join(f"{name} {100 * ratio:.0f} %" for name, ratio in spot.shares)
         return f"{'' if alone else ' while it launches nothing'}: of that {in_each}"
-    if not alone:
-        return f" while it launches nothing: {_what(spot)}"
+    lead = ", " if alone else " while it launches nothing: "
     if at is None or at.function != _call(spot):
-        return f", {_what(spot)}"
-    call = call_at(trace, at)
-    return f", mostly in {call}" if call else ""
+        return lead + _what(spot)
+    if call := call_at(trace, at):
+        return f"{lead}mostly in {call}"
+    return "" if alone else lead + _what(spot)
 
 
 @dataclass(frozen=True)

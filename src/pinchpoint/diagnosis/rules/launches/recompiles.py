@@ -5,7 +5,8 @@ Acts of compiling inside the judged steps, each a millisecond or more: the phase
 compiler times itself, or calls of the functions in which Dynamo, Inductor, Triton or XLA compile.
 Calls of what was compiled, launches of Triton kernels and look-ups in a cache are none, in
 whichever file they stand. Where compiled code runs in a recording without Python frames and without
-such phases, this is not checked.
+such phases, this is not checked. A recording without steps in which XLA compiles
+one function after the other, each once, is one of a program's start, and shows nothing.
 
 ## Why it matters
 One compilation takes from a tenth of a second to minutes, during which nothing is launched. It is
@@ -23,7 +24,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.frames import shows_python
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity, meaning_of
 from pinchpoint.diagnosis.evidence.host_spans import (
     HostSpans,
@@ -37,8 +40,9 @@ from pinchpoint.diagnosis.finding import Found, Location
 from pinchpoint.diagnosis.record import STACKS_AFTER_WARM_UP
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Advice, Framework, NotChecked, Rule
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import distinct
+from pinchpoint.trace.arrays import Rows, distinct
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.names import rows_named
 
 _ELSEWHERE: Advice = {
     "fix": "Pass what changes from step to step as arrays, not as static arguments; pad inputs",
@@ -66,6 +70,8 @@ def check(trace: Trace) -> Iterator[Found]:
         return
     compiling = activity(trace)[: len(host)] == GapKind.COMPILE
     acts = outermost(trace, compiling) & (host["duration_ns"] >= LEAST_COMPILATION_NS)
+    if _starts(trace, np.flatnonzero(acts)):
+        return
     spans = host_spans(trace, acts, "compiling")
     if spans is None:
         if not (compiling.any() or shows_python(trace)) and _runs_compiled_code(trace):
@@ -85,6 +91,23 @@ def check(trace: Trace) -> Iterator[Found]:
         fix="Compile for dynamic shapes, or pad inputs to a few sizes",
         hint="torch.compile(model, dynamic=True)  # TORCH_LOGS=recompiles names the guard",
     )
+
+
+def _starts(trace: Trace, acts: Rows) -> bool:
+    """Whether no step is known, and most of the compiling is of functions that XLA compiles for
+    the first time."""
+    host = trace.host_ops
+    assert host is not None
+    calls = rows_named(trace, host, lambda name: name.startswith("PjitFunction("))
+    if steps(trace).how != "none" or not calls.any():
+        return False
+    around = nearest(parents(host), calls)[acts]
+    known = acts[around < len(host)]
+    named = host["name"][around[around < len(host)]]
+    again = np.ones(len(named), np.bool_)
+    again[np.unique(named, return_index=True)[1]] = False
+    took = host["duration_ns"][known]
+    return len(known) > 0 and bool(2 * took[again].sum() < took.sum())
 
 
 def _is_compiler(place: Location | None) -> bool:

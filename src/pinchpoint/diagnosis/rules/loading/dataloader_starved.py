@@ -21,7 +21,9 @@ there and still too slow, look at what they do: decoding, transforms, many small
 Where they make batches in a small part of their time, send fewer, larger tensors: the collate
 function makes them; looks at the thread that takes batches in say whether it is at that. Workers of
 a dataset with an iterator each run all of it: what stands before the place where they divide its
-samples is done by each, for all samples, and more workers win nothing until it stands behind. What
+samples is done by each, for all samples, and more workers win nothing until it stands behind. In
+`pinchpoint run` a worker counts the calls of one batch: work that runs once for each of its samples
+is divided already, and as many times as there are workers is done by all of them. What
 is said is a step that waits for no batch, as in each of the loaders whose fix was measured; the
 range begins where a quarter of the waits stay. In programs on a CPU the gain is by the waits that
 the run timed, and by the cores that workers leave to the step where all of them are taken.
@@ -114,9 +116,16 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     yield Found(
         summary=(
             f"The training thread {doing}, {duration(found.waits_ns_per_step)}"
-            " of each recorded step" + (f", mostly in {seen.said}" if seen and seen.said else "")
+            " of each recorded step"
+            + (f", mostly in {seen.said}" if seen and seen.said else "")
+            + (_FOR_ALL.format(workers_at_once(trace)) if _for_all(trace, seen) else "")
         ),
-        evidence=(*found.spans.evidence, *(seen.evidence if seen else ()), *gains),
+        evidence=(
+            *found.spans.evidence,
+            *(seen.evidence if seen else ()),
+            *_counted(seen),
+            *gains,
+        ),
         cost_ns_per_step=max(found.waits_ns_per_step, likely_ns),
         location=(seen.location if seen else None) or found.spans.place,
         saving_ns_per_step=won.range_ns if won else None,
@@ -126,11 +135,21 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     )
 
 
+def _for_all(trace: Trace, seen: "WorkersDo | None") -> bool:
+    return seen is not None and seen.done_by_all(workers_at_once(trace)) is True
+
+
+def _counted(seen: "WorkersDo | None") -> Iterator[Evidence]:
+    if seen is not None and seen.calls_each is not None:
+        yield Evidence("its calls for each sample of a batch", seen.calls_each, "count")
+
+
 def _won_if_divided(trace: Trace, found: Loads, seen: "WorkersDo | None") -> Won | None:
     """On a CPU, what a step wins where workers each do the work of all, and divide it then: they
     leave cores to the step, too. None where that wins less than the waits do."""
     workers = workers_at_once(trace)
-    if not (found.in_workers and seen and seen.streams and workers > 1 and computes_on_cpu(trace)):
+    divides = seen is not None and workers > 1 and seen.done_by_all(workers) is not False
+    if not (found.in_workers and divides and computes_on_cpu(trace)):
         return None
     won = without_work_of_workers(trace, found, 1 - 1 / workers)
     if won is None or won.range_ns is None or won.likely_ns <= found.waits_ns_per_step:
@@ -234,15 +253,16 @@ def _rarely(trace: Trace) -> Iterator[Found]:
             summary=f"{found.summary}. Workers make it, mostly {seen.said}",
             evidence=(*found.evidence, *seen.evidence),
             location=seen.location or found.location,
-            **_as_seen(seen),
+            **_as_seen(trace, seen),
         )
 
 
-def _as_seen(seen: "WorkersDo") -> dict[str, Any]:
+def _as_seen(trace: Trace, seen: "WorkersDo") -> dict[str, Any]:
     if seen.rows:
         return {"fix": _ROWS, "hint": _ROWS_HINT}
-    if seen.streams:
-        return {"fix": _STREAMS, "hint": None, "confirm": ANY_PROGRAM}
+    if seen.streams and seen.done_by_all(workers_at_once(trace)) is not False:
+        fix = _DIVIDE if _for_all(trace, seen) else _STREAMS
+        return {"fix": fix, "hint": None, "confirm": ANY_PROGRAM}
     return {"fix": _SEEN, "hint": _HINT}
 
 
@@ -272,7 +292,7 @@ def _of_the_run(trace: Trace) -> Iterator[Found | Small]:
             *(done.evidence if done else ()),
         ),
         location=(done.location if done else None) or waits.location,
-        **(_as_seen(done) if done else {"fix": _WITH_WORKERS, "hint": _HINT}),
+        **(_as_seen(trace, done) if done else {"fix": _WITH_WORKERS, "hint": _HINT}),
         consequence=f"{percent} of the run's time between its first steps and its end",
         run_ratio=waits.ratio,
     )
@@ -289,8 +309,9 @@ def _advice(trace: Trace, found: Loads, seen: "WorkersDo | None" = None) -> dict
         return {"fix": _ROWS, "hint": more}
     if made_ratio_if_sent(trace, found) is not None:
         return {"fix": _FEW_TENSORS, "hint": _FEW_TENSORS_HINT, "confirm": ANY_PROGRAM}
-    if seen and seen.streams and workers_at_once(trace) > 1:
-        return {"fix": _STREAMS, "hint": None, "confirm": ANY_PROGRAM}
+    if seen and (for_all := seen.done_by_all(workers_at_once(trace))) is not False:
+        fix = _DIVIDE if for_all else _STREAMS
+        return {"fix": fix, "hint": None, "confirm": ANY_PROGRAM}
     full = workers_without_room(trace, found)
     if full is not None:
         return {"fix": _no_room(trace, full), "hint": None, "confirm": ANY_PROGRAM}
@@ -343,6 +364,11 @@ def _rare(trace: Trace, found: Loads, rare: RareWaits, *, sure: bool = True) -> 
 
 _HINT = "DataLoader(..., num_workers=8, persistent_workers=True)"
 _SEEN = "Make what the workers do there quicker, or give the loader more of them"
+_FOR_ALL = ", {} times for each sample of a batch: each of as many workers does it for all of them"
+_DIVIDE = (
+    "Divide the samples among the workers (get_worker_info) before this work: each of them does it"
+    " for all, and throws away what is the share of others"
+)
 _STREAMS = (
     "Make what the workers do there quicker. Each of them runs the whole iterator of the dataset:"
     " if they divide its samples (get_worker_info) behind this work, each does all of it, and more"
