@@ -249,3 +249,10 @@ def test_standing_in_collectives_wins_no_more_than_their_transfer():
     """Rank 0 stands in the all-reduce for 11 ms, 10 of them for rank 1, which comes last."""
     waits = RankFinding("host-waits", 0, 11 * MS, "reduce train.py", None, (), (), True)
     assert of_hosts(waits).found == () or of_hosts(waits).found[0].saving_ns <= 1.1 * MS
+
+
+def test_one_rank_that_is_late_in_some_steps_is_named_for_these():
+    """In one of three steps, as no other rank ever is."""
+    late = Job(ranks=3, steps=9, stall_ms=lambda rank, step: 9.0 * (rank == 1 and step in (3, 6)))
+    (found,) = [f for f in diagnosed(late).found if f.id == "straggler-rank"]
+    assert found.finding.summary.startswith("Rank 1 is late in 2 of ")

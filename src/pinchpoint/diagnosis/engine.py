@@ -323,9 +323,10 @@ def within_cost(
     if any(one.saving_ns_per_step is not None for one in findings):
         return _as_the_rule_knows(after, round(max(there_ns, recorded_ns)))
     least_ns = min(usually_ns(after.base_ns, round(there_ns)), after.base_ns - recorded_ns)
-    rest_ns = (1 - QUICKER_REST_RATIO) * (after.base_ns - there_ns)
-    low_ns = round(max(after.base_ns - (1 + MOST_BEYOND_RATIO) * there_ns, rest_ns))
+    low_ns = after.base_ns - round((1 + MOST_BEYOND_RATIO) * there_ns)
     low_ns = min(low_ns, recorded.range_ns[0]) if recorded else low_ns
+    rest_ns = (1 - QUICKER_REST_RATIO) * (after.base_ns - max(there_ns, recorded_ns))
+    low_ns = max(low_ns, round(rest_ns))
     step_ns, low_ns = max(after.step_ns, least_ns), max(after.range_ns[0], low_ns)
     return replace(after, step_ns=step_ns, range_ns=(low_ns, max(after.range_ns[1], step_ns)))
 

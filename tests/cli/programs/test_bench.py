@@ -124,7 +124,9 @@ def test_junit_and_github(capsys, tmp_path, monkeypatch):
     out = capsys.readouterr().out
     assert "\n::error title=" in out
     assert "**B is worse: x 10.0 → 12.0, 20.0 % worse" in (tmp_path / "summary.md").read_text()
-    assert (tmp_path / "outputs").read_text() == "verdict=regressed\nregressions=1\n"
+    assert (
+        tmp_path / "outputs"
+    ).read_text() == "verdict=regressed\nregressions=1\nimprovements=0\n"
     suite = Xml.parse(tmp_path / "junit.xml").getroot()[0]
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
 
@@ -503,6 +505,21 @@ def test_few_sessions_are_decided_in_pairs_with_the_commit_of_the_baseline(tmp_p
     git("worktree", "prune")
     listed = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True, check=True)
     assert len(listed.stdout.splitlines()) == 1  # the checkout of the base is gone
+
+
+@pytest.mark.parametrize(
+    ("load", "in_git", "runs"), [(1e3, True, 1), (1e3, False, 3), (0.0, True, 3)]
+)
+def test_a_first_session_that_pairs_will_be_beside_takes_one_run(
+    tmp_path, monkeypatch, capsys, load, in_git, runs
+):
+    if in_git:
+        subprocess.run(["git", "init", "-q"], check=True)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", *PRINTED, "-o", "out"]
+    program = [sys.executable, "-c", "print('x: 10')"]
+    assert cli([*gate, "--fail", "x:20%", "--update", "--", *program]) == 0
+    assert len(json.loads((tmp_path / "out/result.json").read_bytes())["runs"]) == runs
 
 
 def test_another_program_than_that_of_the_baseline_is_refused_before_anything_runs(

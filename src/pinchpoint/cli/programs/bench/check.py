@@ -80,7 +80,7 @@ def check(
     baseline: Path,
     result: Path | None = None,
     base: str | None = None,
-    processes: Annotated[int, Parameter(name=["--processes", "-p"])] = 3,
+    processes: Annotated[int | None, Parameter(name=["--processes", "-p"])] = None,
     gating: Gating | None = None,
     measuring: Measuring | None = None,
     showing: Showing | None = None,
@@ -104,7 +104,8 @@ def check(
         once on a busy machine or with few past sessions, else if the history finds a suspect.
         Default: the same command in a checkout of the last commit in the baseline.
     processes
-        Fresh processes to measure.
+        Fresh processes to measure. Default: 3; one for the first session of a busy machine in a git
+        repository, as later checks measure side by side with its commit.
     """
     gating = gating or Gating()
     measuring, showing = measuring or Measuring(), showing or Showing()
@@ -119,7 +120,7 @@ def check(
     alone, budget_s = parse_percent(gating.fails_alone), seconds(gating.budget)
     measures = MEASURES | measuring.custom()
     gates = _gates(gating, measures)
-    asked = _Asked(gating, measuring, processes, gates, measures, alone)
+    asked = _Asked(gating, measuring, gates, measures, alone)
     if command and result is None:
         _say_at_once(past, baseline, command, gating, measuring)
     with base_of(past, base, command if result is None else (), measuring) as before:
@@ -130,7 +131,7 @@ def check(
             new = (
                 read_result(result)
                 if result
-                else measure(command, processes, measuring, budget_s=budget_s)
+                else measure(command, processes or _usual(past), measuring, budget_s=budget_s)
             )
         update = _Update(baseline, new, gates, measures)
         adds = gating.update or gating.accept
@@ -151,6 +152,14 @@ def check(
     if gating.accept or (gating.update and found.verdict in ("pass", "warned")):
         update.write(_with_gates(past, new, gates), accept=gating.accept)
     return 0 if found.exit_code == 4 and gating.allow_inconclusive else found.exit_code
+
+
+def _usual(past: "Baseline | None") -> int:
+    """How many processes: a history needs their median and spread. Where it decides nothing, as the
+    machine is busy and a base is at hand, a first session has to show that its commit runs."""
+    from pinchpoint.bench.ab.arms import checkout_of
+
+    return 1 if past is None and busy_here() and checkout_of(Path.cwd()) is not None else 3
 
 
 def _first_page(new: "BenchResult", command: tuple[str, ...]) -> "ResultPage":
@@ -174,7 +183,6 @@ class _Asked:
 
     gating: Gating
     measuring: Measuring
-    processes: int
     gates: "dict[str, Gate]"
     measures: "dict[str, Measure]"
     fails_alone: float

@@ -287,6 +287,14 @@ def _always(job: "Job") -> Found:
     )
 
 
+def _who_is_late(job: "Job") -> str:
+    """Of a few steps one rank may hold up each, which is too little to blame it for all."""
+    late, steps = job.late.incidents, len(job.facts.step_numbers)
+    if len({one.rank for one in late}) > 1:
+        return "Ranks take turns at being late"
+    return f"Rank {job.facts.ranks[late[0].rank].rank} is late in {len(late)} of {steps} steps"
+
+
 def _now_and_then(job: "Job") -> Found:
     worst = job.late.incidents
     from pinchpoint.diagnosis.rules.communication._rank_delays import (
@@ -310,7 +318,7 @@ def _now_and_then(job: "Job") -> Found:
     reason = f"; the worst time: {doing[0].what}" if doing else ""
     cost = job.late.cost_ns
     return Found(
-        summary=f"Ranks take turns at being late, {duration(job.late.cost_ns)} a step{reason}",
+        summary=f"{_who_is_late(job)}, {duration(job.late.cost_ns)} a step{reason}",
         evidence=(*steps, *evidence_of(job, worst[0].rank)[1:]),
         cost_ns_per_step=job.late.cost_ns,
         saving_ns_per_step=saving_of_even_steps(job, doing) or (cost // 2, cost),

@@ -50,7 +50,7 @@ from pinchpoint.analysis.host.frames import NAMELESS, frame_of
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
 from pinchpoint.analysis.host.source_lines import functions_of
 from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
-from pinchpoint.analysis.mean.on_cpu import fair_step_ratio
+from pinchpoint.analysis.mean.on_cpu import fair_step_ratio, slower_outside
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay import RemoveHostTime
 from pinchpoint.analysis.run import run_facts
@@ -303,7 +303,9 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
             *sent(trace, uploads),
             *((Evidence(_LEAVES, garbage_ns, "ns per step"),) if garbage_ns else ()),
         ),
-        cost_ns_per_step=max(spot.ns_per_step, looked.ns) + garbage_ns,
+        # Looks are at steps that were not recorded, which others may have made longer than these.
+        cost_ns_per_step=max(spot.ns_per_step, round(looked.ns / slower_outside(trace)))
+        + garbage_ns,
         changes=looked.changes,
         at_best=looked.at_best,
         location=at,
