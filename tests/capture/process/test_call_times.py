@@ -107,3 +107,10 @@ def test_a_program_that_ended_in_its_recording_has_none_around_it():
     assert found["steps"]["before_ns"] == found["steps"]["after_ns"] == []
     assert found["steps"]["run"] == {"count": 0}
     assert Path(found["place"][0]).name == "train.py"
+
+
+def test_a_recording_that_follows_divides_what_comes_after():
+    calls = called(STEPS + even(4000, 4300, 10))
+    calls.busy_ns.append((3005 * MS, 3995 * MS))
+    (found,) = calls_note(calls, [recorded()])
+    assert found["steps"]["after_ns"] == [10 * MS] * (98 - 24 + 29 - 7)

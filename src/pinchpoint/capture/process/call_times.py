@@ -85,10 +85,10 @@ def _around(
             least = max(min(least, end - FEWEST_TIMED), end - TIMED_CALLS, first)
             if end - least >= min(len(before), FEWEST_TIMED):  # not what lies between two windows
                 before = [times_ns[i + 1] - times_ns[i] for i in range(least, end)]
-        elif times_ns[first] >= window[1] and not after:
-            most = bisect_right(times_ns, times_ns[first] + TIMED_NS)
-            most = min(max(most, first + 1), first + TIMED_CALLS, end)
-            after = [times_ns[i + 1] - times_ns[i] for i in range(first, most)]
+        elif times_ns[first] >= window[1] and len(after) < TIMED_CALLS and sum(after) < TIMED_NS:
+            most = bisect_right(times_ns, times_ns[first] + TIMED_NS - sum(after))
+            most = min(max(most, first + 1), first + TIMED_CALLS - len(after), end)
+            after += [times_ns[i + 1] - times_ns[i] for i in range(first, most)]
     return before, after
 
 
