@@ -122,6 +122,21 @@ def test_a_window_is_ended_when_what_began_in_it_is_over(session, clock):
     assert [r.steps for r in session.recordings] == [6]
 
 
+def test_a_window_that_is_ended_while_a_step_is_marked_in_it(session, clock):
+    """The quiet watch may have the main thread end a long trial at any of its instructions."""
+
+    class Ended(CountingWindow):
+        def step(self):
+            super().step()
+            if self.steps == 2:
+                session._close()
+
+    session._make_window = Ended
+    run(session, clock, *[10] * 60)
+    assert session.problems == []
+    assert [r.steps for r in session.recordings] == [2]
+
+
 def test_names_follow_the_window_of_times_and_the_early_window_gives_way(tmp_path, clock):
     (tmp_path / "processes").mkdir()
     asked = []

@@ -278,8 +278,9 @@ class Stages:
             if not self._held_open:
                 self._close(step_ended=True)  # the next step is not begun
             return
-        self.window.step()
-        if self.window.steps > 0:
+        window = self.window
+        window.step()  # in which another thread may have the main one end it
+        if self.window is window and window.steps > 0:
             self._end_if_grown()
 
     def _costs_too_much(self) -> bool:
