@@ -638,6 +638,21 @@ def test_gradients_are_stored_without_a_copy(told):
     told(kept)
 
 
+@pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+def test_what_is_made_again_in_each_step_of_a_request_though_another_begins_meanwhile(told, mode):
+    """A new request encodes its own input, with operators of the same kind and shapes."""
+    keys, encoder = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+    held = {}
+
+    def step(number):
+        with getattr(torch, mode)():
+            if number in (0, 3):
+                held["audio"] = encoder(torch.randn(64, 8))
+            return torch.randn(4, 8) @ keys(held["audio"]).T
+
+    assert told(step)["step"] == {"addmm" if mode == "no_grad" else "linear": 1}
+
+
 def test_torch_imports_no_compiler_for_it():
     """It would for the first operation in a mode, in the middle of the program's step: seconds."""
     program = """

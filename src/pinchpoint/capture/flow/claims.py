@@ -67,15 +67,20 @@ def claims(watch: Watch, found: Numbered) -> Claims:
     ]
     last = max(range(2, len(steps)), key=lambda n: (sum(map(bool, told[n])), n))
     totals = [Counter(key for key, _ in some) for some in places[1:]]
+    mine = Counter(key for key, _ in places[last])
     members, ratio = [], []
     for at, position in enumerate(places[last]):
         how = told[last][at]
-        often = [said.get(position) == how for said in verdict]
-        alike = all(total[position[0]] == totals[0][position[0]] for total in totals)
+        # Where a step has more of a kind, as one in which a request begins, which of them it is is
+        # not known: then it is not said of that step.
+        often = [
+            said.get(position) == how and total[position[0]] == mine[position[0]]
+            for said, total in zip(verdict, totals, strict=True)
+        ]
         if watch.handed_on and not any(often[:UNTOLD]) and all(often[UNTOLD:]):
             often = often[UNTOLD:]
         ratio.append(sum(often) / len(often))
-        members.append(how if how and alike and ratio[-1] >= LEAST_RATIO else "")
+        members.append(how if how and ratio[-1] >= LEAST_RATIO else "")
     kept = _equal(steps[last], members, _Compared(watch, places, members, found, last))
     members = [how if how == "first" or kept[at] else "" for at, how in enumerate(members)]
     return Claims(last, steps[last], members, ratio, found.number[last])
