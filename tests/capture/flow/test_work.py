@@ -653,6 +653,22 @@ def test_what_is_made_again_in_each_step_of_a_request_though_another_begins_mean
     assert told(step)["step"] == {"addmm" if mode == "no_grad" else "linear": 1}
 
 
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_longer_cache_is_something_new_where_the_same_token_comes_again(told, grows):
+    """A model that has not learnt says one token again and again, to a cache that grows."""
+    keys, audio = torch.nn.Linear(8, 8), torch.randn(64, 8)
+    token, cache = torch.randn(1, 8), torch.zeros(16, 8)
+
+    def step(number):
+        with torch.no_grad():
+            at = number if grows else 0
+            cache[at] = token[0] * 2
+            mixed = (token @ cache[: at + 1].T).softmax(-1) @ cache[: at + 1]
+            return mixed @ keys(audio).T
+
+    assert ("addmm" in told(step).get("step", {})) == grows
+
+
 def test_torch_imports_no_compiler_for_it():
     """It would for the first operation in a mode, in the middle of the program's step: seconds."""
     program = """

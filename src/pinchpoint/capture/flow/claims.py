@@ -52,7 +52,15 @@ def _repeated(
     watch: Watch, step: int, steps: Sequence[Sequence[Operation]], found: Numbered
 ) -> list[str]:
     came = found.news[step] or goes_on(step, steps[step], watch.storages.all)
+    came = came or _has_other_shapes(steps[step - 1], steps[step])
     return repeated(step, steps, found, came=came)
+
+
+def _has_other_shapes(before: Sequence[Operation], now: Sequence[Operation]) -> bool:
+    """Whether something is longer or shorter than in the step before, as a cache is after another
+    token: no batch that is given again does that, whatever tokens come."""
+    there = {(one.kind.name, one.shapes) for one in before}
+    return any((one.kind.name, one.shapes) not in there for one in now)
 
 
 def claims(watch: Watch, found: Numbered) -> Claims:
