@@ -52,7 +52,7 @@ def blocked_ns(trace: Trace, start_ns: Ints, end_ns: Ints) -> Ints:
 
 
 def _around(trace: Trace, issues: Mask) -> Mask:
-    """The same rows, and operators that have one inside: what they compute themselves is others'."""
+    """The same rows, and operators that have one inside: those compute nothing themselves."""
     found, host = issues.copy(), trace.host_ops
     if host is not None:
         inside = subtree_sums(parents(host), issues[: len(host)].astype(np.int64)) > 0
