@@ -53,3 +53,11 @@ def test_a_function_that_waits_ends_with_it():
     waits = ("torch/distributed/c10d.py(9): wait", 120, 401)
     loop = ("train.py(5): metrics", 101, 980)
     assert blocked_us(("aten::div", 981, 990), python=(loop, waits)) == 280
+
+
+def test_a_function_of_autograd_waits_in_itself_for_what_it_has_issued():
+    """``Exchange`` copies, hands the exchange over and stands in it; after that, a product."""
+    around = ("Exchange", 85, 405)
+    assert blocked_us(around, ("aten::mm", 406, 900)) == 300
+    other = ("Exchange", 105, 405)  # issues nothing: it computes, as far as is known
+    assert blocked_us(other, ("aten::mm", 406, 900)) == 0

@@ -638,6 +638,37 @@ def test_gradients_are_stored_without_a_copy(told):
     told(kept)
 
 
+@pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+def test_what_is_made_again_in_each_step_of_a_request_though_another_begins_meanwhile(told, mode):
+    """A new request encodes its own input, with operators of the same kind and shapes."""
+    keys, encoder = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+    held = {}
+
+    def step(number):
+        with getattr(torch, mode)():
+            if number in (0, 3):
+                held["audio"] = encoder(torch.randn(64, 8))
+            return torch.randn(4, 8) @ keys(held["audio"]).T
+
+    assert told(step)["step"] == {"addmm" if mode == "no_grad" else "linear": 1}
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_longer_cache_is_something_new_where_the_same_token_comes_again(told, grows):
+    """A model that has not learnt says one token again and again, to a cache that grows."""
+    keys, audio = torch.nn.Linear(8, 8), torch.randn(64, 8)
+    token, cache = torch.randn(1, 8), torch.zeros(16, 8)
+
+    def step(number):
+        with torch.no_grad():
+            at = number if grows else 0
+            cache[at] = token[0] * 2
+            mixed = (token @ cache[: at + 1].T).softmax(-1) @ cache[: at + 1]
+            return mixed @ keys(audio).T
+
+    assert ("addmm" in told(step).get("step", {})) == grows
+
+
 def test_torch_imports_no_compiler_for_it():
     """It would for the first operation in a mode, in the middle of the program's step: seconds."""
     program = """

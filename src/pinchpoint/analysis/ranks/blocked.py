@@ -4,15 +4,17 @@ The backend has threads of its own, and waiting for it is no operator: the threa
 does nothing that is recorded. So a rank stands in a collective during the longest rest of that
 thread beside it, if the rest ends about when the collective does. Python code between two operators
 looks the same: a rest that goes on for longer than it lasted beside the collective is that, unless
-it begins as the collective was issued, which programs that wait do at once.
+it begins as the collective was issued, which programs that wait do at once. An operator of the
+program's own that issues one (a function of autograd) waits in it, between the operators inside.
 """
 
 import numpy as np
 
+from pinchpoint.analysis.host.ancestry import parents, subtree_sums
 from pinchpoint.analysis.host.timeline import NO_ROW, look_up, timelines
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
-from pinchpoint.trace import Trace
+from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints, Mask
 from pinchpoint.trace.names import rows_named
 
@@ -34,7 +36,7 @@ def blocked_ns(trace: Trace, start_ns: Ints, end_ns: Ints) -> Ints:
     if line is None or not len(line):
         return end_ns - start_ns
     found, issues = look_up(line, start_ns, end_ns), _issues(trace)
-    rests = np.isin(activity(trace)[found.row], _AT_REST) | issues[found.row]
+    rests = np.isin(activity(trace)[found.row], _AT_REST) | _around(trace, issues)[found.row]
     lasting = np.where(rests, found.end_ns - found.start_ns, 0)
     order = np.lexsort((lasting, found.asked))
     longest = order[np.append(found.asked[order][1:] != found.asked[order][:-1], True)]
@@ -47,6 +49,15 @@ def blocked_ns(trace: Trace, start_ns: Ints, end_ns: Ints) -> Ints:
     blocked = np.zeros(len(start_ns), np.int64)
     blocked[asked] = np.where(waits, beside, 0)
     return blocked
+
+
+def _around(trace: Trace, issues: Mask) -> Mask:
+    """The same rows, and operators that have one inside: those compute nothing themselves."""
+    found, host = issues.copy(), trace.host_ops
+    if host is not None:
+        inside = subtree_sums(parents(host), issues[: len(host)].astype(np.int64)) > 0
+        found[: len(host)] |= inside & (host["kind"] == HostKind.OPERATOR)
+    return found
 
 
 def _issues(trace: Trace) -> Mask:

@@ -52,7 +52,15 @@ def _repeated(
     watch: Watch, step: int, steps: Sequence[Sequence[Operation]], found: Numbered
 ) -> list[str]:
     came = found.news[step] or goes_on(step, steps[step], watch.storages.all)
+    came = came or _has_other_shapes(steps[step - 1], steps[step])
     return repeated(step, steps, found, came=came)
+
+
+def _has_other_shapes(before: Sequence[Operation], now: Sequence[Operation]) -> bool:
+    """Whether something is longer or shorter than in the step before, as a cache is after another
+    token: no batch that is given again does that, whatever tokens come."""
+    there = {(one.kind.name, one.shapes) for one in before}
+    return any((one.kind.name, one.shapes) not in there for one in now)
 
 
 def claims(watch: Watch, found: Numbered) -> Claims:
@@ -67,15 +75,20 @@ def claims(watch: Watch, found: Numbered) -> Claims:
     ]
     last = max(range(2, len(steps)), key=lambda n: (sum(map(bool, told[n])), n))
     totals = [Counter(key for key, _ in some) for some in places[1:]]
+    mine = Counter(key for key, _ in places[last])
     members, ratio = [], []
     for at, position in enumerate(places[last]):
         how = told[last][at]
-        often = [said.get(position) == how for said in verdict]
-        alike = all(total[position[0]] == totals[0][position[0]] for total in totals)
+        # Where a step has more of a kind, as one in which a request begins, which of them it is is
+        # not known: then it is not said of that step.
+        often = [
+            said.get(position) == how and total[position[0]] == mine[position[0]]
+            for said, total in zip(verdict, totals, strict=True)
+        ]
         if watch.handed_on and not any(often[:UNTOLD]) and all(often[UNTOLD:]):
             often = often[UNTOLD:]
         ratio.append(sum(often) / len(often))
-        members.append(how if how and alike and ratio[-1] >= LEAST_RATIO else "")
+        members.append(how if how and ratio[-1] >= LEAST_RATIO else "")
     kept = _equal(steps[last], members, _Compared(watch, places, members, found, last))
     members = [how if how == "first" or kept[at] else "" for at, how in enumerate(members)]
     return Claims(last, steps[last], members, ratio, found.number[last])

@@ -319,6 +319,29 @@ def others_work(trace: Trace) -> Works | None:
     return Works(Location(line.file, line.line, line.function), cores)
 
 
+ASLEEP_RATIO = 0.9  # of the time of the other threads in the program's code: nothing else is done
+_SLEEP = "sleep()"  # of ``time``, as a look spells the call that it found a line at
+
+
+def others_sleep(trace: Trace) -> Location | None:
+    """The line at which all other threads of the program sleep, for a time that it sets itself:
+    until the next request of a test comes, or the next look at something. None: they do more."""
+    samples = trace.run.samples if trace.run else None
+    if samples is None or samples.looks < FEWEST_LOOKS:
+        return None
+    slept: Counter[PythonFrame] = Counter()
+    whole_us = 0
+    for one in (one for t in samples.threads if not t.main for one in t.spent):
+        frame = own_frame(one.frames)
+        if frame is not None and frame.owner is Owner.USER:
+            whole_us += one.us
+            slept[frame] += one.us if one.doing.rpartition(".")[2] == _SLEEP else 0
+    if not whole_us or slept.total() < ASLEEP_RATIO * whole_us:
+        return None
+    line = slept.most_common(1)[0][0]
+    return Location(line.file, line.line, line.function)
+
+
 def cores_free(trace: Trace) -> float | None:
     """Cores that the program may use; None: not known."""
     facts = run_facts(trace)

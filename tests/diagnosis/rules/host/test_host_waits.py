@@ -353,6 +353,20 @@ def test_where_the_others_compute_is_told(outcome, on_core, said):
     assert finding.location.function == "collect"
 
 
+@pytest.mark.parametrize(
+    ("call", "answer"), [("time.sleep()", "not checked"), ("self.inbox.put()", "found")]
+)
+def test_who_waits_for_what_sleeps_by_itself_may_have_nothing_to_do(outcome, call, answer):
+    run = looked_at(COLLECT)
+    client = (Spent(("serve.py(53): client",), call, 95, 9_500_000, 10_000, 0),)
+    other = SampledThread("client", False, 95, None, (), client)
+    samples = replace(run.samples, threads=(*run.samples.threads, other))
+    trace = replace(batching(wait_us=(20_000, 40_000)), run=replace(run, samples=samples))
+    said = outcome("host-waits", trace)
+    assert said.answer == answer
+    assert ("sleep meanwhile, in client (serve.py:53)" in said.why) == (answer == "not checked")
+
+
 def test_without_stacks_looks_say_who_waits_and_for_a_pool_that_is_sent_much(outcome):
     p = Program()
     for _ in range(7):

@@ -322,6 +322,15 @@ def test_an_optimizer_operator_by_operator(name, found):
         assert said["cpu-unfused-optimizer"].predicted.step_ns == pytest.approx(4.4 * MS, abs=US)
 
 
+def test_an_optimizer_without_a_fused_form_is_not_to_be_fused():
+    def work(builder, at):
+        builder.annotation("Optimizer.step#Shampoo.step", at, 8 * MS)
+        for call in range(80):
+            _op(builder, "aten::mul_", at + call * 100 * US + US, 90 * US)
+
+    assert "cpu-unfused-optimizer" not in _found(_trace(work))
+
+
 def test_an_optimizer_that_mostly_multiplies_matrices_is_not_to_be_fused():
     def work(builder, at):
         builder.annotation("Optimizer.step#Muon.step", at, 9 * MS)

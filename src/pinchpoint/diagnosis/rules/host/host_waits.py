@@ -42,12 +42,18 @@ from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.gaps import host_did
 from pinchpoint.analysis.time.host_activity import GapKind, activity, waits_for_xla
-from pinchpoint.diagnosis.evidence.awaited import HOLD_SHORTER, Sends, awaited, kept_lock
+from pinchpoint.diagnosis.evidence.awaited import (
+    HOLD_SHORTER,
+    Sends,
+    awaited,
+    kept_lock,
+    others_sleep,
+)
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.whole_run import waits_at, waits_for_others
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
-from pinchpoint.diagnosis.record import STACKS
+from pinchpoint.diagnosis.record import STACKS, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule, shows_torch
 from pinchpoint.diagnosis.rules.host._what_is_awaited import (
     OF_KIND,
@@ -103,20 +109,42 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         raise NotChecked("no step is known")
     thread = np.full(len(windows), steps(trace).thread, np.int64)
     did, kept = host_did(trace, thread, windows.start_ns, windows.end_ns), _kept(trace, base)
+    asleep = None
     for kinds in ((GapKind.WAIT, GapKind.DATA), (GapKind.SYNC,), (GapKind.HOST_COLLECTIVE,)):
         waits = _longest(trace, did, kinds)
         if waits is None or waits.ns_per_step < LEAST_NS or not _may_be_told(trace, waits):
             continue
         if small := _too_small(trace, waits, base):
             yield small
+        elif waits.kind is GapKind.WAIT and (asleep := _for_a_sleeper(trace, waits)) is not None:
+            continue
         elif not kept or not _is_of_lock(trace, waits):
             yield _as_looked_at(trace, _finding(trace, waits), waits, base)
+    yield from _otherwise(trace, base, kept, asleep)
+
+
+def _otherwise(
+    trace: Trace, base_ns: int, kept: Found | None, asleep: Location | None
+) -> Iterator[Found]:
+    """Locks that another keeps, as looks tell; else why nothing more can be said of waits."""
     if kept is not None:
         yield kept
+    elif asleep is not None:
+        raise NotChecked(
+            f"the thread of the steps waits for others, which sleep meanwhile, in {asleep}: whether"
+            " there is nothing to do, as between requests, or they sleep too long, does not show",
+            Record("the same where the next request is always there"),
+            fits=True,
+        )
     elif not _has_stacks(trace):
-        if (looked_at := _seen_in_looks(trace, base)) is None:
+        if (looked_at := _seen_in_looks(trace, base_ns)) is None:
             raise NotChecked("without Python stacks a wait looks like any Python")
         yield looked_at
+
+
+def _for_a_sleeper(trace: Trace, waits: _Waits) -> Location | None:
+    """Where the threads that are awaited sleep by themselves; None where they do not."""
+    return others_sleep(trace) if what_of_call(waits.call) is THREAD else None
 
 
 def _may_be_told(trace: Trace, waits: _Waits) -> bool:

@@ -1,9 +1,10 @@
 """The optimizer of a program on the CPU updates one parameter after another, operator by operator.
 
 ## What it looks for
-Optimizer steps of a program without a device that call dozens of operators, none of them a fused
-update. Optimizers that mostly multiply matrices (Muon, Shampoo, SOAP) are not meant: products are
-not fused away. Programs on a device are judged by `unfused-optimizer`.
+Steps of PyTorch's Adam, AdamW, SGD or Adagrad in a program without a device that call dozens of
+operators, none of them a fused update. Others have no fused form, and are not meant; nor are steps
+that mostly multiply matrices: products are not fused away. Programs on a device are judged by
+`unfused-optimizer`.
 
 ## Why it matters
 AdamW calls a dozen operators for each parameter, and each reads and writes the whole parameter
@@ -39,6 +40,7 @@ RULE = Rule(needs=("host_ops",), record=STACKS, knobs=("fused_optimizer",), advi
 
 OPTIMIZER = "Optimizer.step#"
 NODE = "autograd::engine::evaluate_function"
+FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # of torch.optim, with fused=True on CPUs
 FEWEST_CALLS = 64  # fused and foreach variants call a handful
 # Of the time: a fused AdamW moves 7 tensors' worth of bytes, separate operators about 25.
 SINGLE_PASS_RATIO = 0.3
@@ -61,7 +63,7 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     has_a_closure = int(own.sum()) < int(called.sum())
     spans = host_spans(trace, own if has_a_closure else mine & ranges, "time of the optimizer")
     fair = 1.0 if spans is None else fair_share(trace, spans)
-    if spans is None:
+    if spans is None or (name := _class_of(trace, spans.rows)) not in FUSED:
         return
     if small := too_small(trace, spans, fair):
         yield small
@@ -80,7 +82,7 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         changes=(ScaleHostSpans(spans.rows, 1.0 - fair * (1.0 - SINGLE_PASS_RATIO)),),
         location=spans.place,
         fix="Use the fused optimizer",
-        hint=f"torch.optim.{_class_of(trace, spans.rows)}(..., fused=True)",
+        hint=f"torch.optim.{name}(..., fused=True)",
         confirm="pinchpoint try --knob fused_optimizer -- python train.py",
     )
 
