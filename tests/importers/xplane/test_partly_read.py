@@ -136,6 +136,36 @@ def test_a_permutation_that_is_used_as_a_whole():
     assert of(*steps, root=5, inside=MIXED, inside_root=21) == {}
 
 
+def in_a_loop(mixing):
+    """As XLA writes it for a CPU: the rounds of the mixing are the body of a loop."""
+    counters = one("counters", "iota", 30, (), (MANY,), U32)
+    loop = one("rounds", "while", 31, (30,), (MANY,), U32, (38, 2))
+    bits = one("bits", "xor", 2, (31, 30), (MANY,), U32)
+    given = one("given", "parameter", 20, (), (MANY,), U32)
+    steps = (counters, loop, bits, PLACES, sort(4, (2, 3)), ORDER, DRAWN)
+    body = one("mixed", mixing, 21, (20, 20), (MANY,), U32)
+    return of(*steps, root=6, inside=(given, body), inside_root=21).get("sort")
+
+
+def test_random_bits_that_a_loop_makes():
+    assert in_a_loop("xor") == Needed("model.py:9", FEW / MANY, "permutation")
+
+
+@pytest.mark.parametrize("other", ["dot", "gather", "reduce", "custom-call"])
+def test_what_a_loop_computes_of_data_is_no_random_bits(other):
+    assert in_a_loop(other).kind == "sort"
+
+
+def test_a_loop_that_goes_on_from_data_makes_no_random_bits():
+    data = one("data", "parameter", 30, (), (MANY,), U32)
+    loop = one("rounds", "while", 31, (30,), (MANY,), U32, (38, 2))
+    steps = (data, loop, PLACES, sort(4, (31, 3)), ORDER, DRAWN)
+    given = one("given", "parameter", 20, (), (MANY,), U32)
+    mixed = one("mixed", "xor", 21, (20, 20), (MANY,), U32)
+    found = of(*steps, root=6, inside=(given, mixed), inside_root=21)
+    assert found["sort"].kind == "sort"
+
+
 SCORES = one("scores", "parameter", 2, (), (MANY,))
 
 

@@ -70,7 +70,7 @@ def _on_cpu(trace: Trace, compiled: Table) -> list[OneSide]:
     Pauses of any length between two operations of a side are its own: it had no core there. Which
     operations lose their core is chance, more often those that compute longer.
     """
-    here: Rows = np.flatnonzero(_leaves(trace, compiled) & _in_steps(trace, compiled))
+    here: Rows = np.flatnonzero(leaves(trace, compiled) & _in_steps(trace, compiled))
     here = here[np.argsort(compiled["start_ns"][here], kind="stable")]
     if not len(here):
         return []
@@ -106,7 +106,7 @@ def _in_steps(trace: Trace, compiled: Table) -> Mask:
     return found
 
 
-def _leaves(trace: Trace, compiled: Table) -> Mask:
+def leaves(trace: Trace, compiled: Table) -> Mask:
     """Which of these hold no other one, as loops do: by the rows of the host that they are."""
     host, names = trace.host_ops, len(trace.names)
     assert host is not None

@@ -47,6 +47,20 @@ _ELEMENTWISE = frozenset(
      "round-nearest-even", "rsqrt", "select", "shift-left", "shift-right-arithmetic",
      "shift-right-logical", "sign", "sine", "sqrt", "subtract", "tan", "tanh", "tuple", "xor")
 )  # fmt: skip
+_BETWEEN_BITS = _ELEMENTWISE | {"fusion", "iota", "get-tuple-element", *_MIXES}
+# For a CPU the rounds of the mixing are a loop: over counters, words of the key and how far to turn
+# each, nothing that sums or looks up data.
+_IN_MIXING = _BETWEEN_BITS | {
+    "broadcast",
+    "call",
+    "concatenate",
+    "constant",
+    "copy",
+    "parameter",
+    "reshape",
+    "slice",
+    "while",
+}
 _KEEP_PADDING = _ELEMENTWISE | {
     "fusion",
     "copy",
@@ -226,15 +240,25 @@ class _Walk:
             one = self.program.by_id.get(waiting.pop())
             if one is None or one.opcode == "parameter":
                 return False
-            inner = [one, *(i for c in one.called for i in self.program.computations.get(c, ()))]
+            inner = [one, *self._called_by(one)]
             mixed = mixed or any(i.opcode in _MIXES for i in inner)
-            if one.opcode not in {"fusion", "iota", "get-tuple-element", *_MIXES, *_ELEMENTWISE}:
+            loops = one.opcode == "while" and all(i.opcode in _IN_MIXING for i in inner)
+            if not loops and one.opcode not in _BETWEEN_BITS:
                 return False
             for operand in self.program.operands(one):
                 if operand.shape.bytes > _SEED_BYTES and operand.id not in seen:
                     seen.add(operand.id)
                     waiting.append(operand.id)
         return mixed and not waiting
+
+    def _called_by(self, one: Instruction) -> Iterator[Instruction]:
+        """All in the computations that it calls, and that those call."""
+        waiting, seen = list(one.called), set(one.called)
+        while waiting:
+            for inner in self.program.computations.get(waiting.pop(), ()):
+                yield inner
+                waiting += [number for number in inner.called if number not in seen]
+                seen.update(inner.called)
 
     def _selects(self, one: Instruction, read: list[_Reads]) -> bool:
         """Whether nothing but slices of what it gives are taken, by a program that sorts."""
