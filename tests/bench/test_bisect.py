@@ -140,3 +140,15 @@ def test_a_commit_before_the_change_is_at_hand(repository):
     assert earlier_commit(repository[2]) is None  # the files are the same
     assert earlier_commit("0" * 40) is None
     assert earlier_commit(None) is None
+
+
+def test_a_branch_is_compared_with_where_it_left_what_it_does_not_contain(repository, tmp_path):
+    """What the other side gained since is no change of the branch."""
+    git = ("git", "-C", str(tmp_path))
+    subprocess.run((*git, "checkout", "-q", "-b", "stale", repository[1]), check=True)
+    (tmp_path / "README.md").write_text("another word")
+    subprocess.run((*git, "add", "README.md"), check=True)
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run((*git, *who, "commit", "-q", "-m", "a page"), check=True)
+    assert earlier_commit(repository[2]) == repository[1]
+    assert earlier_commit(repository[1]) == repository[1]

@@ -150,15 +150,27 @@ def commit_of(name: str) -> str:
 
 
 def earlier_commit(commit: str | None) -> str | None:
-    """``commit`` if this is a checkout that has it, and its files are not what lies here."""
+    """``commit`` if this is a checkout that has it, and its files are not what lies here.
+
+    Of a branch that does not contain it, the commit at which the two parted: what the other side
+    gained or lost since is no change of this one.
+    """
     if commit is None:
         return None
     try:
         known = _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
-        same = not _git("diff", "--name-only", commit)
+        parted = _parted(known)
+        same = not _git("diff", "--name-only", parted)
     except UsageError:  # no repository, or one without it
         return None
-    return None if same else known
+    return None if same else parted
+
+
+def _parted(commit: str) -> str:
+    try:
+        return _git("merge-base", "HEAD", commit)
+    except UsageError:  # histories without a common beginning, or a clone without it
+        return commit
 
 
 def checkout_of(folder: Path) -> Path | None:

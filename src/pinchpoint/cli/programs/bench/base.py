@@ -113,8 +113,14 @@ def base_of(
     lost = last if is_shallow_without(last) else None
     if lost:
         note(without_base(lost))
+    commit = earlier_commit(last)
+    if commit is not None and last is not None and not commit.startswith(last):
+        note(
+            f"base: this branch does not contain commit {last[:10]}, at which the last session was"
+            f" measured; it is compared with {commit[:10]}, where the two parted"
+        )
     with ExitStack() as kept:
-        yield Base(command, given, earlier_commit(last), lost, kept)
+        yield Base(command, given, commit, lost, kept)
 
 
 def without_base(commit: str) -> str:
