@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from pinchpoint.capture.process.rounds import Rounds
+from pinchpoint.capture.process.rounds import FEWEST_TO_LEARN, Rounds
 
 MS = 1_000_000
 
@@ -97,6 +97,14 @@ def test_else_each_call_is_a_step(program):
     model = Model(20)
     program(model)
     assert set(model.said) == {"module"}
+
+
+def test_no_more_is_kept_of_short_calls_than_of_a_few():
+    """Of a loop that never comes round there are thousands in the seconds that it is looked at."""
+    model = Model(0.2)
+    for _ in range(2_000):
+        model()
+    assert len(model.rounds._came) == FEWEST_TO_LEARN
 
 
 def test_rounds_that_do_not_come_again_give_way_to_calls():

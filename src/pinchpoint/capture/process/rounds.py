@@ -26,6 +26,7 @@ LEARN_NS = 1_000_000_000  # for so long, so that the outermost of several comes 
 MOST_NS = 5_000_000_000  # then it is the call, whatever comes later
 FEWEST_TO_LEARN = 64  # calls: the first ones are recorded and looked at, and long for that
 MOST_TO_LEARN = 256  # calls, however long they take
+MOST_CALLS = 10_000  # looked at, 20 µs each: a fifth of a second
 LOST_AFTER = 200  # calls elsewhere: the program is past these rounds
 MOST_FRAMES = 200  # above a call
 
@@ -71,7 +72,8 @@ class Rounds:
         self._first_ns = self._last_ns = -1
         self._calls = self._short = 0
         self._before: list[_Above] = []
-        self._came: list[_Came] = []
+        self._came: list[_Came] = []  # of the first calls
+        self._codes: dict[int, Counter[CodeType]] = {}  # that came round, by how deep they are
         self._decided = False
         self._around: CodeType | None = None  # whose rounds are steps
         self._instruction = -1
@@ -99,28 +101,33 @@ class Rounds:
             return
         places = _places()
         at = _comes_round(self._before, places)
-        self._came.append(_Came(at, places, took_ns))
         self._before = places
+        if len(self._came) < FEWEST_TO_LEARN:
+            self._came.append(_Came(at, places, took_ns))
+        if at is not None:
+            self._codes.setdefault(at, Counter())[places[at].code] += 1
         if self._calls < FEWEST_TO_LEARN or 2 * self._short < self._calls:
             if at is not None and (around := self._of_unlike_calls()) is not None:
                 self._settle(around)
             elif self._calls >= FEWEST_TO_LEARN:
                 self._settle(None)
-        elif since_ns >= LEARN_NS and (around := self._outermost(self._calls)) is not None:
-            self._settle(around)
+        elif self._calls >= MOST_CALLS:
+            self._settle(self._outermost(self._calls))
+        elif at is not None and since_ns >= LEARN_NS and (found := self._outermost(self._calls)):
+            self._settle(found)
 
     def _settle(self, around: "_Place | None") -> None:
-        self._decided, self._before, self._came = True, [], []
+        self._decided = True
+        self._before, self._came, self._codes = [], [], {}
         self._around = None if around is None else around.code
 
     def _outermost(self, most_calls: float) -> _Place | None:
         """The function whose rounds came often enough, and have more than one call each."""
-        depths = Counter(one.at for one in self._came if one.at is not None)
         times = 0
-        for at in sorted(depths):
-            times += depths[at]  # where one around it comes round, so does it
-            codes = Counter(one.places[at].code for one in self._came if one.at == at)
-            if depths[at] >= FEWEST_ROUNDS and FEWEST_CALLS <= self._calls / times <= most_calls:
+        for at, codes in sorted(self._codes.items()):
+            here = codes.total()
+            times += here  # where one around it comes round, so does it
+            if here >= FEWEST_ROUNDS and FEWEST_CALLS <= self._calls / times <= most_calls:
                 return _Place(at, codes.most_common(1)[0][0])
         return None
 
