@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pinchpoint.bench import ab
 from pinchpoint.bench.ab import AbPlan, at_once, run_ab
 from pinchpoint.bench.ab.calibration import calibration
-from pinchpoint.bench.ab.result import good_pairs, improved, log_ratios
+from pinchpoint.bench.ab.result import good_pairs, log_ratios
 from pinchpoint.bench.folders import start_session
 from pinchpoint.bench.measures import MEASURES, custom_measure
 from pinchpoint.bench.metrics import Gpu, RunMetrics, Summary, TimedSteps
@@ -82,7 +82,7 @@ def test_an_improvement_passes_and_is_said(tmp_path, machine):
     machine(lambda arm, i: 10 * _jitter(i) * (0.5 if arm == "B" else 1))
     result = _ab(tmp_path)
     assert result.verdict == "pass"
-    assert "better by 50" in result.why
+    assert "improved 2.00 ×" in result.why
 
 
 def test_an_improvement_is_claimed_as_carefully_as_a_regression(tmp_path, machine):
@@ -254,7 +254,7 @@ def test_cpu_time_sees_what_wall_time_on_a_busy_machine_cannot(tmp_path, machine
     _on_a_busy_machine(machine, 1.1)
     result = _ab(tmp_path, thresholds={"step_time_ms": 0.1})
     assert result.verdict == "regressed"
-    assert result.why.startswith("CPU time of a step worse by 10.1%; wall time")
+    assert result.why.startswith("CPU time of a step 10.1 % worse; wall time")
     assert result.pairs_measured == 5  # it does not go on once that is known
 
 
@@ -263,7 +263,7 @@ def test_cpu_time_passes_nothing_by_itself(tmp_path, machine):
     _on_a_busy_machine(machine, 1.0)
     result = _ab(tmp_path, thresholds={"step_time_ms": 0.1})
     assert result.verdict == "inconclusive"
-    assert result.why.endswith("CPU time of a step +0.0%")
+    assert result.why.endswith("CPU time of a step the same")
     assert result.advice
 
 
@@ -335,18 +335,6 @@ def test_few_pairs_decide_where_the_budget_has_time_for_no_more(tmp_path, machin
 def test_where_a_device_works_cpu_time_decides_nothing(tmp_path, machine):
     _on_a_busy_machine(machine, 1.5, clock="cuda_event")
     assert _ab(tmp_path, thresholds={"step_time_ms": 0.1}).verdict == "inconclusive"
-
-
-@pytest.mark.parametrize(
-    ("worsening", "better", "said"),
-    [
-        (-0.5, "lower", "improved 2.00 ×"),
-        (-0.2, "lower", "better by 20.0%"),
-        (-0.2, "higher", "better by 25.0%"),
-    ],
-)
-def test_an_improvement_is_said_as_one(worsening, better, said):
-    assert improved(worsening, better) == said
 
 
 @pytest.mark.parametrize(
@@ -550,5 +538,5 @@ def test_beside_a_wall_time_on_a_busy_machine_stands_what_the_step_takes_without
     machine(lambda arm, i: 10.0, steps=steps, threads_sleep=lambda arm, i: True)
     result = _ab(tmp_path, thresholds={"step_time_ms": 0.05})
     assert result.why == (
-        "step time, median worse by 3.8 × (step without waiting for a CPU +30.0%)"
+        "step time, median 3.80 × worse (step without waiting for a CPU 30.0 % worse)"
     )

@@ -19,6 +19,7 @@ from pinchpoint.cli.programs.bench.base import (
 )
 from pinchpoint.cli.programs.bench.options import Measuring, Showing, Switch, present
 from pinchpoint.cli.programs.bench.run import measure
+from pinchpoint.cli.programs.bench.unwatched import with_unwatched
 from pinchpoint.errors import MeasurementInvalid, UsageError
 
 if TYPE_CHECKING:
@@ -139,15 +140,17 @@ def check(
             if past is not None and past.entries:
                 note(f"{baseline}: no session of this benchmark so far; nothing is compared")
             update.write(past, accept=False)
-            present(new, _first_page(new, command), showing)
+            present(
+                new, with_unwatched(_first_page(new, command), past, new, gates, measures), showing
+            )
             return 0
         found = _judged(past, new, paired[0] if paired else None, before, asked)
-        page = check_page.page(found)
+        page = with_unwatched(check_page.page(found), past, new, gates, measures)
         if before.lost:
             page = replace(page, warnings=(*page.warnings, without_base(before.lost)))
         if gating.profile_on_fail and found.verdict == "regressed" and before.command:
             left_s = budget_s - (monotonic() - begin_s)
-            page = explained_check(page, before, measuring.output, found.confirmation, left_s)
+            page = explained_check(page, before, measuring, found.confirmation, left_s)
     present(found, page, showing)
     if gating.accept or (gating.update and found.verdict in ("pass", "warned")):
         update.write(_with_gates(past, new, gates), accept=gating.accept)
