@@ -61,11 +61,35 @@ def _jitter(i):
     return 1 + 0.002 * ((i * 7) % 5 - 2)
 
 
-def test_no_change_passes_after_five_pairs(tmp_path, machine):
+def test_no_change_passes_after_three_pairs_where_these_are_alike(tmp_path, machine):
     machine(lambda arm, i: 10 * _jitter(i))
     result = _ab(tmp_path)
-    assert (result.verdict, result.pairs_measured) == ("pass", 5)
+    assert (result.verdict, result.pairs_measured) == ("pass", 3)
     assert [r.arm for r in sorted(result.runs, key=lambda r: r.order_index)][:4] == list("ABBA")
+
+
+def _pairs_of(tmp_path, machine, *percent):
+    """What pairs of B against A come to that differ by so much, and are enough."""
+    ratios = iter([1.0, *(1 + p / 100 for p in percent)])  # the first is the warm-up's
+    machine(lambda arm, i: 10.0 if arm == "A" else 10.0 * next(ratios))
+    result = _ab(tmp_path)
+    return result.verdict, result.pairs_measured, [m.improved for m in result.measures][0]
+
+
+@pytest.mark.parametrize(
+    ("percent", "found"),
+    [
+        pytest.param((0.3, -0.4, 0.2), ("pass", 3, False), id="alike"),
+        pytest.param((1.5, -1.2, 0.9, 0.1, -0.3), ("pass", 5, False), id="less alike"),
+        pytest.param((2.7, 2.9, 2.5, 2.6, 2.8), ("regressed", 5, False), id="nearly 3 %"),
+        pytest.param((-4.0, -4.1, -3.9, -4.0, -4.1), ("pass", 5, True), id="better"),
+    ],
+)
+def test_three_pairs_pass_only_what_neither_looks_worse_nor_better(
+    tmp_path, machine, percent, found
+):
+    """Of a threshold of 3 %; improvements are claimed at looks alone, as regressions are."""
+    assert _pairs_of(tmp_path, machine, *percent) == found
 
 
 def test_a_slow_down_of_five_percent_is_found(tmp_path, machine):
@@ -306,7 +330,7 @@ def test_wall_time_passes_only_if_the_time_without_waiting_does_not_look_worse(
 
     machine(lambda arm, i: 10.0, steps=steps)
     result = _ab(tmp_path, thresholds={"step_time_ms": 0.05})
-    assert (result.verdict, result.pairs_measured) == (verdict, 5)
+    assert (result.verdict, result.pairs_measured) == (verdict, 3 if verdict == "pass" else 5)
 
 
 def test_a_budget_is_used_up_and_no_more(tmp_path, machine):
