@@ -73,7 +73,7 @@ def _pairs_of(tmp_path, machine, *percent):
     ratios = iter([1.0, *(1 + p / 100 for p in percent)])  # the first is the warm-up's
     machine(lambda arm, i: 10.0 if arm == "A" else 10.0 * next(ratios))
     result = _ab(tmp_path)
-    return result.verdict, result.pairs_measured, [m.improved for m in result.measures][0]
+    return result.verdict, result.pairs_measured, next(m.improved for m in result.measures)
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,8 @@ def _measured(result: AbResult, gated: list[MeasureResult]) -> str:
     if found := gains(result):
         values = " → ".join(figure(side, found[0].unit) for side in found[0].sides)
         return f"B is better: {gain_in_words(result)} ({values})"
-    m = next((m for m in gated if m.verdict == result.verdict), gated[0])
+    decided = [m for m in result.measures if m.name in result.decided_by]
+    m = next((m for m in (*gated, *decided) if m.verdict == result.verdict), (*decided, *gated)[0])
     said = _SAID.get(result.verdict, "")
     values = " → ".join(figure(side, m.unit) for side in m.sides)
     return f"{said}: {m.label} {values}, {with_range(m.estimate_ratio, m.ci95_ratio, m.better)}"

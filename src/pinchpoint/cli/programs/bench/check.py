@@ -174,6 +174,8 @@ def _first_page(new: "BenchResult", command: tuple[str, ...]) -> "ResultPage":
     base = 'give --base "COMMAND BEFORE THE CHANGE", or measure in a git repository'
     if (new.environment.get("code") or {}).get("commit") and command:
         base = "later checks measure side by side with this commit (or --base COMMAND)"
+    if new.kind != "run":
+        base = "pinchpoint compare A B holds two results of the same hour against each other"
     if not was_busy(new):
         return replace(page, notes=(*page.notes, f"the first session of a baseline; {base}"))
     said = "other programs were using the CPUs: wall time against this session will decide nothing"
