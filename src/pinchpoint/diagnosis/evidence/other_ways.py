@@ -1,0 +1,150 @@
+"""Other ways to the result of an operator on a CPU, and what they take: ``other_ways.json``.
+
+What an operator's bytes and FLOPs need says little where a CPU works on one number at a time: a
+way that others have measured says what is possible. Times are those of one thread of a server of
+2023 (Sapphire Rapids, torch 2.13 and NumPy 2.4), of arrays of 64 KiB to 10 MiB.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from pinchpoint.analysis.costs import OperatorCall
+from pinchpoint.analysis.host.lent_inputs import with_inputs
+from pinchpoint.analysis.host.on_cpu import cpu_operators
+from pinchpoint.analysis.steps.in_steps import judged_steps
+from pinchpoint.analysis.work.operator_work import NOT_KNOWN, call_of
+from pinchpoint.frozen import dataclass
+from pinchpoint.regex import regex
+from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Floats, Rows, distinct_rows
+
+if TYPE_CHECKING:
+    from pinchpoint.analysis.limits.on_cpu import CpuPiece
+
+LEAST_ROW = 16  # numbers: a vector of 512 bits; of shorter rows nothing is won
+# A call of less is mostly that of calling it, which the profiler takes a part of.
+LEAST_CALL_NS = 50_000
+MOSTLY_RATIO = 0.9  # of the time, in calls whose elements are known
+
+
+class OtherWay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of the table."""
+
+    operators: tuple[str, ...]  # regular expressions, found in the operator's name
+    example: str  # an operator that it is meant for
+    elements_of: int = 0  # the input whose elements are counted
+    rows: bool = False  # it moves whole rows: meant for inputs of rows of LEAST_ROW and more
+    dtypes: tuple[str, ...] = ()  # of input 0; empty: any
+    ns_per_element: float  # that the other way takes on one thread
+    only_where: str = ""  # a condition that no recording shows; empty: it holds everywhere
+    why: str  # a clause
+    instead: str  # an imperative
+
+    def fits(self, operator: str) -> bool:
+        """Whether an operator is meant."""
+        return any(_compiled(pattern).search(operator) for pattern in self.operators)
+
+    def elements(self, call: OperatorCall) -> int | None:
+        """How many elements the other way has to do for a call; None where that is not known."""
+        shape = call.shape(self.elements_of)
+        if shape is None or (self.dtypes and call.dtype(0) not in self.dtypes):
+            return None
+        if self.rows and (len(shape) < 2 or shape[-1] < LEAST_ROW):
+            return None
+        return call.size(self.elements_of)
+
+
+class _File(msgspec.Struct, frozen=True):
+    other_way: tuple[OtherWay, ...]
+
+
+_compiled = cache(regex)
+
+
+@cache
+def other_ways() -> tuple[OtherWay, ...]:
+    """All entries, in the order of the file."""
+    return msgspec.json.decode(
+        Path(__file__).with_suffix(".json").read_bytes(), type=_File
+    ).other_way
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """An operator, or several that one entry is about, beside the other way."""
+
+    way: OtherWay
+    names: tuple[str, ...]
+    rows: Rows  # of host_ops
+    ns_per_step: int
+    fastest_ns_per_step: int  # if each took as long as the fastest with as many elements
+    needs_ns_per_step: int  # by the other way
+    ns_per_element: float  # in the fastest calls
+
+
+def beside_other_ways(trace: Trace, pieces: tuple["CpuPiece", ...]) -> list[Beside]:
+    """Operators of which another way is known, most time first; those whose elements are known."""
+    found = []
+    for way in other_ways():
+        mine = [piece for piece in pieces if way.fits(piece.name)]
+        if mine and (one := _beside(trace, way, mine)) is not None:
+            found.append(one)
+    return sorted(found, key=lambda one: -one.ns_per_step)
+
+
+def _beside(trace: Trace, way: OtherWay, pieces: list["CpuPiece"]) -> Beside | None:
+    took = sum(piece.ns_per_step for piece in pieces)
+    host = trace.host_ops
+    if host is None or took < LEAST_CALL_NS * sum(piece.calls for piece in pieces):
+        return None
+    rows = np.concatenate([piece.rows for piece in pieces])
+    elements, own = _elements(trace, way, rows), cpu_operators(trace).own_ns[rows]
+    known = elements != NOT_KNOWN
+    if own[known].sum() < MOSTLY_RATIO * own.sum():
+        return None
+    count = max(len(judged_steps(trace)), 1)
+    a_step, fastest = elements[known].sum() / count, own.copy()
+    for name in {*host["name"][rows].tolist()}:
+        for many in {*elements[known].tolist()}:
+            alike = (host["name"][rows] == name) & (elements == many)
+            fastest[alike] = own[alike].min(initial=np.iinfo(np.int64).max)
+    fastest_ns = fastest.sum() / count
+    return Beside(
+        way=way,
+        names=tuple(piece.name for piece in pieces),
+        rows=np.sort(rows),
+        ns_per_step=took,
+        fastest_ns_per_step=round(fastest_ns),
+        needs_ns_per_step=round(a_step * way.ns_per_element * own.sum() / own[known].sum()),
+        ns_per_element=float(fastest[known].sum() / count / max(a_step, 1)),
+    )
+
+
+def _elements(trace: Trace, way: OtherWay, rows: Rows) -> Floats:
+    """Of each call; NOT_KNOWN where that does not show.
+
+    What indexing reads does not show in its inputs: it is as many as the backward pass adds to a
+    tensor of the same shape, if that is always as many.
+    """
+    shown = with_inputs(trace)
+    host = shown.host_ops
+    assert host is not None
+    columns = [host["name"][rows].astype(np.int64)]
+    columns += [host.filled(c, NOT_KNOWN)[rows] for c in ("shapes", "dtypes", "values")]
+    distinct, which = distinct_rows(*columns)
+    calls = [call_of(shown.names, *of) if of[1] != NOT_KNOWN else None for of in distinct.tolist()]
+    counts = [None if call is None else way.elements(call) for call in calls]
+    of_shape: dict[object, set[int]] = {}
+    for call, count in zip(calls, counts, strict=True):
+        if call is not None and count is not None:
+            of_shape.setdefault(call.shape(0), set()).add(count)
+    for at, call in enumerate(calls):
+        alike = of_shape.get(call.shape(0), set()) if call is not None else set()
+        if counts[at] is None and len(alike) == 1:
+            (counts[at],) = alike
+    each = np.array([NOT_KNOWN if count is None else count for count in counts], np.float64)
+    return each[which]
