@@ -78,11 +78,11 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     beside = beside_other_ways(trace, pieces)
     ways = [_by_other_way(trace, one) for one in beside]
     yield from at_most(MOST_TOLD, ways)
-    told = {name for one, way in zip(beside, ways, strict=True) if way for name in one.names}
-    pieces = tuple(piece for piece in pieces if piece.name not in told)
+    judged_by_ways = {name for one in beside for name in one.names}
+    pieces = tuple(piece for piece in pieces if piece.name not in judged_by_ways)
     always = [one for piece in pieces if (one := _without_limit(trace, piece)) is not None]
     yield from at_most(MOST_TOLD, always)
-    if any(isinstance(one, Found) for one in always):
+    if any(isinstance(one, Found) for one in always) or not pieces:
         return
     if all(piece.shapes is None for piece in pieces):
         raise NotChecked("the shapes of the inputs are not recorded")
