@@ -25,7 +25,7 @@ def test_statistics_that_are_factored_anew(outcome, predicted):
     assert found.cost_ns_per_step == 20 * MS
     assert found.location.function == "inverse_root"
     assert "factors 1 matrices anew in each step" in found.summary
-    # A tenth of the factors stays, 82 of 100, or all of the function goes, 70, and what goes with it.
+    # A tenth of the factors stays, 82 of 100, or all of the function goes, 70, and more with it.
     assert 60 * MS < predicted(training(), "cpu-optimizer-factors") < 80 * MS
 
 
