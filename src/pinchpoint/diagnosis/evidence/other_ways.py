@@ -15,6 +15,7 @@ import numpy as np
 from pinchpoint.analysis.costs import OperatorCall
 from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import cpu_operators
+from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.work.operator_work import NOT_KNOWN, call_of
 from pinchpoint.frozen import dataclass
@@ -38,8 +39,11 @@ class OtherWay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     example: str  # an operator that it is meant for
     elements_of: int = 0  # the input whose elements are counted
     rows: bool = False  # it moves whole rows: meant for inputs of rows of LEAST_ROW and more
+    longest_row: int | None = None  # it was measured for rows of as many elements and fewer
     dtypes: tuple[str, ...] = ()  # of input 0; empty: any
+    feature: str | None = None  # that the processor has to have, as the run says
     ns_per_element: float  # that the other way takes on one thread
+    operator_ns_per_element: float  # that the operator took there
     only_where: str = ""  # a condition that no recording shows; empty: it holds everywhere
     why: str  # a clause
     instead: str  # an imperative
@@ -54,6 +58,8 @@ class OtherWay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if shape is None or (self.dtypes and call.dtype(0) not in self.dtypes):
             return None
         if self.rows and (len(shape) < 2 or shape[-1] < LEAST_ROW):
+            return None
+        if self.longest_row is not None and shape[-1] > self.longest_row:
             return None
         return call.size(self.elements_of)
 
@@ -81,37 +87,40 @@ class Beside:
     names: tuple[str, ...]
     rows: Rows  # of host_ops
     ns_per_step: int
-    fastest_ns_per_step: int  # if each took as long as the fastest with as many elements
+    fastest_ns_per_step: int  # if each took as long as the fastest with the same inputs
     needs_ns_per_step: int  # by the other way
     ns_per_element: float  # in the fastest calls
 
 
 def beside_other_ways(trace: Trace, pieces: tuple["CpuPiece", ...]) -> list[Beside]:
     """Operators of which another way is known, most time first; those whose elements are known."""
-    found = []
+    found: list[Beside] = []
+    features = run_facts(trace).cpu_features or ()
     for way in other_ways():
-        mine = [piece for piece in pieces if way.fits(piece.name)]
-        if mine and (one := _beside(trace, way, mine)) is not None:
+        done = {name for one in found for name in one.names}
+        mine = [piece for piece in pieces if way.fits(piece.name) and piece.name not in done]
+        if not mine or (way.feature is not None and way.feature not in features):
+            continue
+        if (one := _beside(trace, way, mine)) is not None:
             found.append(one)
     return sorted(found, key=lambda one: -one.ns_per_step)
 
 
 def _beside(trace: Trace, way: OtherWay, pieces: list["CpuPiece"]) -> Beside | None:
     took = sum(piece.ns_per_step for piece in pieces)
-    host = trace.host_ops
-    if host is None or took < LEAST_CALL_NS * sum(piece.calls for piece in pieces):
+    if took < LEAST_CALL_NS * sum(piece.calls for piece in pieces):
         return None
+    operators = cpu_operators(trace)
     rows = np.concatenate([piece.rows for piece in pieces])
-    elements, own = _elements(trace, way, rows), cpu_operators(trace).own_ns[rows]
+    rows = rows[~np.isin(rows, operators.parent[rows])]  # a call that hands on to one of its name
+    (elements, which), own = _elements(trace, way, rows), operators.own_ns[rows]
     known = elements != NOT_KNOWN
     if own[known].sum() < MOSTLY_RATIO * own.sum():
         return None
     count = max(len(judged_steps(trace)), 1)
     a_step, fastest = elements[known].sum() / count, own.copy()
-    for name in {*host["name"][rows].tolist()}:
-        for many in {*elements[known].tolist()}:
-            alike = (host["name"][rows] == name) & (elements == many)
-            fastest[alike] = own[alike].min(initial=np.iinfo(np.int64).max)
+    for alike in np.unique(which[known]).tolist():
+        fastest[which == alike] = own[which == alike].min()
     fastest_ns = fastest.sum() / count
     return Beside(
         way=way,
@@ -124,8 +133,8 @@ def _beside(trace: Trace, way: OtherWay, pieces: list["CpuPiece"]) -> Beside | N
     )
 
 
-def _elements(trace: Trace, way: OtherWay, rows: Rows) -> Floats:
-    """Of each call; NOT_KNOWN where that does not show.
+def _elements(trace: Trace, way: OtherWay, rows: Rows) -> tuple[Floats, Rows]:
+    """Of each call, NOT_KNOWN where that does not show; and a number for those with its inputs.
 
     What indexing reads does not show in its inputs: it is as many as the backward pass adds to a
     tensor of the same shape, if that is always as many.
@@ -147,4 +156,4 @@ def _elements(trace: Trace, way: OtherWay, rows: Rows) -> Floats:
         if counts[at] is None and len(alike) == 1:
             (counts[at],) = alike
     each = np.array([NOT_KNOWN if count is None else count for count in counts], np.float64)
-    return each[which]
+    return each[which], which

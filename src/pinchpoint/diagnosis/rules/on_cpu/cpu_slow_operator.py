@@ -119,7 +119,9 @@ def _by_other_way(trace: Trace, one: Beside) -> Found | Small | None:
     if not step_ns or fastest_ns < FASTER_RATIO * one.needs_ns_per_step:
         return None
     least = LEAST_GAIN_RATIO if way.only_where else LEAST_GAIN_BY_OTHER_WAY_RATIO
-    left = min(SLOWER_RATIO * one.needs_ns_per_step / fastest_ns, 1.0)
+    here = SLOWER_RATIO * one.needs_ns_per_step / fastest_ns
+    # Where others have the cores, or cores are slow, both ways take longer.
+    left = min(max(here, way.ns_per_element / way.operator_ns_per_element), 1.0)
     won_ns = (1 - left) * one.ns_per_step
     if won_ns < least * step_ns:
         return Small(won_ns / step_ns, least)
@@ -135,8 +137,8 @@ def _by_other_way(trace: Trace, one: Beside) -> Found | Small | None:
         summary=(
             f"{' and '.join(one.names)} {'take' if len(one.names) > 1 else 'takes'}"
             f" {duration(one.ns_per_step)} a step{spans.where},"
-            f" {one.ns_per_element:.2g} ns for each element in the fastest calls, where another way"
-            f" takes {way.ns_per_element:.2g} on one core of a recent server{only}: {way.why}"
+            f" {one.ns_per_element:.3g} ns for each element in the fastest calls, where another way"
+            f" takes {way.ns_per_element:.3g} on one core of a recent server{only}: {way.why}"
         ),
         evidence=(
             *spans.evidence,
