@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from pinchpoint.analysis.costs import OperatorCall
+from pinchpoint.analysis.host.ancestry import nearest, parents
 from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import cpu_operators
 from pinchpoint.analysis.run import run_facts
@@ -21,7 +22,7 @@ from pinchpoint.analysis.work.operator_work import NOT_KNOWN, call_of
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Floats, Rows, distinct_rows
+from pinchpoint.trace.arrays import Floats, Mask, Rows, distinct_rows
 
 if TYPE_CHECKING:
     from pinchpoint.analysis.limits.on_cpu import CpuPiece
@@ -37,6 +38,7 @@ class OtherWay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     operators: tuple[str, ...]  # regular expressions, found in the operator's name
     example: str  # an operator that it is meant for
+    around: tuple[str, ...] = ()  # what the program may have called in place of it
     elements_of: int = 0  # the input whose elements are counted
     rows: bool = False  # it moves whole rows: meant for inputs of rows of LEAST_ROW and more
     longest_row: int | None = None  # it was measured for rows of as many elements and fewer
@@ -50,7 +52,12 @@ class OtherWay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def fits(self, operator: str) -> bool:
         """Whether an operator is meant."""
-        return any(_compiled(pattern).search(operator) for pattern in self.operators)
+        return _any(self.operators, operator)
+
+    def is_called_as(self, operator: str) -> bool:
+        """Whether the program's own call leaves it the choice: what another operator does inside
+        of itself, it does not choose."""
+        return self.fits(operator) or _any(self.around, operator)
 
     def elements(self, call: OperatorCall) -> int | None:
         """How many elements the other way has to do for a call; None where that is not known."""
@@ -69,6 +76,10 @@ class _File(msgspec.Struct, frozen=True):
 
 
 _compiled = cache(regex)
+
+
+def _any(patterns: tuple[str, ...], name: str) -> bool:
+    return any(_compiled(pattern).search(name) for pattern in patterns)
 
 
 @cache
@@ -113,6 +124,9 @@ def _beside(trace: Trace, way: OtherWay, pieces: list["CpuPiece"]) -> Beside | N
     operators = cpu_operators(trace)
     rows = np.concatenate([piece.rows for piece in pieces])
     rows = rows[~np.isin(rows, operators.parent[rows])]  # a call that hands on to one of its name
+    rows = rows[_chosen(trace, way, rows)]
+    if not len(rows) or operators.own_ns[rows].sum() < MOSTLY_RATIO * _own_ns(trace, pieces):
+        return None
     (elements, which), own = _elements(trace, way, rows), operators.own_ns[rows]
     known = elements != NOT_KNOWN
     if own[known].sum() < MOSTLY_RATIO * own.sum():
@@ -131,6 +145,23 @@ def _beside(trace: Trace, way: OtherWay, pieces: list["CpuPiece"]) -> Beside | N
         needs_ns_per_step=round(a_step * way.ns_per_element * own.sum() / own[known].sum()),
         ns_per_element=float(fastest[known].sum() / count / max(a_step, 1)),
     )
+
+
+def _own_ns(trace: Trace, pieces: list["CpuPiece"]) -> float:
+    return float(sum(cpu_operators(trace).own_ns[piece.rows].sum() for piece in pieces))
+
+
+def _chosen(trace: Trace, way: OtherWay, rows: Rows) -> Mask:
+    """Whether the program called it, or what stands for it, itself."""
+    host, operators = trace.host_ops, cpu_operators(trace)
+    assert host is not None
+    outermost = nearest(parents(host), operators.called)[rows]
+    names = np.append(host["name"], -1)[outermost]
+    meant = {
+        at for at in np.unique(names).tolist() if at >= 0 and way.is_called_as(trace.names[at])
+    }
+    chosen: Mask = np.isin(names, list(meant))
+    return chosen
 
 
 def _elements(trace: Trace, way: OtherWay, rows: Rows) -> tuple[Floats, Rows]:

@@ -70,6 +70,22 @@ def test_what_a_feature_of_the_processor_allows_is_surer():
     assert "4.5" in said(steps_of(long, features=("avx512f",)))[0].finding.summary
 
 
+def inside(around):
+    """A sort of 14 ms inside of another operator."""
+    b = TraceBuilder(devices=[])
+    for step in range(6):
+        at = step * 20 * MS
+        b.step(step, at, 20 * MS)
+        b.op(around, at + 1000, 15 * MS)
+        b.op("aten::sort", at + 2000, 14 * MS, shapes="[[1000, 1000], []]", dtypes='["float", ""]')
+    return b.trace()
+
+
+def test_what_an_operator_does_inside_of_itself_is_not_chosen():
+    for around, told in (("aten::argsort", 1), ("aten::_embedding_bag_dense_backward", 0)):
+        assert sum("another way" in r.finding.summary for r in said(inside(around))) == told
+
+
 @pytest.mark.parametrize(
     "operator",
     [
