@@ -31,7 +31,7 @@ def say(folder: Path, problems: Sequence[str]) -> None:
     steps = metrics.steps
     if steps and (typical := steps.unprofiled_ms.median) is not None:
         note(
-            f"pinchpoint: {steps.count} steps{_turns(steps.place)}; "
+            f"pinchpoint: {steps.count} steps{_rounds(steps.place)}; "
             f"{typical:.4g} ms a step without the profiler "
             f"(median of {steps.unprofiled_ms.count}{_beside(steps.unprofiled_ms)}"
             f"{_with_dear_launches(steps.launch_us)})"
@@ -47,12 +47,12 @@ def say(folder: Path, problems: Sequence[str]) -> None:
     note(f"pinchpoint: run folder {_shown(folder)}")
 
 
-def _turns(place: tuple[str, int, str] | None) -> str:
+def _rounds(place: tuple[str, int, str] | None) -> str:
     """Of what, where nothing marks them."""
     if place is None:
         return ""
     file, line, function = place
-    return f" (turns of {file}:{line} in {function}, since nothing marks steps)"
+    return f" (rounds at {file}:{line} in {function}, since nothing marks steps)"
 
 
 def _beside(timed: "UnprofiledSteps") -> str:
