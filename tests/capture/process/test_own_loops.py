@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pinchpoint.capture.process import own_loops
-from pinchpoint.capture.process.own_loops import FEWEST_TO_JUDGE, MOST_ELSEWHERE, OwnLoops
+from pinchpoint.capture.process.own_loops import JUDGED, MOST_ELSEWHERE, OwnLoops
 
 told = pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="from Python 3.12 on")
 DISABLE = object()
@@ -166,15 +166,25 @@ def test_other_jumps_of_the_function_are_asked_for_once(learning):
     assert len(learning.turned) == 2
 
 
-def test_what_comes_too_often_is_heard_of_no_more(learning):
-    def passes(times):
-        for _ in range(times):
-            learning.clock.ms += 0.1
-            yield learning.jump(learning.step, 70, 50)
-
-    heard = list(passes(FEWEST_TO_JUDGE))
-    assert heard[:-1] == [None] * (FEWEST_TO_JUDGE - 1)
+@pytest.mark.parametrize(("ms", "passes"), [(0.01, JUDGED[0][0]), (0.1, JUDGED[1][0])])
+def test_what_comes_too_often_is_heard_of_no_more(learning, ms, passes):
+    heard = []
+    while len(heard) < passes:
+        learning.clock.ms += ms
+        heard.append(learning.jump(learning.step, 70, 50))
+    assert heard[:-1] == [None] * (passes - 1)
     assert heard[-1] is DISABLE
+
+
+def test_a_host_that_is_ahead_of_its_device_for_a_while_is_heard_of_on(learning):
+    """100 turns of a tenth of a millisecond, until the queue is full; then as the device works."""
+    heard = set()
+    for ms in [0.1] * 100 + [20] * 50:
+        learning.clock.ms += ms
+        heard.add(learning.jump(learning.main))
+    learning.look()
+    assert heard == {None}
+    assert learning.loops.chosen
 
 
 def test_jumps_forward_are_no_turns(learning):

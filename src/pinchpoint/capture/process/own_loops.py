@@ -29,7 +29,9 @@ from pinchpoint.capture.samples.stacks import Place, line_of, relative
 _TOOLS = (4, 3)  # of sys.monitoring; the others are named for debuggers, coverage, profilers, …
 _NAME = "pinchpoint"
 MOST_CODES = 64  # that are asked about; a stack has ten of the program's own
-FEWEST_TO_JUDGE = 32  # passes of a place, 0.4 µs each, before it is too often
+# Passes of a place, 0.5 µs each, and the shortest time between them at which it is heard of on. A
+# host that is ahead of its device makes tens of turns before it waits for the first one.
+JUDGED = ((32, SHORTEST_NS // 20), (1000, SHORTEST_NS))
 MOST_ELSEWHERE = 1000  # passes by other threads, which are none of its rounds
 LEAST_ON_CORE_RATIO = 0.1  # of the thread: a loop that sleeps or polls waits for the work of others
 _TASKS = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR: several of one kind take turns
@@ -207,10 +209,10 @@ class OwnLoops:
         rounds.at.add(at)
         rounds.count += 1
         rounds.times_ns.append(now_ns)
-        lasted_ns = now_ns - rounds.first_ns
-        if rounds.count >= FEWEST_TO_JUDGE and lasted_ns < rounds.count * SHORTEST_NS:
-            rounds.forget()
-            return False
+        for passes, shortest_ns in JUDGED:
+            if rounds.count >= passes and now_ns - rounds.first_ns < rounds.count * shortest_ns:
+                rounds.forget()
+                return False
         return True
 
     def _works(self) -> bool:

@@ -11,6 +11,7 @@ from pinchpoint.capture.process.rounds import Rounds
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.starting_over import Restartable
 from pinchpoint.capture.process.step_clock import LOST_AFTER, MarkingOptimizer
+from pinchpoint.capture.windows.threads import graph_is_captured
 
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
 LOADER_NS = 2_000_000_000  # and for so long: who accumulates gradients takes batches, too
@@ -264,6 +265,8 @@ class CaptureSession(Restartable):
 
     def _loop_turned(self) -> None:
         """What comes round did so. Whatever else marks steps tells more of them."""
+        if graph_is_captured():
+            return  # nothing happens now, and nothing may be disturbed
         if self.steps_by not in (None, LOOP):
             self.loops.end()
             return
