@@ -1,5 +1,6 @@
 """When to open a recording: at steady state, when steps became slower, and not while compiling."""
 
+import os
 import sys
 import threading
 from dataclasses import field
@@ -134,7 +135,7 @@ class Cycles:
 
 
 # A model may be called once, and a step be marked, before other work.
-EARLY_EDGES = {"optimizer": 1, "module": 2, "graph": 2, "call": 2}
+EARLY_EDGES = {"optimizer": 1, "module": 2, "graph": 2, "call": 2, "loop": 1}
 
 
 def early_is_due(settings: Settings, edges: int, steps_by: str | None) -> bool:
@@ -207,6 +208,13 @@ def _is_compiling(filename: str, function: str) -> bool:
         if filename.endswith(ending) and part in function:
             return True
     return False
+
+
+def is_helper() -> bool:
+    """Whether this is a worker of a pool or of a loader, and no rank of a job."""
+    processes = sys.modules.get("multiprocessing.process")
+    child = processes is not None and processes.parent_process() is not None
+    return child and "RANK" not in os.environ
 
 
 class CompileWatch:

@@ -86,7 +86,7 @@ class Stages:
         self._loader = LoaderRhythm()
         self.fetch_clock = StepClock()
         self.steps_by: str | None = (
-            None  # optimizer, loader, module, round, graph, annotation, call
+            None  # optimizer, loader, module, round, graph, annotation, call, loop
         )
         self.stage = Stage.WAITING
         self.window: Window | None = None

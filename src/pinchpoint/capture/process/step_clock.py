@@ -112,6 +112,11 @@ class StepClock:
         return 0 if self.first_ns is None else self._clock_ns() - self.first_ns
 
     @property
+    def lasted_ns(self) -> int:
+        """From the first edge to the last."""
+        return 0 if self.first_ns is None else (self._last_ns or 0) - self.first_ns
+
+    @property
     def since_last_s(self) -> float:
         """Seconds since the last edge; 0 before the first."""
         return 0.0 if self._last_ns is None else (self._clock_ns() - self._last_ns) / 1e9
