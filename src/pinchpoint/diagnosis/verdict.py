@@ -206,7 +206,7 @@ def _device(facts: Bound, parts: Breakdown) -> str:
 def _heaviest_other(trace: Trace) -> str:
     """The name of the kernel that takes most of the time of kernels of no known kind."""
     found = heaviest_of(trace, Category.OTHER)
-    return f" Of the time of these, {found[0]} takes {_percent(found[1])}." if found else ""
+    return f" Of the time of these kernels, {found[0]} takes {_percent(found[1])}." if found else ""
 
 
 def _held_up(facts: Bound, parts: Breakdown, waiting_ratio: float, what: str) -> str:

@@ -343,6 +343,63 @@ def test_a_loop_of_two_kernels_is_said_to_repeat_and_is_no_step():
     assert "rounds of 2 launches repeat 50 times, too little" in found.basis
 
 
+DESCENT = ["forward", "loss", "gradient", "update"]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "rounds", "how"),
+    [
+        pytest.param(DESCENT, 129, "inferred", id="more rounds than layers"),
+        pytest.param(DESCENT, 128, "none", id="as many as layers"),
+        pytest.param(DESCENT[:3], 200, "none", id="of too few kinds"),
+        pytest.param(["a", "b", "a", "b"], 200, "none", id="of fewer kinds than launches"),
+    ],
+)
+def test_more_rounds_than_models_have_layers_are_steps(kernels, rounds, how):
+    b = TraceBuilder()
+    run(b, ["set up", *kernels * rounds], 0)
+    found = steps(b.trace())
+    assert found.how == how
+    assert how == "none" or len(found) == rounds
+
+
+def test_many_rounds_with_other_work_between_them_are_no_steps():
+    b, at = TraceBuilder(), 0
+    for i in range(200):
+        at = run(b, DESCENT + ["norm", "gemm"] * (i * i % 101 < 11), at)
+    assert steps(b.trace()).how == "none"
+
+
+def decoding(of_each, rounds=4, *, looked_up="aten::embedding", last=("aten::cat",)):
+    """Rounds of operators with one kernel each, then what is done once."""
+    b, at = TraceBuilder(), 0
+    round_ = [looked_up, *["aten::linear", "aten::mul", "aten::add", "aten::pow"] * 3, *of_each]
+    for name in [*round_ * rounds, *last]:
+        b.op(name, at, 8)
+        b.launch(at + 2, 2, f"{name} kernel", at + 5, 5)
+        at += 10
+    return b.trace()
+
+
+def test_rounds_that_look_tokens_up_and_choose_one_are_no_layers():
+    found = steps(decoding(["aten::argmax"]))
+    assert (found.how, len(found)) == ("inferred", 4)
+    assert found.durations_ns.tolist() == [140, 140]
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(decoding(["aten::topk"]), id="none is chosen"),
+        pytest.param(decoding(["aten::argmax"], looked_up="aten::mul"), id="nothing is looked up"),
+    ],
+)
+def test_rounds_that_what_follows_is_joined_to_are_layers(trace):
+    found = steps(trace)
+    assert found.how == "none"
+    assert "parts of one pass" in found.basis
+
+
 def test_rounds_of_ranges_are_steps_whatever_was_set_up_before():
     b = TraceBuilder()
     for i in range(40):  # a model loads: ranges that never come again
