@@ -93,7 +93,8 @@ def _issued_ns(trace: Trace) -> Times:
     if host is None:
         return np.zeros(0, np.int64)
     shown = (host["kind"] == HostKind.OPERATOR) & (host["thread"] == main_thread(trace))
-    return host["start_ns"][shown]
+    at: Times = host["start_ns"][shown]
+    return at
 
 
 def _work_in(at: Times, start: Times, end: Times) -> NDArray[np.int64]:

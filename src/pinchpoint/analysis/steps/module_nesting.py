@@ -144,15 +144,18 @@ def write_tokens(trace: Trace, at_ns: Times) -> bool:
     if host is None or not len(host):
         return False
     mine = (host["kind"] == HostKind.OPERATOR) & (host["thread"] == main_thread(trace))
-    counts = []
-    for names in (_LOOKED_UP, _CHOSEN):
-        rows = mine & rows_named(trace, host, lambda name, of=names: name in of)
-        # An operator begins before the first of its launches, where a round may begin.
-        which = np.searchsorted(at_ns, host.end_ns[rows], "right")
-        counts.append(np.bincount(which, minlength=len(at_ns) + 1))
-    looked_up, chosen = counts
+    looked_up, chosen = (
+        _ended_in(host, mine & rows_named(trace, host, of.__contains__), at_ns)
+        for of in (_LOOKED_UP, _CHOSEN)
+    )
     as_often = looked_up[1] > 0 and bool((looked_up[1:] == looked_up[1]).all())
     return as_often and not looked_up[0] and bool(chosen[1:].all())
+
+
+def _ended_in(host: Table, rows: NDArray[np.bool_], at_ns: Times) -> NDArray[np.int64]:
+    """How many ended before the first boundary and in each round from there on. An operator begins
+    before the first of its launches, where a round may begin."""
+    return np.bincount(np.searchsorted(at_ns, host.end_ns[rows], "right"), minlength=len(at_ns) + 1)
 
 
 def _marked_once(trace: Trace, work: LaunchedWork) -> bool:
