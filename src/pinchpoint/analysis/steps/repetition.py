@@ -39,9 +39,9 @@ FEWEST_A_PIECE = 10  # without other evidence, fewer launches repeating are a lo
 FEWEST_ROUNDS_OF_RANGES = 16
 FEWEST_PIECES = 3  # without other evidence, two alike halves may be chance
 # More alike rounds than this are no layers, whatever is joined to them: the deepest language models
-# have 126 (Llama 3.1 405B). A round of fewer kinds than four is a loop inside of something.
+# have 126 (Llama 3.1 405B).
 MOST_LAYERS = 128
-FEWEST_KINDS_OF_MANY = 4
+FEWEST_KINDS_OF_MANY = 4  # of work, and of launches: a round of fewer is a loop inside of something
 # Spans of one name that hold all work are calls of a step, even where steps differ (a save every
 # few steps, a sequence that grows); layers never hold what comes before and after them.
 NEARLY_ALL = 0.98
