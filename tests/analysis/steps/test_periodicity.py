@@ -2,7 +2,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.trace import ApiKind, DeviceKind, HostKind
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind
 
 LAYER = ["norm", "gemm", "gemm", "softmax", "gemm", "add"]
 BLOCK = ["norm", "q", "k", "v", "rope", "softmax", "out", "add", "up", "gate", "down"]
@@ -346,28 +346,34 @@ def test_a_loop_of_two_kernels_is_said_to_repeat_and_is_no_step():
 DESCENT = ["forward", "loss", "gradient", "update"]
 
 
+def rounds_of(kernels, rounds, *, copies=True, set_up=("set up",)):
+    """Rounds of kernels, each after a copy of some bytes to the device."""
+    b = TraceBuilder()
+    at = run(b, set_up, 0)
+    for _ in range(rounds):
+        if copies:
+            b.copy(at, 2, "Memcpy HtoD", at + 3, 2, size=4,
+                   source=MemoryKind.PAGEABLE, target=MemoryKind.DEVICE)  # fmt: skip
+        at = run(b, kernels, at + 10)
+    return steps(b.trace())
+
+
+def test_more_rounds_than_models_have_layers_are_steps():
+    found = rounds_of(DESCENT, 129)
+    assert (found.how, len(found)) == ("inferred", 129)
+
+
 @pytest.mark.parametrize(
-    ("kernels", "rounds", "how"),
+    "found",
     [
-        pytest.param(DESCENT, 129, "inferred", id="more rounds than layers"),
-        pytest.param(DESCENT, 128, "none", id="as many as layers"),
-        pytest.param(DESCENT[:3], 200, "none", id="of too few kinds"),
-        pytest.param(["a", "b", "a", "b"], 200, "none", id="of fewer kinds than launches"),
+        pytest.param(rounds_of(DESCENT, 128), id="as many as layers"),
+        pytest.param(rounds_of(DESCENT, 200, copies=False), id="a loop of kernels alone"),
+        pytest.param(rounds_of(DESCENT[:2], 200), id="of too few kinds"),
+        pytest.param(rounds_of(["a", "b", "a", "b"], 200), id="of fewer kinds than launches"),
     ],
 )
-def test_more_rounds_than_models_have_layers_are_steps(kernels, rounds, how):
-    b = TraceBuilder()
-    run(b, ["set up", *kernels * rounds], 0)
-    found = steps(b.trace())
-    assert found.how == how
-    assert how == "none" or len(found) == rounds
-
-
-def test_many_rounds_with_other_work_between_them_are_no_steps():
-    b, at = TraceBuilder(), 0
-    for i in range(200):
-        at = run(b, DESCENT + ["norm", "gemm"] * (i * i % 101 < 11), at)
-    assert steps(b.trace()).how == "none"
+def test_other_short_rounds_are_no_steps(found):
+    assert found.how == "none"
 
 
 def decoding(of_each, rounds=4, *, looked_up="aten::embedding", last=("aten::cat",)):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.host.launches import issued
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
 from pinchpoint.analysis.steps.candidates import (
     FEWEST_LAUNCHES,
@@ -28,7 +29,7 @@ from pinchpoint.analysis.steps.gradient_resets import accumulated_steps
 from pinchpoint.analysis.steps.module_nesting import are_layers, joined_by_others, write_tokens
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
-from pinchpoint.trace import Trace, once_per_trace
+from pinchpoint.trace import MemoryKind, Trace, once_per_trace
 
 Times = NDArray[np.int64]
 
@@ -118,7 +119,7 @@ def infer_steps(trace: Trace) -> Inference:
     for candidate in candidates(trace, work):
         if best is not None and best[1].kind == "optimizer" != candidate.kind:
             break  # what the framework says outranks what merely repeats
-        score = _score(candidate, work)
+        score = _score(trace, candidate, work)
         if score < LEAST_SCORE or are_layers(trace, candidate.start_ns):
             continue
         if _of_one_pass(trace, work, candidate):
@@ -148,7 +149,7 @@ def _of_one_pass(trace: Trace, work: LaunchedWork, candidate: Candidate) -> bool
     not hold what a backward one runs."""
     if candidate.kind != "sequence" or _updates_weights(trace):
         return False
-    if _more_than_layers(candidate, work) or write_tokens(trace, candidate.start_ns):
+    if _more_than_layers(trace, candidate, work) or write_tokens(trace, candidate.start_ns):
         return False
     return joined_by_others(trace, work, candidate.start_ns)
 
@@ -162,15 +163,31 @@ class _Similarity(NamedTuple):
     usual_kinds: int
 
 
-def _more_than_layers(candidate: Candidate, work: LaunchedWork) -> bool:
+def _more_than_layers(trace: Trace, candidate: Candidate, work: LaunchedWork) -> bool:
     """Whether these are more rounds than models have layers, alike and of several kinds of work,
-    which make up nearly all that was launched: the rounds of a program."""
+    which make up nearly all that was launched, and in each of which the host sends or fetches
+    something: the rounds of a program. A loop inside of a step may be as long, of kernels alone."""
     if candidate.kind != "sequence" or len(candidate.start_ns) <= MOST_LAYERS:
         return False
     each, covered, _, same = _rounds(candidate, work)
     if each < FEWEST_KINDS_OF_MANY or covered < NEARLY_ALL:
         return False
-    return same.usual_kinds >= FEWEST_KINDS_OF_MANY and same.of_usual >= NEARLY_ALL
+    if same.usual_kinds < FEWEST_KINDS_OF_MANY or same.of_usual < NEARLY_ALL:
+        return False
+    return _exchanging(trace, candidate.start_ns) >= NEARLY_ALL
+
+
+def _exchanging(trace: Trace, start_ns: Times) -> float:
+    """Share of rounds that copy between host and device."""
+    ops = trace.device_ops
+    if ops is None:
+        return 0.0
+    of_host = (MemoryKind.PINNED, MemoryKind.PAGEABLE, MemoryKind.HOST)
+    rows = np.isin(ops.filled("from_memory", 0), of_host)
+    rows |= np.isin(ops.filled("to_memory", 0), of_host)
+    which = np.searchsorted(start_ns, issued(trace).start_ns[rows], "right")
+    counts = np.bincount(which, minlength=len(start_ns) + 1)[1:-1]  # behind the last it may be cut
+    return float((counts > 0).mean())
 
 
 def _rounds(candidate: Candidate, work: LaunchedWork) -> tuple[int, float, float, _Similarity]:
@@ -232,7 +249,7 @@ def _of_whole_steps(
     if ends is None or (best is not None and len(best[1].start_ns) <= len(ends)):
         return None
     candidate = Candidate("sequence", "gradients are set to zero", ends, None)
-    score = _score(candidate, work)
+    score = _score(trace, candidate, work)
     return (score, candidate) if score >= LEAST_SCORE else None
 
 
@@ -252,7 +269,7 @@ def _held(candidate: Candidate) -> tuple[int, int]:
     return int(lasting), -int(start[0])
 
 
-def _score(candidate: Candidate, work: LaunchedWork) -> float:
+def _score(trace: Trace, candidate: Candidate, work: LaunchedWork) -> float:
     """0 to 1: sameness of the pieces, times their coverage, times trust in the evidence."""
     start, end = candidate.start_ns, candidate.end_ns
     pieces = len(start) if end is not None else len(start) - 1
@@ -273,7 +290,7 @@ def _score(candidate: Candidate, work: LaunchedWork) -> float:
         kinds = len(np.unique(work.key[inside]))
         sameness = same.of_all * work.kinds / max(kinds, 1)
         coverage = max(coverage, _share_of_time(start, end, work))
-    many = _more_than_layers(candidate, work)
+    many = _more_than_layers(trace, candidate, work)
     if many:
         sameness = same.of_all * work.kinds / max(len(np.unique(work.key[inside])), 1)
     if end is None:  # the pieces before the first and after the last boundary are cut, not foreign
