@@ -122,7 +122,8 @@ def _speedup(trace: Trace) -> float:
     if spec is None:
         return USUAL_SPEEDUP
     plain, matrix = spec.peak_flop_per_s("fp32"), spec.peak_flop_per_s("tf32")
-    assert plain is not None and matrix is not None
+    assert plain is not None
+    assert matrix is not None
     return REACHED_RATIO * matrix / plain
 
 
