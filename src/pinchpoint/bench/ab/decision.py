@@ -47,8 +47,7 @@ PASS_CONFIDENCE = 0.95  # that the change is under the threshold
 # third of a check. Of a change of exactly the threshold one in a hundred passes here, so that what
 # is found stays what it was (benchmarks/decision_rules.py); of unchanged ones, with a threshold of
 # 5 % and pairs that differ with a sd of 1 %, three in four end here, of 2 % one in three.
-EARLY = 3
-EARLY_CONFIDENCE = 0.99
+EARLY, EARLY_CONFIDENCE = 3, 0.99
 # Pairs; of fewer too few would be left: of five the middle three agreed by chance on an unchanged
 # program at load 19 on 2 CPUs (-2.9, 4.8, 5.0, 5.2 and 17.1 %), and it was said to be worse.
 TRIMMED_FROM = 10

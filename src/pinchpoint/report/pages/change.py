@@ -114,7 +114,7 @@ def _costs(costly: CostlyLine) -> str:
     said += f" {shorten(costly.text, _LINE, placeholder=' …')}"
     lines = costly.code.lines
     rest = f"; the commit changed {lines} lines of this function" if lines > 1 else ""
-    return f"{said} (by {costly.looks:,} looks at one more run{rest})"
+    return f"{said} (timed in {costly.steps:,} steps of one more run{rest})"
 
 
 def _new_here(cause: CauseOfChange, code: ChangedCode) -> Text:

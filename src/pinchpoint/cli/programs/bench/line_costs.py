@@ -1,4 +1,4 @@
-"""One more pair of runs of a comparison that failed, in which the changed lines are looked at."""
+"""One more pair of runs of a comparison that failed, in which the changed lines are timed."""
 
 import json
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pinchpoint.bench.run import Arm, RunOptions
     from pinchpoint.bench.run.lines import LinesSeen
 
+_ANY = 1e9  # times as long: nothing is known of how long at most
 _Asked = dict[str, "tuple[Range, ...]"]
 
 
@@ -33,7 +34,7 @@ def line_that_costs(
     """
     from pinchpoint.bench.ab.arms import checkout_of
     from pinchpoint.bench.ab.changed_code import text_of
-    from pinchpoint.bench.ab.costly_lines import Looked, asked, costly_line
+    from pinchpoint.bench.ab.costly_lines import Timed, asked, costly_line
     from pinchpoint.errors import PinchpointError
 
     tops = [checkout_of(arm.cwd or Path.cwd()) for arm in arms]
@@ -48,14 +49,26 @@ def line_that_costs(
     note("one more pair, to see which of the changed lines costs")
     watched = [_watching(*one) for one in zip(arms, tops, wanted, strict=True)]
     try:
-        seen = _looked_at((watched[0], watched[1]), bool(wanted[0]), result, options, folder)
+        seen = _timed((watched[0], watched[1]), bool(wanted[0]), result, options, folder)
     except PinchpointError as error:
-        note(f"the changed lines could not be looked at: {error.message}")
+        note(f"the changed lines could not be timed: {error.message}")
         return None
     if seen[1] is None or (wanted[0] and seen[0] is None):
         return None
-    a, b = (Looked(lines, found) for lines, found in zip(wanted, seen, strict=True))
-    return costly_line(code, a, b, (texts[0], texts[1]))
+    longer, most = _longer(result)
+    a, b = Timed(wanted[0], seen[0], 1 / (1 + longer)), Timed(wanted[1], seen[1])
+    return costly_line(code, a, b, (texts[0], texts[1]), most / (1 + most))
+
+
+def _longer(result: "AbResult") -> tuple[float, float]:
+    """How much longer a step of B is, and at most, by the pairs."""
+    from pinchpoint.bench.measures import OWN_TIME, STEP_TIME
+
+    by_name = {m.name: m for m in result.measures if m.ci95_ratio is not None}
+    step = by_name.get(OWN_TIME) or by_name.get(STEP_TIME)
+    if step is None or step.ci95_ratio is None:
+        return 0.0, _ANY
+    return max(step.estimate_ratio, 0.0), max(step.ci95_ratio[1], 0.0)
 
 
 def _watching(arm: "Arm", top: Path | None, lines: _Asked) -> "Arm":
@@ -67,14 +80,14 @@ def _watching(arm: "Arm", top: Path | None, lines: _Asked) -> "Arm":
     return replace(arm, env=dict(arm.env) | {LINES_VARIABLE: json.dumps(files)})
 
 
-def _looked_at(
+def _timed(
     arms: "tuple[Arm, Arm]",
     both: bool,
     result: "AbResult",
     options: "RunOptions",
     folder: Path,
 ) -> "list[LinesSeen | None]":
-    """Of A and of B. ``both``: something is looked for in A, too."""
+    """Of A and of B. ``both``: something is timed in A, too."""
     from pinchpoint.bench.ab.at_once import both_at_once
     from pinchpoint.bench.run import Place, measure_run
     from pinchpoint.bench.run.enough import ENDED_AFTER
