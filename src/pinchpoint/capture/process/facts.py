@@ -51,6 +51,7 @@ def facts(
         "complete": session.complete,
         "steps": _steps(session),
         "calls": calls_note(session.calls, session.recordings) if session.steps_by is None else [],
+        "threaded": session.threaded.note() if session.steps_by is None else None,
         "recordings": [_recording(r) for r in session.recordings],
         "triggers": list(getattr(session.policy, "triggers", [])),
         "problems": session.problems,

@@ -11,6 +11,7 @@ from pinchpoint.capture.process.rounds import Rounds
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.starting_over import Restartable
 from pinchpoint.capture.process.step_clock import LOST_AFTER, MarkingOptimizer
+from pinchpoint.capture.process.threaded_calls import ThreadedCalls
 from pinchpoint.capture.windows.threads import graph_is_captured
 
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
@@ -111,6 +112,7 @@ class CaptureSession(Restartable):
     def __init__(self, *given: Any, **named: Any) -> None:
         self.calls = CompiledCalls(lambda: self.steps_by is not None)
         self.loops = OwnLoops(self._loop_turned)
+        self.threaded = ThreadedCalls()
         super().__init__(*given, **named)
         self._optimizer = MarkingOptimizer()
         self._models = ModelCalls(optimizer_decides=not self.settings.cell)
@@ -133,6 +135,7 @@ class CaptureSession(Restartable):
     def quiet_busy(self, busy: bool) -> None:
         self._quiet_busy = busy
         self.calls.held_up(now=busy)
+        self.threaded.held_up(now=busy)
         if not busy:
             self.loops.held_up()
 
@@ -259,6 +262,7 @@ class CaptureSession(Restartable):
         self._on_termination.disarm()
         self.calls.end()
         self.loops.end()
+        self.threaded.end()
         self.window, self.stage, self.ended = None, Stage.DONE, True
 
     # Steps
