@@ -6,13 +6,19 @@ import threading
 from dataclasses import field
 from typing import Protocol
 
-from pinchpoint.capture.process.step_clock import StepClock, median
+from pinchpoint.capture.process.step_clock import (
+    FIRST_STEPS,
+    STEADY_LONG_STEPS,
+    StepClock,
+    median,
+)
 from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
 from pinchpoint.capture.settings import Kind, Settings
 from pinchpoint.frozen import dataclass
 
 PATIENCE_STEPS = 200  # record at last although steps have not become steady
 PATIENCE_NS = 120_000_000_000  # the same for long steps: two minutes
+PATIENCE_OF_LONG_NS = 15_000_000_000  # and where a program may have few of them: it may end soon
 FEWEST_EDGES = 3  # an interval after the first, which is never ordinary
 
 HISTORY_STEPS = 200  # what steps were like
@@ -59,7 +65,9 @@ class AtSteadyState:
         if clock.steady() and not compiled:
             self.steady = True
             return True
-        tired = clock.edges >= PATIENCE_STEPS or clock.elapsed_ns >= PATIENCE_NS
+        few = clock.long_steps and len(clock.undisturbed(FIRST_STEPS)) >= 2 * STEADY_LONG_STEPS
+        patience_ns = PATIENCE_OF_LONG_NS if few else PATIENCE_NS
+        tired = clock.edges >= PATIENCE_STEPS or clock.elapsed_ns >= patience_ns
         if tired and clock.edges >= FEWEST_EDGES:
             self.steady = False
             return True
