@@ -909,3 +909,14 @@ def test_another_loop_begins_anew(session, clock):
     session.loops.changed = True
     turn(session, clock, 5)
     assert session.clock.edges == 5
+
+
+@pytest.mark.parametrize(("steps", "timed"), [(0, False), (6, True)])
+def test_rounds_are_no_times_of_what_was_recorded_by_time(session, clock, steps, timed):
+    """In which something else may repeat."""
+    turn(session, clock, 30)
+    session.recordings = [Recording(TraceFile("t.json.gz", 1, 0, 9), None, 0, 1, steps)]
+    session.before, session.after = range(2, 20), range(0)
+    noted = facts.facts(session, [])["steps"]
+    assert bool(noted["before_ns"]) == timed
+    assert noted["count"] == 30
