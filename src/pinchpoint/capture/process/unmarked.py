@@ -4,7 +4,7 @@ import sys
 import threading
 
 from pinchpoint.capture.process.policy import optimizer_exists
-from pinchpoint.capture.process.session import LOOP, CaptureSession
+from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stalls import WARM_UP_S, stopped
 from pinchpoint.capture.samples.sampler import OURS
 from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
@@ -38,7 +38,7 @@ def _others(main: int) -> list[int]:
 def _may_look(session: CaptureSession, *, works: bool) -> bool:
     """Ranks of a job would each find another loop, or begin to count at another turn of it."""
     settings = session.settings
-    none_come = session.steps_by in (None, LOOP) and session.fetches <= 1
+    none_come = session.is_unmarked and session.fetches <= 1
     without = not works and "torch" not in sys.modules and "jax" not in sys.modules
     return (
         none_come
