@@ -374,7 +374,17 @@ def _what(spot: _Spot) -> str:
     frame = frame_of(spot.name)
     elsewhere = frame and spot.location and frame.file != spot.location.file
     file = f" ({frame.file}:{frame.line})" if frame and elsewhere else ""
-    return f"mostly {'' if spot.does in _NAMED else 'Python in '}{_call(spot)}{file}"
+    call = _NO_NAME.get(_call(spot), _call(spot))
+    return f"mostly {'' if spot.does in _NAMED else 'Python in '}{call}{file}"
+
+
+_NO_NAME = {
+    "<lambda>": "a lambda",
+    "<listcomp>": "a list comprehension",
+    "<dictcomp>": "a dict comprehension",
+    "<setcomp>": "a set comprehension",
+    "<genexpr>": "a generator expression",
+}
 
 
 def _call(spot: _Spot) -> str:
