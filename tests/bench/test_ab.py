@@ -68,6 +68,13 @@ def test_no_change_passes_after_three_pairs_where_these_are_alike(tmp_path, mach
     assert [r.arm for r in sorted(result.runs, key=lambda r: r.order_index)][:4] == list("ABBA")
 
 
+@pytest.mark.parametrize("most", [4, 5, 20, 160])
+def test_three_pairs_may_pass_whatever_the_plan(tmp_path, machine, most):
+    machine(lambda arm, i: 10 * _jitter(i))
+    result = _ab(tmp_path, most_pairs=most)
+    assert (result.verdict, result.pairs_measured, result.looks) == ("pass", 3, (3, most))
+
+
 def _pairs_of(tmp_path, machine, *percent):
     """What pairs of B against A come to that differ by so much, and are enough."""
     ratios = iter([1.0, *(1 + p / 100 for p in percent)])  # the first is the warm-up's

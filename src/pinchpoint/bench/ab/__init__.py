@@ -132,7 +132,7 @@ def decided(
     decisions = _early(plan, pairs, looks)
     if decisions:
         notice(f"after {len(pairs)} pairs: {_open_or_decided(decisions)}, with room to spare")
-        looks = (EARLY, *looks)
+        looks = (EARLY, looks[-1])
     for look in () if decisions else looks:
         over = False
         while len(good_pairs(pairs)) < look and not _disturbed(pairs, look):
