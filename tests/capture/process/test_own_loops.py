@@ -202,13 +202,31 @@ def test_it_looks_for_something_else_once_that_has_ended(learning):
     learning.steps(12)
     learning.look()
     learning.loops.lost()
-    assert learning.loops.changed
+    assert learning.loops.learns
+    for least_ms in (2_000, 1_000):  # in place of what was
+        for _ in range(12):
+            learning.clock.ms += 90
+            learning.jump(learning.main, 200, 120)
+        stack = [(learning.step, 0), (learning.main, 0)]
+        learning.loops.look(stack, (least_ms + 1_000) * 1_000_000)
+        assert learning.loops.chosen == learning.loops.changed == (least_ms == 1_000)
+    assert learning.turned == []
+
+
+def test_what_was_chosen_goes_on_where_it_comes_again(learning):
+    """After an evaluation, say, whose own loop is looked at meanwhile."""
+    learning.steps(12)
+    learning.look()
+    learning.loops.lost()
     learning.look()
     for _ in range(12):
         learning.clock.ms += 90
-        learning.jump(learning.main, 200, 120)
-    learning.look()
+        learning.jump(learning.step, 200, 120)
+    learning.jump(learning.main)
+    assert learning.turned == [learning.clock.ms]
     assert learning.loops.chosen
+    assert not learning.loops.changed
+    assert learning.monitoring.local == {learning.main: JUMP, learning.step: 0}
 
 
 def test_at_its_end_nothing_is_left(learning):

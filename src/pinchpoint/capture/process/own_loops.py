@@ -63,11 +63,12 @@ class OwnLoops:
         self.changed = False  # the next turn is the first one of something else than before
         self._turned = turned
         self._tool: int | None = None
-        self._began = self._over = False
+        self._began = self.over = False  # over: for good
         self._thread = threading.main_thread().ident or 0
         self._codes: dict[CodeType, int] = {}  # asked about, and how deep they are
         self._rounds: dict[tuple[CodeType, int], _Rounds] = {}
         self._chosen: _Rounds | None = None
+        self._before: _Rounds | None = None  # was chosen, and came no more
         self._since_ns = self._soon_until_ns = 0
         self._on_core: tuple[int, int | None] = (0, None)
 
@@ -86,9 +87,9 @@ class OwnLoops:
         """Whether that is soon known, or is and the next turn is due."""
         return time.perf_counter_ns() < self._soon_until_ns
 
-    def look(self, stack: Sequence[Place]) -> None:
+    def look(self, stack: Sequence[Place], least_ns: int = 0) -> None:
         """Where the main thread is now, innermost first: ask about that, and choose if it is time
-        to."""
+        to, which it is for what has come round for so long."""
         self._begin()
         if self._tool is None:
             return
@@ -98,7 +99,8 @@ class OwnLoops:
         rhythms = [_rhythm(one) for one in rounds]
         choice = choose(rhythms, now_ns, now_ns - self._since_ns)
         self._soon_until_ns = now_ns + LOOK_NS if choice.soon else 0
-        if choice.at is not None and self._works():
+        lasted_ns = 0 if choice.at is None else now_ns - rhythms[choice.at].first_ns
+        if choice.at is not None and lasted_ns >= least_ns and self._works():
             self._soon_until_ns = rhythms[choice.at].silent_ns
             self._settle(rounds[choice.at])
 
@@ -111,13 +113,17 @@ class OwnLoops:
         self._begin_anew()
 
     def lost(self) -> None:
-        """What was chosen comes no more: look for something else."""
-        if self._chosen is None or self._over:
+        """What was chosen comes no more: look for something else, unless it comes again first."""
+        chosen, self._chosen = self._chosen, None
+        if chosen is None or self._tool is None:
             return
-        self._listen_to(None)
-        self._chosen, self._codes, self._rounds = None, {}, {}
-        self.changed = True
+        self._before, self._codes, self._rounds = chosen, {}, {}
         self._begin_anew()
+        self._ask_about([chosen.code])
+
+    def forget(self) -> None:
+        """What was chosen before is no part of what is looked for."""
+        self._before = None
 
     def give_up(self) -> None:
         """Look no more; what was found goes on."""
@@ -126,7 +132,7 @@ class OwnLoops:
 
     def end(self) -> None:
         """Hear no more, and never again."""
-        self._over = True
+        self.over = True
         tool, self._tool = self._tool, None
         monitoring: Any = getattr(sys, "monitoring", None)
         if tool is None or monitoring.get_tool(tool) != _NAME:  # the program has freed it
@@ -142,7 +148,7 @@ class OwnLoops:
 
     def _begin(self) -> None:
         monitoring: Any = getattr(sys, "monitoring", None)
-        if self._began or self._over or monitoring is None or not has_lock():
+        if self._began or self.over or monitoring is None or not has_lock():
             return
         self._began = True
         tool = next((one for one in _TOOLS if monitoring.get_tool(one) is None), None)
@@ -201,11 +207,17 @@ class OwnLoops:
 
     def _came(self, code: CodeType, head: int, at: int) -> bool:
         """Take note of it; whether to hear of this place again."""
+        before, mine = self._before, threading.get_ident() == self._thread
+        if mine and before is not None and code is before.code and head == before.head:
+            self._chosen, self._before = before, None
+            self._listen_to(before)
+            self._turned()
+            return True
         rounds = self._rounds.get((code, head))
         if rounds is None:
             rounds = _Rounds(code, head, self._codes.get(code, 0))
             self._rounds[code, head] = rounds
-        if threading.get_ident() != self._thread:
+        if not mine:
             rounds.elsewhere += 1
             return rounds.elsewhere < MOST_ELSEWHERE
         now_ns = time.perf_counter_ns()
@@ -235,20 +247,21 @@ class OwnLoops:
         self.kind = "call" if head == _CALL else "loop"
         line = code.co_firstlineno if head == _CALL else line_of(code, head)
         self.place = relative(code.co_filename, import_roots()), line, code.co_qualname
+        self.changed, self._before = self._before is not None, None
         self._chosen = rounds
         self._listen_to(rounds)
-        self._rounds = {}
 
-    def _listen_to(self, rounds: _Rounds | None) -> None:
+    def _listen_to(self, rounds: _Rounds) -> None:
         """To nothing but these."""
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
         jump, start = _events(monitoring)
-        wanted = 0 if rounds is None else start if rounds.head == _CALL else jump
+        wanted = start if rounds.head == _CALL else jump
+        self._rounds = {}
         with suppress(Exception):  # the user's program comes first
             for code in tuple(self._codes):
-                mine = rounds is not None and code is rounds.code
+                mine = code is rounds.code
                 monitoring.set_local_events(self._tool, code, wanted if mine else 0)
-            self._codes = {} if rounds is None else {rounds.code: rounds.depth}
+            self._codes = {rounds.code: rounds.depth}
             for event in (jump, start):
                 heard = self._turns(2 + (event == jump)) if event == wanted else None
                 monitoring.register_callback(self._tool, event, heard)
