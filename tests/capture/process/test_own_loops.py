@@ -49,8 +49,13 @@ def clock(monkeypatch):
     at = SimpleNamespace(ms=0.0)
     named = SimpleNamespace(perf_counter_ns=lambda: round(at.ms * 1e6))
     monkeypatch.setattr(own_loops, "time", named)
-    monkeypatch.setattr(own_loops, "_on_core_ns", lambda thread: named.perf_counter_ns())
+    monkeypatch.setattr(own_loops, "_on_cores", lambda: on_cores(at.ms))
     return at
+
+
+def on_cores(ms, other_ms=0.0):
+    """Of the main thread and of another one."""
+    return {threading.main_thread().ident: round(ms * 1e6), 7: round(other_ms * 1e6)}
 
 
 class Learning:
@@ -178,12 +183,23 @@ def test_other_threads_are_none_of_its_rounds(learning):
     assert [one.count for one in learning.loops._rounds.values()] == [0]
 
 
-def test_a_loop_that_waits_for_the_work_of_others_is_none(learning, monkeypatch):
-    monkeypatch.setattr(own_loops, "_on_core_ns", lambda thread: round(learning.clock.ms * 1e4))
+@pytest.mark.parametrize(
+    ("mine", "others", "chosen"),
+    [(1, 0, True), (0.05, 0, False), (0.4, 0.3, True), (0.4, 3, False)],
+)
+def test_a_loop_that_waits_for_the_work_of_others_is_none(
+    learning, monkeypatch, mine, others, chosen
+):
+    """By shares of the time that the thread, and other threads, were on a core."""
+
+    def shares():
+        return on_cores(mine * learning.clock.ms, others * learning.clock.ms)
+
+    monkeypatch.setattr(own_loops, "_on_cores", shares)
     learning.loops._begin_anew()
     learning.steps(12)
     learning.look()
-    assert not learning.loops.chosen
+    assert learning.loops.chosen == chosen
 
 
 def test_what_was_held_up_is_forgotten(learning):

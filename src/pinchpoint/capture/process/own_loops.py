@@ -24,6 +24,7 @@ from typing import Any
 from pinchpoint.capture.process.compiled_calls import has_lock
 from pinchpoint.capture.process.rhythms import KEPT, LOOK_NS, SHORTEST_NS, Rhythm, choose
 from pinchpoint.capture.samples.own_code import is_own
+from pinchpoint.capture.samples.sampler import OURS, times_of
 from pinchpoint.capture.samples.stacks import Place, import_roots, line_of, relative
 
 _TOOLS = (4, 3)  # of sys.monitoring; the others are named for debuggers, coverage, profilers, …
@@ -70,7 +71,7 @@ class OwnLoops:
         self._chosen: _Rounds | None = None
         self._before: _Rounds | None = None  # was chosen, and came no more
         self._since_ns = self._soon_until_ns = 0
-        self._on_core: tuple[int, int | None] = (0, None)
+        self._on_core: tuple[int, dict[int, int]] = (0, {})
 
     @property
     def learns(self) -> bool:
@@ -163,7 +164,7 @@ class OwnLoops:
 
     def _begin_anew(self) -> None:
         self._since_ns = time.perf_counter_ns()
-        self._on_core = self._since_ns, _on_core_ns(self._thread)
+        self._on_core = self._since_ns, _on_cores()
         if self._tool is None:
             return
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
@@ -233,12 +234,15 @@ class OwnLoops:
         return True
 
     def _works(self) -> bool:
-        """Whether the thread is at work; True where the system does not tell."""
-        (since_ns, before_ns), now_ns = self._on_core, _on_core_ns(self._thread)
-        if before_ns is None or now_ns is None:
+        """Whether the thread is at work, and other threads of Python are not more so: a loop that
+        takes in what others computed is recorded with them. True where the system does not tell."""
+        (since_ns, before), now = self._on_core, _on_cores()
+        if self._thread not in before or self._thread not in now:
             return True
         lasted_ns = time.perf_counter_ns() - since_ns
-        return now_ns - before_ns >= LEAST_ON_CORE_RATIO * lasted_ns
+        mine_ns = now.pop(self._thread) - before[self._thread]
+        others_ns = sum(ns - before.get(thread, 0) for thread, ns in now.items())
+        return mine_ns >= max(LEAST_ON_CORE_RATIO * lasted_ns, others_ns)
 
     # What is heard once it has chosen
 
@@ -321,9 +325,12 @@ def _rhythm(rounds: _Rounds) -> Rhythm:
     return Rhythm(rounds.depth, rounds.count, rounds.first_ns, tuple(rounds.times_ns))
 
 
-def _on_core_ns(thread: int) -> int | None:
-    """Time on cores of a thread so far; None where the system does not tell."""
-    try:
-        return time.clock_gettime_ns(time.pthread_getcpuclockid(thread))
-    except (AttributeError, OSError):
-        return None
+def _on_cores() -> dict[int, int]:
+    """Time so far that the threads of Python, but ours, were on a core or ready to run, in
+    nanoseconds; without those of which the system does not tell."""
+    found = {}
+    for thread in threading.enumerate():
+        on_core, queued = times_of(thread.native_id)
+        if on_core is not None and not thread.name.startswith(OURS):
+            found[thread.ident or 0] = on_core + (queued or 0)
+    return found
