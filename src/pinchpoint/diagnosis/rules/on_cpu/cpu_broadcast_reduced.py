@@ -44,7 +44,7 @@ RULE = Rule(needs=("host_ops",), record=SHAPES_AND_TYPES, parent="cpu-page-fault
 LEAST_RATIO = 0.10  # of the step: host time varies by a tenth between runs of one program
 GROWS_RATIO = 8  # times the larger tensor: of less, a batch is weighted, and not all pairs made
 LEAST_ELEMENTS = 1 << 20  # 4 MB of float32, which leave the caches of a core
-FLOP_PER_PAIR = 2
+FLOP_PER_PAIR = 2  # multiply and add
 PRODUCTS_BACK = 2  # the gradients of both sides, each a product of as many operations
 # One core of a server of 2013 does as many in a product that is not square.
 PRODUCT_FLOP_PER_S = 2e10
