@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pinchpoint.capture.process.looks import Looks
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.process.values import ValuesLook
@@ -40,14 +41,15 @@ def seen(tmp_path):
             clock=StepClock(),
             stage=Stage.TIMING,
             quiet_busy=False,
+            looks=Looks(),
         )
         eyes = ValuesLook(session)
         before = torch.nn.functional.scaled_dot_product_attention
         eyes.start()
         try:
-            session.look_begins()
+            session.looks.begins()
             step()
-            session.look_ends()
+            session.looks.ended()
         finally:
             eyes.stop()
         assert torch.nn.functional.scaled_dot_product_attention is before

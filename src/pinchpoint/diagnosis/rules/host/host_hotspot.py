@@ -59,6 +59,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
+from pinchpoint.diagnosis.evidence.heard import changes_each_time, said_of
 from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.evidence.seen_computing import (
     LEAST_GAIN_RATIO,
@@ -87,6 +88,7 @@ MOST_SHARES = 3  # functions that are named of work that is spread over several
 MOST_TOLD = 2  # the engine drops those that other findings explain
 # Around the call of a compiled function; of one with side effects JAX has a way of its own.
 _CALL_OF_JAX = regex(r"PjitFunction\(|jax/_src/(interpreters/)?pxla\.py\(\d+\): __call__$")
+_NO_NAME = "a function without a name"  # a comprehension, a generator, a lambda
 _BUILTIN = regex(r"<built-in (?:method|function) (\w+)")
 
 
@@ -291,6 +293,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
             + where
             + _said(trace, spot, at, alone=alone)
             + (", and the result is copied to the device" if len(uploads) else "")
+            + said_of(trace, at)
             + (f"; {duration(garbage_ns)} {_LEAVES}" if garbage_ns else "")
         ),
         evidence=(
@@ -310,7 +313,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         at_best=looked.at_best,
         location=at,
         fix=_without_tracer(trace)
-        + _fix(spot, alone=alone)
+        + _fix(spot, alone=alone, once=not changes_each_time(trace, at))
         + (f". {entry.instead}" if entry else ""),
         confidence="medium",
     )
@@ -371,17 +374,8 @@ def _what(spot: _Spot) -> str:
     frame = frame_of(spot.name)
     elsewhere = frame and spot.location and frame.file != spot.location.file
     file = f" ({frame.file}:{frame.line})" if frame and elsewhere else ""
-    call = _NO_NAME.get(_call(spot), _call(spot))
+    call = _NO_NAME if _call(spot) in NAMELESS else _call(spot)
     return f"mostly {'' if spot.does in _NAMED else 'Python in '}{call}{file}"
-
-
-_NO_NAME = {
-    "<lambda>": "a lambda",
-    "<listcomp>": "a list comprehension",
-    "<dictcomp>": "a dict comprehension",
-    "<setcomp>": "a set comprehension",
-    "<genexpr>": "a generator expression",
-}
 
 
 def _call(spot: _Spot) -> str:
@@ -390,12 +384,15 @@ def _call(spot: _Spot) -> str:
     return frame.function if frame else builtin[1] if builtin else spot.name
 
 
-def _fix(spot: _Spot, *, alone: bool) -> str:
+def _fix(spot: _Spot, *, alone: bool, once: bool) -> str:
     named = _work(spot).fix
     if named:
         return named
     if spot.on_cpu:
         return "Keep the tensor on the device and compute there"
     if alone:
-        return "Do it once if what it reads stays, on whole arrays, or in another process"
-    return "Do it with operators on whole tensors, once before the loop, or in another process"
+        return (
+            f"Do it {'once if what it reads stays, ' * once}on whole arrays, or in another process"
+        )
+    before = ", once before the loop" if once else ""
+    return f"Do it with operators on whole tensors{before}, or in another process"
