@@ -60,6 +60,7 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of the first rank."""
 
     found_by: str | None = None
+    place: tuple[str, Count, str] | None = None  # file, line, function of what comes round (loop)
     count: Count = 0
     steady: bool | None = None
     unprofiled_ms: UnprofiledSteps = UnprofiledSteps()

@@ -58,3 +58,12 @@ def test_what_launches_cost_more_is_said_with_its_figure(
     steps, recording, _ = capsys.readouterr().err.splitlines()
     assert steps.endswith(f"a step without the profiler {step}")
     assert recording.endswith(cost)
+
+
+def test_what_the_steps_are_is_said_where_nothing_marks_them(tmp_path, capsys):
+    timed = UnprofiledSteps(count=25, median=16.0)
+    steps = StepMetrics(count=507, place=("gp.py", 46, "run_loop"), unprofiled_ms=timed)
+    write(tmp_path / METRICS_FILE, MetricsDocument(steps=steps))
+    say(tmp_path, [])
+    said = "507 steps (rounds at gp.py:46 in run_loop, since nothing marks steps); 16 ms a step"
+    assert said in capsys.readouterr().err

@@ -149,6 +149,21 @@ def _when_free(trace: Trace) -> tuple[Ints, Ints]:
     return fastest, least
 
 
+@once_per_trace
+def held_up_ns(trace: Trace) -> tuple[float, float] | None:
+    """What operators took in a judged step, and what they would have if each had been as quick as
+    the fastest with the same inputs; None without operators or their inputs."""
+    host, own = trace.host_ops, cpu_operators(trace)
+    if host is None or not computes_on_cpu(trace) or not len(judged_steps(trace)):
+        return None
+    shown = with_inputs(trace).host_ops
+    if shown is None or not shown.known("shapes").any():
+        return None
+    every, fastest = own.operator & rows_in_steps(trace, host), _when_free(trace)[0]
+    took, least = (per_step(trace, float(ns[every].sum())) for ns in (own.own_ns, fastest))
+    return took, least
+
+
 def fair_ratio(trace: Trace, inside: Mask, *, scarce: bool) -> float:
     """What part of their time these rows would have of the step if no call had waited for a core.
 

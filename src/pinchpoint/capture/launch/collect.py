@@ -216,6 +216,7 @@ def _steps(steps: StepTimes) -> StepMetrics:
     total_s = run.total_ns / 1e9
     return StepMetrics(
         found_by=steps.by,
+        place=steps.place,
         count=steps.count,
         steady=steps.steady,
         unprofiled_ms=UnprofiledSteps(

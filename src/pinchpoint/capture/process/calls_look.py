@@ -37,6 +37,11 @@ class CallsLook:
         return self._same.note is None
 
     @property
+    def cost_ns(self) -> int:
+        """Of the program's time."""
+        return self._same.cost_ns
+
+    @property
     def document(self) -> dict[str, Any] | None:
         """What was heard, and how its steps are told; None: not yet."""
         note = self._same.note

@@ -10,7 +10,7 @@ from pinchpoint.capture.process.call_times import calls_note
 from pinchpoint.capture.process.deaths import Deaths
 from pinchpoint.capture.process.memory import peak_resident_bytes, torch_peak_bytes
 from pinchpoint.capture.process.ranks import identity
-from pinchpoint.capture.process.session import CaptureSession
+from pinchpoint.capture.process.session import LOOP, CaptureSession
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.samples.memory_nodes import cpu_nodes, placement
 from pinchpoint.capture.windows.recording import Recording
@@ -89,6 +89,7 @@ def _steps(session: CaptureSession) -> dict[str, Any]:
     timed += clock.undisturbed(session.after.start, session.after.stop)
     return {
         "by": session.steps_by,
+        "place": session.loops.place if session.steps_by == LOOP else None,
         "count": clock.edges,
         "steady": session.policy.steady,
         "clock": "device" if on_device and still_on_device else "host",

@@ -88,6 +88,7 @@ class WholeRun:
         """This is a forked copy, in which the thread does not run."""
         self._started = False
         self._undo_gc()
+        self._calls.stop()
 
     def save(self) -> None:
         """Write what is known so far, if there is anything."""
@@ -105,7 +106,8 @@ class WholeRun:
     @property
     def cost_ns(self) -> int:
         """What looking has cost so far: time of the looking thread, and of the program's own."""
-        return self.sampler.pace.cost_ns + self._session.budget.edges_ns
+        looking_ns = self.sampler.pace.cost_ns + self._calls.cost_ns
+        return looking_ns + self._session.budget.edges_ns
 
     def _stepped(self) -> None:
         if self.spans.thread is None:

@@ -31,7 +31,8 @@ def say(folder: Path, problems: Sequence[str]) -> None:
     steps = metrics.steps
     if steps and (typical := steps.unprofiled_ms.median) is not None:
         note(
-            f"pinchpoint: {steps.count} steps; {typical:.4g} ms a step without the profiler "
+            f"pinchpoint: {steps.count} steps{_rounds(steps.place)}; "
+            f"{typical:.4g} ms a step without the profiler "
             f"(median of {steps.unprofiled_ms.count}{_beside(steps.unprofiled_ms)}"
             f"{_with_dear_launches(steps.launch_us)})"
             f"{_in_bursts(typical, steps.unprofiled_ms.mean)}"
@@ -44,6 +45,14 @@ def say(folder: Path, problems: Sequence[str]) -> None:
             f"{_not_counted(metrics)}"
         )
     note(f"pinchpoint: run folder {_shown(folder)}")
+
+
+def _rounds(place: tuple[str, int, str] | None) -> str:
+    """Of what, where nothing marks them."""
+    if place is None:
+        return ""
+    file, line, function = place
+    return f" (rounds at {file}:{line} in {function}, since nothing marks steps)"
 
 
 def _beside(timed: "UnprofiledSteps") -> str:

@@ -60,6 +60,7 @@ from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
 from pinchpoint.diagnosis.evidence.heard import changes_each_time, said_of
+from pinchpoint.diagnosis.evidence.known_calls import advice_for, advice_for_row
 from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.evidence.seen_computing import (
     LEAST_GAIN_RATIO,
@@ -88,7 +89,6 @@ MOST_SHARES = 3  # functions that are named of work that is spread over several
 MOST_TOLD = 2  # the engine drops those that other findings explain
 # Around the call of a compiled function; of one with side effects JAX has a way of its own.
 _CALL_OF_JAX = regex(r"PjitFunction\(|jax/_src/(interpreters/)?pxla\.py\(\d+\): __call__$")
-_NO_NAME = "a function without a name"  # a comprehension, a generator, a lambda
 _BUILTIN = regex(r"<built-in (?:method|function) (\w+)")
 
 
@@ -277,6 +277,8 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
     at, alone = line_of_call(trace, spot.location, _call(spot)), computes_on_cpu(trace)
     where = f" in {at}" if at else ""
     entry = known(spot.name, "") if spot.on_cpu else None
+    generic = not (spot.on_cpu or _work(spot).fix)
+    of_call = (advice_for(call_at(trace, at)) or advice_for_row(spot.name)) if generic else ""
     mine = found.took_ns[spot.what]
     longest = int(spot.what[np.argmax(mine)])
     uploads, waits = sent_after(trace, found.row[spot.what])
@@ -314,7 +316,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         location=at,
         fix=_without_tracer(trace)
         + _fix(spot, alone=alone, once=not changes_each_time(trace, at))
-        + (f". {entry.instead}" if entry else ""),
+        + (f". {entry.instead}" if entry else of_call),
         confidence="medium",
     )
 
@@ -374,7 +376,7 @@ def _what(spot: _Spot) -> str:
     frame = frame_of(spot.name)
     elsewhere = frame and spot.location and frame.file != spot.location.file
     file = f" ({frame.file}:{frame.line})" if frame and elsewhere else ""
-    call = _NO_NAME if _call(spot) in NAMELESS else _call(spot)
+    call = "a function without a name" if _call(spot) in NAMELESS else _call(spot)
     return f"mostly {'' if spot.does in _NAMED else 'Python in '}{call}{file}"
 
 
