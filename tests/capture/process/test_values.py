@@ -462,15 +462,16 @@ def test_where_there_may_be_few_steps_all_is_looked_at_before_they_are_recorded(
         stage=Stage.RECOVERING,
         quiet_busy=False,
         watching=False,
+        looks=Looks(),
     )
     eyes, watching = ValuesLook(session), []
     eyes.start()
     for number in range(14):
         now[0] += 400_000_000
         session.clock.edge()
-        session.look_ends()
+        session.looks.ended()
         session.stage = Stage.RECOVERING if number < 4 else Stage.WAITING
-        session.look_begins()
+        session.looks.begins()
         watching.append(session.watching)
         x = torch.randn(4, 8)
         x.sin()  # nobody reads it

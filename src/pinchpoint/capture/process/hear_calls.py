@@ -13,7 +13,8 @@ from typing import Any
 
 Entered = Callable[[FrameType], None]
 Left = Callable[[FrameType, Any], None]
-_TOOLS = (3, 4)  # of sys.monitoring; the others are named for debuggers, coverage, profilers, …
+# Of sys.monitoring: the first two have no kind of tool, the last is for optimizers, which are rare.
+_TOOLS = (3, 4, 5)
 _NAME = "pinchpoint"
 # Calls and returns of Python and of C: each takes 0.5 to 1 µs in Python 3.11, some of it to copy
 # the variables of its frame.
