@@ -7,12 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from fake_monitoring import DISABLE, JUMP, PY_START, Monitoring
 from pinchpoint.capture.process import own_loops
 from pinchpoint.capture.process.own_loops import JUDGED, MOST_ELSEWHERE, OwnLoops
 
 told = pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="from Python 3.12 on")
-DISABLE = object()
-JUMP, PY_START = 1, 2
 
 PROGRAM = """
 def step(work):
@@ -29,31 +28,6 @@ def library(function, times):
     for _ in range(times):
         function()
 """
-
-
-class Monitoring:
-    """As the interpreter's, but told of by the test."""
-
-    DISABLE = DISABLE
-    events = SimpleNamespace(JUMP=JUMP, PY_START=PY_START)
-
-    def __init__(self):
-        self.tools, self.heard, self.local = {}, {}, {}
-
-    def get_tool(self, tool):
-        return self.tools.get(tool)
-
-    def use_tool_id(self, tool, name):
-        self.tools[tool] = name
-
-    def free_tool_id(self, tool):
-        del self.tools[tool]
-
-    def register_callback(self, tool, event, heard):
-        self.heard[event] = heard
-
-    def set_local_events(self, tool, code, events):
-        self.local[code] = events
 
 
 def functions(file="/home/me/solve.py"):

@@ -909,3 +909,25 @@ def test_another_loop_begins_anew(session, clock):
     session.loops.changed = True
     turn(session, clock, 5)
     assert session.clock.edges == 5
+
+
+@pytest.mark.parametrize(("steps", "timed"), [(0, False), (6, True)])
+def test_rounds_are_no_times_of_what_was_recorded_by_time(session, clock, steps, timed):
+    """In which something else may repeat."""
+    turn(session, clock, 30)
+    session.recordings = [Recording(TraceFile("t.json.gz", 1, 0, 9), None, 0, 1, steps)]
+    session.before, session.after = range(2, 20), range(0)
+    noted = facts.facts(session, [])["steps"]
+    assert bool(noted["before_ns"]) == timed
+    assert noted["count"] == 30
+
+
+@pytest.mark.parametrize(("calls", "by"), [(3, "loop"), (40, "module")])
+def test_a_model_that_was_called_a_few_times_before_the_loop_marks_nothing(
+    session, clock, monkeypatch, calls, by
+):
+    monkeypatch.setattr("pinchpoint.capture.process.session.stopped", lambda clock, least_s: True)
+    call(session, clock, model(), calls)
+    turn(session, clock, 30)
+    assert session.steps_by == by
+    assert session.clock.edges == (30 if by == "loop" else calls)

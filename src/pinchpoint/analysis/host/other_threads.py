@@ -12,6 +12,8 @@ from pinchpoint.analysis.host.launches import issued, main_thread
 from pinchpoint.trace import DeviceKind, MemoryKind, Trace, once_per_trace
 from pinchpoint.trace.arrays import distinct
 
+# With fewer, a recording has no calls of some kind. A queue of 1024 launches is full at most.
+_LINKED_RATIO = 0.5
 _OF_THE_HOST = (MemoryKind.PINNED, MemoryKind.PAGEABLE, MemoryKind.HOST)
 
 
@@ -22,9 +24,10 @@ def only_steps_read_the_device(trace: Trace) -> bool:
     if host is None or ops is None:
         return False
     by = issued(trace)
-    if not by.linked.all():  # whose work it is, is not known
+    # What was launched before the recording began has no call in it, and is no other thread's.
+    if by.linked.sum() < _LINKED_RATIO * len(ops):
         return False
     came_from = ops.filled("from_memory", MemoryKind.DEVICE)
     sent = (ops["kind"] == DeviceKind.COPY) & np.isin(came_from, _OF_THE_HOST)
     of_steps = {main_thread(trace), *distinct(host["thread"][backward_nodes(trace)]).tolist()}
-    return bool(np.isin(by.thread[~sent], list(of_steps)).all())
+    return bool(np.isin(by.thread[by.linked & ~sent], list(of_steps)).all())

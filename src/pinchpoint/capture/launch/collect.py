@@ -185,6 +185,7 @@ def metrics(
         processes=len(processes),
         world_size=first.world_size if first else None,
         steps=_steps(first.steps) if first else None,
+        threaded=first.threaded if first else None,
         data_wait=_data_wait(first.steps) if first else None,
         ranks=tuple(_rank(p) for p in processes),
         loader_workers=_workers(workers),

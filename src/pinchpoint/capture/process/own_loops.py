@@ -24,7 +24,7 @@ from typing import Any
 from pinchpoint.capture.process.compiled_calls import has_lock
 from pinchpoint.capture.process.rhythms import KEPT, LOOK_NS, SHORTEST_NS, Rhythm, choose
 from pinchpoint.capture.samples.own_code import is_own
-from pinchpoint.capture.samples.stacks import Place, line_of, relative
+from pinchpoint.capture.samples.stacks import Place, import_roots, line_of, relative
 
 _TOOLS = (4, 3)  # of sys.monitoring; the others are named for debuggers, coverage, profilers, …
 _NAME = "pinchpoint"
@@ -34,7 +34,7 @@ MOST_CODES = 64  # that are asked about; a stack has ten of the program's own
 JUDGED = ((32, SHORTEST_NS // 20), (1000, SHORTEST_NS))
 MOST_ELSEWHERE = 1000  # passes by other threads, which are none of its rounds
 LEAST_ON_CORE_RATIO = 0.1  # of the thread: a loop that sleeps or polls waits for the work of others
-_TASKS = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR: several of one kind take turns
+TASKS = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR: several of one kind take turns
 _CALL = -1  # in place of a loop's head: the function was called
 
 
@@ -119,6 +119,11 @@ class OwnLoops:
         self.changed = True
         self._begin_anew()
 
+    def give_up(self) -> None:
+        """Look no more; what was found goes on."""
+        if self._chosen is None:
+            self.end()
+
     def end(self) -> None:
         """Hear no more, and never again."""
         self._over = True
@@ -166,7 +171,7 @@ class OwnLoops:
         jump, start = _events(monitoring)
         own = [code for code in codes if is_own(code.co_filename)]
         for depth, code in enumerate(own):
-            if code in self._codes or len(self._codes) >= MOST_CODES or code.co_flags & _TASKS:
+            if code in self._codes or len(self._codes) >= MOST_CODES or code.co_flags & TASKS:
                 continue
             self._codes[code] = depth
             try:
@@ -229,8 +234,7 @@ class OwnLoops:
         code, head = rounds.code, rounds.head
         self.kind = "call" if head == _CALL else "loop"
         line = code.co_firstlineno if head == _CALL else line_of(code, head)
-        roots = sorted({p.rstrip("/") + "/" for p in sys.path if p.startswith("/")}, key=len)
-        self.place = relative(code.co_filename, roots[::-1]), line, code.co_qualname
+        self.place = relative(code.co_filename, import_roots()), line, code.co_qualname
         self._chosen = rounds
         self._listen_to(rounds)
         self._rounds = {}

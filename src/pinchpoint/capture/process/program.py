@@ -117,6 +117,7 @@ class Program:
         with contextlib.suppress(Exception):  # the user's program comes first
             self.session.calls.end()
             self.session.loops.end()
+            self.session.threaded.end()
             self._take_own_profile()
         self.session.finish()
         if self._whole_run is not None:

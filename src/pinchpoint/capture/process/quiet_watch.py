@@ -97,8 +97,7 @@ class QuietWatch:
             self._session.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
         finally:
             self._session.quiet_busy = False
-            if self._session.loops.learns:
-                self._session.loops.end()
+            self._session.loops.give_up()
 
     def _watch(self) -> None:
         began: float | None = None
@@ -127,6 +126,7 @@ class QuietWatch:
                 self._record_names()
                 break
             began = None
+        self._session.loops.give_up()
         self._say_what_was_dropped()
         self._answer_requests()
 

@@ -9,8 +9,10 @@ from pinchpoint.capture.process.own_loops import OwnLoops
 from pinchpoint.capture.process.policy import optimizer_exists
 from pinchpoint.capture.process.rounds import Rounds
 from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.process.stalls import WARM_UP_S, WARM_UP_STEPS, stopped
 from pinchpoint.capture.process.starting_over import Restartable
 from pinchpoint.capture.process.step_clock import LOST_AFTER, MarkingOptimizer
+from pinchpoint.capture.process.threaded_calls import ThreadedCalls
 from pinchpoint.capture.windows.threads import graph_is_captured
 
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
@@ -111,6 +113,7 @@ class CaptureSession(Restartable):
     def __init__(self, *given: Any, **named: Any) -> None:
         self.calls = CompiledCalls(lambda: self.steps_by is not None)
         self.loops = OwnLoops(self._loop_turned)
+        self.threaded = ThreadedCalls()
         super().__init__(*given, **named)
         self._optimizer = MarkingOptimizer()
         self._models = ModelCalls(optimizer_decides=not self.settings.cell)
@@ -125,6 +128,15 @@ class CaptureSession(Restartable):
         return self._loader.fetches
 
     @property
+    def is_unmarked(self) -> bool:
+        """Whether nothing marks steps but the program's own rounds: a model may have been called
+        a few times before."""
+        if self.steps_by in (None, LOOP):
+            return True
+        few = self.steps_by in BY_CALLS and self.clock.edges <= WARM_UP_STEPS
+        return few and not self.steady_recorded and stopped(self.clock, WARM_UP_S)
+
+    @property
     def quiet_busy(self) -> bool:
         """Whether the quiet watch records by time."""
         return self._quiet_busy
@@ -133,6 +145,7 @@ class CaptureSession(Restartable):
     def quiet_busy(self, busy: bool) -> None:
         self._quiet_busy = busy
         self.calls.held_up(now=busy)
+        self.threaded.held_up(now=busy)
         if not busy:
             self.loops.held_up()
 
@@ -259,6 +272,7 @@ class CaptureSession(Restartable):
         self._on_termination.disarm()
         self.calls.end()
         self.loops.end()
+        self.threaded.end()
         self.window, self.stage, self.ended = None, Stage.DONE, True
 
     # Steps
@@ -267,12 +281,13 @@ class CaptureSession(Restartable):
         """What comes round did so. Whatever else marks steps tells more of them."""
         if graph_is_captured():
             return  # nothing happens now, and nothing may be disturbed
-        if self.steps_by not in (None, LOOP):
+        if not self.is_unmarked:
             self.loops.end()
             return
-        if self.loops.changed:
+        if self.loops.changed or self.steps_by in BY_CALLS:
             self.loops.changed = False
             self._start_over()
+            self.steps_by = None
         self.step(LOOP)
 
     def _fetched(self, wait_ns: int, iterator: Any) -> None:

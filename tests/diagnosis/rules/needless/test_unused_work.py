@@ -36,6 +36,8 @@ def dropping(
             text = {"shapes": "[[8, 16, 64]]"} if shapes else {}
             b.op(name, at + start // 6, MS, **text)
             b.launch(at + start // 6 + 1_000, 100_000, name[6:], at + start, takes - 1_000)
+        if other_thread and not step:  # a kernel whose launch was before the recording
+            b.add("device_ops", name="k", start_ns=1, duration_ns=9, device=0, stream=7, kind=1)
         if other_thread == "launches":
             b.launch(at + MS, 1_000, "sum", at + 9 * MS, 1_000, thread=beside, stream=9)
         if other_thread == "sends":

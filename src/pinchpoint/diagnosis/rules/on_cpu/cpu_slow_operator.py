@@ -168,14 +168,13 @@ def _without_limit(trace: Trace, piece: "CpuPiece") -> Found | Small | None:
         return None
     if small := too_small(trace, spans):
         return small
-    if piece.ns_per_step < DOMINATES_RATIO * step_ns:
-        return Small(piece.ns_per_step / step_ns, DOMINATES_RATIO)
+    took_ns = max(piece.ns_per_step, spans.ns_per_step)  # with the operators inside
+    if took_ns < DOMINATES_RATIO * step_ns:
+        return Small(took_ns / step_ns, DOMINATES_RATIO)
     return Found(
-        summary=(
-            f"{piece.name} takes {duration(piece.ns_per_step)} a step{spans.where}: {entry.why}"
-        ),
+        summary=f"{piece.name} takes {duration(took_ns)} a step{spans.where}: {entry.why}",
         evidence=spans.evidence,
-        cost_ns_per_step=piece.ns_per_step,
+        cost_ns_per_step=took_ns,
         at_best=(ScaleHostSpans(spans.rows, LEFT_RATIO),),
         location=spans.place,
         fix=entry.instead,
