@@ -167,6 +167,18 @@ def test_more_calls_than_are_compared_are_counted():
     assert one["calls"] == (MOST_CALLS + 10) * STEPS
 
 
+def test_what_is_called_too_often_is_no_longer_heard(monkeypatch):
+    monkeypatch.setattr(same_calls, "MOST_COUNTED", 20)
+
+    def step():
+        for _ in range(30):
+            table(8, 1.0)
+
+    one = listened(step, table)["table"]
+    assert one["why"] == "it is called too often to hear of each"
+    assert one["untold"] >= 20
+
+
 def test_from_too_few_steps_nothing_is_said():
     note = listened(lambda: table(9, 1.0), table, steps=FEWEST_STEPS - 1, note=False)
     assert (note["functions"], note["why"]) == ([], "it ended before")
@@ -178,7 +190,7 @@ def test_beside_another_profiler_nothing_is_heard():
     sys.setprofile(lambda *_: None)
     try:
         with pytest.raises(RuntimeError, match="another profiler"):
-            hear_calls([table.__code__], lambda _: None, lambda *_: None)
+            hear_calls([table.__code__], lambda _: True, lambda *_: True)
     finally:
         sys.setprofile(None)
 

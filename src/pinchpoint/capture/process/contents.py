@@ -7,6 +7,7 @@ there are shapes alone. What cannot be told raises :class:`Untold`.
 
 import sys
 import zlib
+from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Iterable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -84,11 +85,11 @@ class _Reading:
             return self._plain(value, repr(value))  # nan is not equal to itself
         if kind in (str, bytes):
             return self._text(value)
-        if isinstance(value, tuple | list | set | frozenset):
+        if isinstance(value, tuple) or kind in (list, set, frozenset):
             inside = [self.word(one, contents, depth + 1) for one in value]
-            ordered = isinstance(value, tuple | list)
+            ordered = isinstance(value, tuple) or kind is list
             return (kind.__name__, tuple(inside) if ordered else frozenset(inside))
-        if isinstance(value, dict):
+        if kind in (dict, OrderedDict, defaultdict):  # others may make what they are asked for
             items = ((key, self.word(one, contents, depth + 1)) for key, one in value.items())
             return (kind.__name__, tuple((_name_of(key), one) for key, one in items))
         return self._of_library(value, kind, contents, depth)

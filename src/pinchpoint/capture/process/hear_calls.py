@@ -11,8 +11,8 @@ from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any
 
-Entered = Callable[[FrameType], None]
-Left = Callable[[FrameType, Any], None]
+Entered = Callable[[FrameType], bool]  # whether to hear of more calls of this function
+Left = Callable[[FrameType, Any], bool]
 # Of sys.monitoring: the first two have no kind of tool, the last is for optimizers, which are rare.
 _TOOLS = (3, 4, 5)
 _NAME = "pinchpoint"
@@ -39,11 +39,11 @@ def _by_tool(codes: Collection[CodeType], entered: Entered, left: Left) -> Calla
     events = monitoring.events
     monitoring.use_tool_id(tool, _NAME)
 
-    def started(_code: CodeType, _offset: int) -> None:
-        entered(sys._getframe(1))
+    def started(_code: CodeType, _offset: int) -> Any:
+        return None if entered(sys._getframe(1)) else monitoring.DISABLE
 
-    def returned(_code: CodeType, _offset: int, value: Any) -> None:
-        left(sys._getframe(1), value)
+    def returned(_code: CodeType, _offset: int, value: Any) -> Any:
+        return None if left(sys._getframe(1), value) else monitoring.DISABLE
 
     def end() -> bool:
         if monitoring.get_tool(tool) != _NAME:  # the program has freed it

@@ -25,6 +25,7 @@ FEWEST_STEPS = 3  # of which something is said
 MOST_FUNCTIONS = 16
 LEAST_RATIO = 0.02  # of the time of the thread of the steps; a cause is told from more on
 MOST_CALLS = 48  # of one function in one step, of which values are compared; the rest are counted
+MOST_COUNTED = 50_000  # calls of one function in all: each costs the program half a microsecond
 MOST_NS = 400_000_000  # of the program's time, in all
 # Hardly a function has a name of its own in these, or is called by its arguments alone.
 _ODD = 0x20 | 0x80 | 0x200  # flags of code: generators, coroutines, both (as ``inspect`` has them)
@@ -139,14 +140,17 @@ class SameCalls:
 
     # What is heard
 
-    def _entered(self, frame: FrameType) -> None:
+    def _entered(self, frame: FrameType) -> bool:
         one = self._functions.get(id(frame.f_code))
         if one is None or threading.get_ident() != self._thread:
-            return
+            return True
         one.calls += 1
         one.in_step += 1
-        if one.in_step > MOST_CALLS or self.cost_ns > MOST_NS:
-            return
+        if one.in_step <= MOST_CALLS and self.cost_ns <= MOST_NS:
+            self._open_call(one, frame)
+        return one.calls < MOST_COUNTED
+
+    def _open_call(self, one: _Function, frame: FrameType) -> None:
         began_ns = time.perf_counter_ns()
         opened = _Open(id(frame), one, {}, None, "")
         try:
@@ -165,13 +169,14 @@ class SameCalls:
         self.cost_ns += opened.began_ns - began_ns
         opened.own_ns = self.cost_ns
 
-    def _left(self, frame: FrameType, value: Any) -> None:
+    def _left(self, frame: FrameType, value: Any) -> bool:
         now_ns = time.perf_counter_ns()
         if threading.get_ident() != self._thread:
-            return
+            return True
         at = next((n for n, o in enumerate(self._open) if o.frame == id(frame)), None)
         if at is None or self._open[at].function.code is not frame.f_code:
-            return
+            of = self._functions.get(id(frame.f_code))
+            return of is None or of.calls < MOST_COUNTED
         opened, self._open = self._open[at], self._open[:at]  # what is above it has ended by error
         one = opened.function
         one.timed += 1
@@ -183,6 +188,7 @@ class SameCalls:
         except Exception:
             one.why["what it gives cannot be looked into"] += 1
         self.cost_ns += time.perf_counter_ns() - now_ns
+        return True
 
     def _compare(self, one: _Function, opened: _Open, value: Any) -> None:
         one.tiny(opened.given, "given")
@@ -206,6 +212,8 @@ class SameCalls:
         row_of = {id(one.code): row for row, one in enumerate(heard)}
         for one in heard:
             code = one.code
+            if one.calls >= MOST_COUNTED:
+                one.why["it is called too often to hear of each"] += one.calls
             caller = one.callers.most_common(1)[0][0] if one.callers else None
             inside = [row_of[of] for of, n in one.inside.items() if 2 * n > one.calls]
             yield {

@@ -31,6 +31,18 @@ def heard_of(trace: Trace, place: Location | None) -> HeardFunction | None:
     return None
 
 
+def _there(trace: Trace, place: Location | None) -> list[HeardFunction]:
+    """The function that a line is in, and those of libraries that it calls."""
+    heard, found = heard_calls(trace), []
+    for one in heard.functions if heard and place else ():
+        assert place is not None
+        frames = [frame_of(name) for name in (one.frame, one.caller) if name]
+        at = (place.file, place.function)
+        if any(f is not None and (f.file, f.function) == at for f in frames):
+            found.append(one)
+    return found
+
+
 def caller_of(one: HeardFunction) -> PythonFrame | None:
     """The line of the program that calls it."""
     return None if one.caller is None else frame_of(one.caller)
@@ -61,18 +73,24 @@ TINY_RATIO = 0.05
 
 def said_of(trace: Trace, place: Location | None) -> str:
     """What was heard of the function there, where that tells what to do about it."""
+    mine = [one for one in _there(trace, place) if one.tiny_ratio >= TINY_RATIO]
+    if mine:
+        most = max(mine, key=lambda one: one.tiny_ratio)
+        frame = frame_of(most.frame)
+        who = frame.function if frame else "it"
+        what = f"{who} is given" if most.tiny_of == "given" else f"{who} gives"
+        return (
+            f"; of the numbers of an array that {what} {100 * most.tiny_ratio:.0f} % are subnormal,"
+            " of which each takes a processor a hundred cycles and more: set them to zero"
+        )
     one = heard_of(trace, place)
     if one is None:
         return ""
-    if one.tiny_ratio >= TINY_RATIO:
-        what = "it is given" if one.tiny_of == "given" else "it answers"
-        return (
-            f"; of the numbers of an array that {what} {100 * one.tiny_ratio:.0f} % are subnormal,"
-            " of which each takes a processor a hundred cycles and more: set them to zero"
-        )
     if always_new(one):
         new = "is given something new" if 2 * one.distinct > one.told else "gives something else"
         return f"; it {new} in each of its calls"
+    if one.untold and not one.told:
+        return f"; whether it is given the same again is not known: {one.why}"
     return ""
 
 

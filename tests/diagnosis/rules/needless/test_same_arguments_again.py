@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from builders import TraceBuilder
+from pinchpoint.diagnosis.evidence.heard import changes_each_time, said_of
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.trace import RunFacts
 from pinchpoint.trace.run_samples import HeardCalls, HeardFunction
 from sampled_runs import samples
@@ -118,3 +120,37 @@ def test_where_nothing_could_be_heard_it_says_so(outcome):
     trace = run(why="another profiler hears of its calls")
     assert outcome("same-arguments-again", trace).answer == "not checked"
     assert outcome("same-arguments-again", run()).answer == "clear"
+
+
+@pytest.mark.parametrize(
+    ("known", "said", "changes"),
+    [
+        ({}, "", False),
+        ({"distinct": 12, "new_ratio": 1.0}, "; it is given something new in each", True),
+        ({"distinct": 1, "alike": False}, "; it gives something else in each", True),
+        (
+            {"told": 0, "distinct": 0, "untold": 12, "why": "it changes what it is given"},
+            "; whether it is given the same again is not known: it changes what it is given",
+            False,
+        ),
+        (
+            {"tiny_ratio": 0.4, "tiny_of": "answer"},
+            "; of the numbers of an array that table gives 40 % are subnormal",
+            False,
+        ),
+        ({"tiny_ratio": 0.01, "tiny_of": "answer"}, "", False),
+    ],
+)
+def test_what_was_heard_says_what_to_do_about_a_place(known, said, changes):
+    trace = run(function(**known))
+    at = Location("mel.py", 9, "table")
+    found = said_of(trace, at)
+    assert found.startswith(said) if said else not found
+    assert changes_each_time(trace, at) is changes
+    assert not said_of(trace, Location("mel.py", 9, "other"))
+
+
+def test_what_a_function_of_a_library_is_given_is_said_where_it_is_called():
+    filtered = function("scipy/signal.py(40): sosfilt", tiny_ratio=0.3, tiny_of="given")
+    said = said_of(run(filtered), Location("mel.py", 30, "spectrogram"))
+    assert said.startswith("; of the numbers of an array that sosfilt is given 30 %")
