@@ -200,6 +200,7 @@ class CallsNote(msgspec.Struct, frozen=True, kw_only=True):
     """Functions that hold much of the time of the thread of the steps."""
 
     steps: Count = 0  # in turn, that were listened to
+    step_ns: Ns | None = None  # one of these, without what listening cost
     by: str | None = None  # what steps are told by: optimizer, loader, module, …
     functions: tuple[FunctionNote, ...] = ()  # most time first
     why: str = ""  # nothing was heard

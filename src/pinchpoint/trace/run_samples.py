@@ -147,6 +147,7 @@ class HeardCalls:
     by: str | None  # what steps are told by: optimizer, loader, module, …
     functions: tuple[HeardFunction, ...]
     why: str  # nothing was heard
+    step_ns: int | None = None  # one of these, in which functions took what they did
 
 
 @dataclass(frozen=True)

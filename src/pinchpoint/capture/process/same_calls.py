@@ -94,7 +94,8 @@ class SameCalls:
         self._contents = Contents()
         self._thread = self._step = 0
         self._end: Callable[[], bool] | None = None
-        self.cost_ns = 0
+        self.cost_ns = self._elapsed_ns = 0
+        self._since_ns = (0, 0)  # the clock and the cost, when the present step began
         self.note: dict[str, Any] | None = None
 
     @property
@@ -115,11 +116,16 @@ class SameCalls:
             self._end = hear_calls(codes, self._entered, self._left)
         except Exception as error:  # the program comes first
             self.note = {"steps": 0, "functions": [], "why": str(error).splitlines()[0]}
-        self.cost_ns += time.perf_counter_ns() - began_ns
+        now_ns = time.perf_counter_ns()
+        self.cost_ns += now_ns - began_ns
+        self._since_ns = now_ns, self.cost_ns
 
     def step_ends(self) -> None:
         """Another of the watched steps has ended."""
         self._step += 1
+        now_ns, (then_ns, cost_ns) = time.perf_counter_ns(), self._since_ns
+        self._elapsed_ns += now_ns - then_ns - (self.cost_ns - cost_ns)
+        self._since_ns = now_ns, self.cost_ns
         for one in self._functions.values():
             one.in_step = 0
         if self._step >= STEPS or self.cost_ns > MOST_NS:
@@ -132,7 +138,9 @@ class SameCalls:
             return
         complete, self._open = end(), []
         if self._step >= FEWEST_STEPS and complete:
-            self.note = {"steps": self._step, "functions": list(self._notes()), "why": ""}
+            step_ns = self._elapsed_ns // self._step
+            functions = list(self._notes())
+            self.note = {"steps": self._step, "functions": functions, "why": "", "step_ns": step_ns}
         else:
             why = "too many calls to hear of" if not complete else "it ended before"
             self.note = {"steps": self._step, "functions": [], "why": why}

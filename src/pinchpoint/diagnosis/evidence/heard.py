@@ -1,6 +1,7 @@
 """What was heard of functions of the program in a few steps, as rules read it."""
 
 from pinchpoint.analysis.host.frames import PythonFrame, frame_of
+from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.trace import Trace
 from pinchpoint.trace.run_samples import HeardCalls, HeardFunction
@@ -46,6 +47,15 @@ def _there(trace: Trace, place: Location | None) -> list[HeardFunction]:
 def caller_of(one: HeardFunction) -> PythonFrame | None:
     """The line of the program that calls it."""
     return None if one.caller is None else frame_of(one.caller)
+
+
+def takes_ns(trace: Trace, one: HeardFunction) -> int:
+    """Of the mean step without the profiler: its share of the steps that were listened to, which
+    others may have made longer or shorter than most."""
+    heard, base_ns = heard_calls(trace), step_base_ns(trace)
+    if heard is None or not heard.step_ns or not base_ns:
+        return round(one.ns)
+    return round(min(one.ns / heard.step_ns, 1.0) * base_ns)
 
 
 def gives_the_same(one: HeardFunction) -> bool:

@@ -177,6 +177,7 @@ def _heard(note: CallsNote, installed: Collection[str]) -> HeardCalls:
             for f in note.functions
         ),
         note.why,
+        note.step_ns,
     )
 
 

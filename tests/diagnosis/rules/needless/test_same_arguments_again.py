@@ -72,6 +72,15 @@ def test_its_calls_go_and_nothing_else(predicted):
     assert 16 * MS < after < 18.5 * MS
 
 
+def test_time_is_the_share_of_the_steps_that_were_listened_to(outcome):
+    """Others made these twice as long as most: of 40 ms 4 are 2 of 20."""
+    trace = run(function(), device=False)
+    heard = replace(trace.run.samples.heard, step_ns=40 * MS)
+    longer = replace(trace.run, samples=replace(trace.run.samples, heard=heard))
+    (finding,) = outcome("same-arguments-again", replace(trace, run=longer)).findings
+    assert finding.cost_ns_per_step == 2 * MS
+
+
 def test_the_outermost_one_is_told(outcome):
     inner = function(inside=(1,))
     both = run(inner, function(OUTER, caller="train.py(4): step", ns=5.0 * MS), device=False)

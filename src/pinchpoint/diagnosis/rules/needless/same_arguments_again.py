@@ -39,6 +39,7 @@ from pinchpoint.diagnosis.evidence.heard import (
     heard_calls,
     outermost_again,
     something_is_new,
+    takes_ns,
 )
 from pinchpoint.diagnosis.evidence.host_spans import outermost
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
@@ -67,7 +68,7 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     if not something_is_new(heard):
         return
     for one in sorted(outermost_again(heard), key=lambda one: -one.ns):
-        ratio = (1 - one.new_ratio) * one.ns / base_ns
+        ratio = (1 - one.new_ratio) * takes_ns(trace, one) / base_ns
         if ratio < LEAST_RATIO:
             yield Small(ratio, LEAST_RATIO)
         else:
@@ -80,7 +81,8 @@ def _found(trace: Trace, heard: HeardCalls, one: HeardFunction) -> Found:
     if not len(rows) and trace.run and trace.run.named:
         raise NotChecked("what its functions take is in the recording with stacks")
     changes, at_best = _changes(trace, one, rows)
-    won_ns, alone = round(one.ns * (1 - one.new_ratio)), computes_on_cpu(trace)
+    takes = takes_ns(trace, one)
+    won_ns, alone = round(takes * (1 - one.new_ratio)), computes_on_cpu(trace)
     place = caller or frame
     where = None if place is None else Location(place.file, place.line, place.function)
     often = f"{one.calls} × a step" if one.calls > 1 else "in each step"
@@ -88,17 +90,17 @@ def _found(trace: Trace, heard: HeardCalls, one: HeardFunction) -> Found:
     return Found(
         summary=(
             f"{_said(frame, one)} is called {often} from {where} and takes"
-            f" {duration(round(one.ns))} of a step, for answers that are known:"
+            f" {duration(takes)} of a step, for answers that are known:"
             f" {_alike(heard, one)}"
         ),
         evidence=(
             Evidence("calls compared", one.told, "count"),
             Evidence("of these with an input of their own", one.distinct, "count"),
             Evidence("steps that were listened to", heard.steps, "count"),
-            Evidence("time in these calls", round(one.ns), "ns per step"),
+            Evidence("time in these calls", takes, "ns per step"),
             Evidence("numbers in its largest answer", one.numbers, "count"),
         ),
-        cost_ns_per_step=round(one.ns),
+        cost_ns_per_step=takes,
         changes=changes,
         at_best=at_best,
         # Beside a device it is not known how much of the host's time a step waits for.
@@ -172,7 +174,7 @@ def _changes(
     after = what_if_mean(trace, sure) if computes_on_cpu(trace) else None
     if after is None:
         return sure, best
-    heard_ns = round(one.ns * (1 - kept))
+    heard_ns = round(takes_ns(trace, one) * (1 - kept))
     if heard_ns > after.saving_ns:
         none = np.zeros(0, np.int64)
         return sure, (*(best or sure), RemoveHostTime(none, none, heard_ns - after.saving_ns))
