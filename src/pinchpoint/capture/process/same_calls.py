@@ -10,12 +10,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
 from pinchpoint.capture.process.contents import Content, Contents, Untold, states
-from pinchpoint.capture.process.hear_calls import hear_calls
+from pinchpoint.capture.process.hear_calls import Hearing, hear_calls
 from pinchpoint.capture.samples.own_code import is_own
 from pinchpoint.capture.samples.stacks import import_roots, line_of, relative
 from pinchpoint.frozen import dataclass
@@ -93,15 +93,20 @@ class SameCalls:
         self._open: list[_Open] = []
         self._contents = Contents()
         self._thread = self._step = 0
-        self._end: Callable[[], bool] | None = None
-        self.cost_ns = self._elapsed_ns = 0
+        self._hearing: Hearing | None = None
+        self._own_ns = self._elapsed_ns = 0
         self._since_ns = (0, 0)  # the clock and the cost, when the present step began
         self.note: dict[str, Any] | None = None
 
     @property
+    def cost_ns(self) -> int:
+        """Of the program's time, until now."""
+        return self._own_ns + (self._hearing.cost_ns if self._hearing else 0)
+
+    @property
     def listens(self) -> bool:
         """Whether steps are watched now."""
-        return self._end is not None
+        return self._hearing is not None
 
     def begin(self, seen: Us) -> None:
         """Listen from now on, in this thread, if some function holds enough of its time."""
@@ -113,11 +118,11 @@ class SameCalls:
             return
         try:
             codes = [one.code for one in self._functions.values()]
-            self._end = hear_calls(codes, self._entered, self._left)
+            self._hearing = hear_calls(codes, self._entered, self._left)
         except Exception as error:  # the program comes first
             self.note = {"steps": 0, "functions": [], "why": str(error).splitlines()[0]}
         now_ns = time.perf_counter_ns()
-        self.cost_ns += now_ns - began_ns
+        self._own_ns += now_ns - began_ns
         self._since_ns = now_ns, self.cost_ns
 
     def step_ends(self) -> None:
@@ -133,10 +138,11 @@ class SameCalls:
 
     def end(self) -> None:
         """Listen no more; from enough steps there is a note."""
-        end, self._end = self._end, None
-        if end is None:
+        hearing, self._hearing = self._hearing, None
+        if hearing is None:
             return
-        complete, self._open = end(), []
+        complete, self._open = hearing.end(), []
+        self._own_ns += hearing.cost_ns
         if self._step >= FEWEST_STEPS and complete:
             step_ns = self._elapsed_ns // self._step
             functions = list(self._notes())
@@ -174,7 +180,7 @@ class SameCalls:
         self._open = [o for o in self._open if o.frame != id(frame)]
         self._open.append(opened)
         opened.began_ns = time.perf_counter_ns()
-        self.cost_ns += opened.began_ns - began_ns
+        self._own_ns += opened.began_ns - began_ns
         opened.own_ns = self.cost_ns
 
     def _left(self, frame: FrameType, value: Any) -> bool:
@@ -195,7 +201,7 @@ class SameCalls:
             one.why[str(why)] += 1
         except Exception:
             one.why["what it gives cannot be looked into"] += 1
-        self.cost_ns += time.perf_counter_ns() - now_ns
+        self._own_ns += time.perf_counter_ns() - now_ns
         return True
 
     def _compare(self, one: _Function, opened: _Open, value: Any) -> None:
