@@ -59,6 +59,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
+from pinchpoint.diagnosis.evidence.heard import changes_each_time, said_of
 from pinchpoint.diagnosis.evidence.known_calls import advice_at
 from pinchpoint.diagnosis.evidence.named_work import CALLS_THE_DRIVER, COMPUTES, NAMED, Work
 from pinchpoint.diagnosis.evidence.operators import known
@@ -296,6 +297,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
             + where
             + _said(trace, spot, at, alone=alone)
             + (", and the result is copied to the device" if len(uploads) else "")
+            + said_of(trace, at)
             + (f"; {duration(garbage_ns)} {_LEAVES}" if garbage_ns else "")
         ),
         evidence=(
@@ -315,7 +317,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         at_best=looked.at_best,
         location=at,
         fix=_without_tracer(trace)
-        + _fix(spot, alone=alone)
+        + _fix(spot, alone=alone, once=not changes_each_time(trace, at))
         + (f". {entry.instead}" if entry else of_call),
         confidence="medium",
     )
@@ -349,6 +351,7 @@ def _what(spot: _Spot) -> str:
     elsewhere = frame and spot.location and frame.file != spot.location.file
     file = f" ({frame.file}:{frame.line})" if frame and elsewhere else ""
     call = _NO_NAME.get(_call(spot), _call(spot))
+    call = "a function without a name" if call in NAMELESS else call
     return f"mostly {'' if spot.does in NAMED else 'Python in '}{call}{file}"
 
 
@@ -367,12 +370,15 @@ def _call(spot: _Spot) -> str:
     return frame.function if frame else builtin[1] if builtin else spot.name
 
 
-def _fix(spot: _Spot, *, alone: bool) -> str:
+def _fix(spot: _Spot, *, alone: bool, once: bool) -> str:
     named = _work(spot).fix
     if named:
         return named
     if spot.on_cpu:
         return "Keep the tensor on the device and compute there"
     if alone:
-        return "Do it once if what it reads stays, on whole arrays, or in another process"
-    return "Do it with operators on whole tensors, once before the loop, or in another process"
+        return (
+            f"Do it {'once if what it reads stays, ' * once}on whole arrays, or in another process"
+        )
+    before = ", once before the loop" if once else ""
+    return f"Do it with operators on whole tensors{before}, or in another process"
