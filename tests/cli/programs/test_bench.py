@@ -231,6 +231,23 @@ def test_check_refuses_another_machine(capsys, tmp_path):
     assert cli([*gate, "--force"]) == 0
 
 
+def test_another_machine_is_refused_before_anything_is_measured(capsys, tmp_path):
+    """A check of minutes ended with the CPUs that it may use, which were known before it."""
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", "--no-steps"]
+    program = ["--", sys.executable, "-c", "open('ran', 'a').close()"]
+    assert cli([*gate, "--fail", "duration_s:50%", "--update", *program]) == 0
+    text = (tmp_path / "b.json").read_text()
+    (tmp_path / "b.json").write_text(text.replace('"cpu_model": "', '"cpu_model": "Other '))
+    (tmp_path / "ran").unlink()
+    assert cli([*gate, *program]) == 3
+    said = capsys.readouterr().err
+    assert "CPU model" in said
+    assert "nothing was measured" in said
+    assert not (tmp_path / "ran").exists()
+    assert cli([*gate, "--force", "--allow-inconclusive", *program]) in (0, 1)
+    assert (tmp_path / "ran").exists()
+
+
 def test_calibrate(capsys):
     words = ["bench", "calibrate", "--pairs", "3", *PRINTED, "--"]
     assert cli([*words, sys.executable, "-c", "print('x: 5')"]) == 0

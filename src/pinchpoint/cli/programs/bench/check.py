@@ -19,6 +19,7 @@ from pinchpoint.cli.programs.bench.base import (
 )
 from pinchpoint.cli.programs.bench.options import Measuring, Showing, Switch, present
 from pinchpoint.cli.programs.bench.run import measure
+from pinchpoint.cli.programs.bench.same_machine import must_be_of_this_machine
 from pinchpoint.cli.programs.bench.unwatched import with_unwatched
 from pinchpoint.errors import MeasurementInvalid, UsageError
 
@@ -318,6 +319,8 @@ def _say_at_once(
             hint=f'pinchpoint bench ab -- "python {then}" "python {now}" compares the two;'
             " --accept begins a new level with this one",
         )
+    if not gating.force:
+        must_be_of_this_machine(past)
     gated = any(entry.gate != "show" for entry in (entries or {}).values())
     if not (gated or gating.fail or gating.warn):
         note("no measure of this command has a gate: nothing will fail; --fail step_time_ms:5%")
