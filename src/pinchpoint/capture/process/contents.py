@@ -8,7 +8,7 @@ there are shapes alone. What cannot be told raises :class:`Untold`.
 import sys
 import zlib
 from collections import OrderedDict, defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -183,14 +183,22 @@ MOST_ATTRIBUTES = 256  # of one object
 SMALL_BYTES = 1 << 20  # of an array that is one
 
 
-def states(values: Iterable[Any]) -> Hashable:
-    """What the attributes of objects are, not looked into deeper: it tells whether a call has
-    changed one of them, as those do that are made for what they change."""
+def states(values: Iterable[Any]) -> tuple[tuple[str, Any, Hashable], ...]:
+    """What the attributes of objects are, not looked into deeper; each with the object itself."""
     return tuple(
-        (name, _state(one))
+        (name, one, _state(one))
         for value in values
         for name, one in list(getattr(value, "__dict__", {}).items())[:MOST_ATTRIBUTES]
     )
+
+
+def changed(before: Sequence[Any], after: Sequence[Any], answer: Any) -> bool:
+    """Whether a call has changed one of them, as those do that are made for what they change. One
+    that keeps its answer there has not."""
+    if [name for name, *_ in before] != [name for name, *_ in after]:
+        return True
+    pairs = zip(before, after, strict=True)
+    return any(a[2] != b[2] and b[1] is not answer for a, b in pairs)
 
 
 def _state(value: Any) -> Hashable:

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from pinchpoint.capture.process.contents import Content, Contents, Untold, states
+from pinchpoint.capture.process.contents import Content, Contents, Untold, changed, states
 from pinchpoint.capture.process.hear_calls import Hearing, hear_calls
 from pinchpoint.capture.samples.own_code import is_own
 from pinchpoint.capture.samples.stacks import import_roots, line_of, relative
@@ -45,7 +45,7 @@ class _Open:
     arguments: dict[str, Any]
     given: Content | None
     why: str
-    states: Hashable = ()  # of objects among its arguments
+    states: tuple[Any, ...] = ()  # of objects among its arguments
     own_ns: int = 0  # of ours, when it began
     began_ns: int = 0
 
@@ -214,7 +214,7 @@ class SameCalls:
             raise Untold("it gives back what it was given")
         if opened.given.arrays and self._contents.of(opened.arguments).word != opened.given.word:
             raise Untold("it changes what it is given")
-        if states(opened.arguments.values()) != opened.states:
+        if changed(opened.states, states(opened.arguments.values()), value):
             raise Untold("it changes an object that it is given")
         one.heard(opened.given, answer, first_step=self._step == 0)
 
