@@ -202,7 +202,7 @@ def gitlab(job: Job) -> list[str]:
             wrong.append(f"gitlab, {what}: no junit.xml")
         if code == 0:
             job.keep(here)
-        job.commit(TRAIN, "changes nothing")
+        job.commit(TRAIN, f"changes nothing after {what}")
     return wrong
 
 
