@@ -215,6 +215,8 @@ class Program:
             self.session.step("call")
 
     def _model_called(self, model: Any) -> None:
+        if self.session.counts(model):
+            return
         if graph_is_captured():
             return
         if not self.session.model_called(model):
