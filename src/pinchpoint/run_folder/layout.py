@@ -38,6 +38,8 @@ NCU = "ncu"
 STEPS_SUFFIX = ".steps"  # beside a process's file: its steps by now, in case it is killed
 REQUEST_FILE = "capture.request"  # its appearance asks the program for one more recording
 
+NOTEBOOK = ("a", "notebook", "cell")  # the command of a run that a cell was
+
 # Of one core, looks at overdue steps included; windows have 1.2 % of ten minutes. Beyond it, once,
 # 0.05 % of ten minutes: a program that ends soon is known by more looks, and until that is spent
 # they may take more of a core.

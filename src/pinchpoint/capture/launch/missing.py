@@ -14,6 +14,7 @@ from pinchpoint.run_folder.layout import (
     FRAMEWORK_MARK,
     HOOKS_MARK,
     NOT_RECORDED_MARK,
+    NOTEBOOK,
     NSYS,
     PROCESSES,
     RUN_FILE,
@@ -136,10 +137,13 @@ def _no_step_seen(folder: Path, settings: Settings, seconds: float) -> str:
         return f"nothing was recorded: {seen}, and no work after that lasted; {mark}"
     wait_s = settings.after_s or (EARLY_AFTER_S if settings.names else FIRST_AFTER_S)
     command = read(folder / RUN_FILE, RunDocument).document.command
+    again = f"pinchpoint run --after-seconds 0 {shlex.join(command)}"
+    if command == NOTEBOOK:
+        again = "%%pinchpoint --after-seconds 0"
     return (
         f"nothing was recorded: {seen}; other work is recorded only once it has gone on for "
         f"{wait_s:g} s, imports and compilation apart, and this had not; {mark}, or record from "
-        f"the first work on: pinchpoint run --after-seconds 0 {shlex.join(command)}"
+        f"the first work on: {again}"
     )
 
 
