@@ -192,6 +192,12 @@ def test_a_program_without_an_orderly_end_has_steps_that_are_not_counted(tmp_pat
     assert not any("ended" in one for one in problems_of(tmp_path, [complete], Settings(""), whole))
 
 
+def test_a_full_disk_is_no_sudden_end(tmp_path):
+    facts = {"complete": False, "steps": {"count": 40}, "problems": ["t: No space left on device"]}
+    cut = msgspec.convert(facts, ProcessDocument)
+    assert problems_of(tmp_path, [cut], Settings(""), ended(None)) == ["t: No space left on device"]
+
+
 @pytest.mark.parametrize(
     ("code", "says"),
     [

@@ -1,5 +1,6 @@
 """What a run did not record, and why: one sentence each, with the command that would."""
 
+import errno
 import os
 import shlex
 import signal
@@ -23,6 +24,8 @@ from pinchpoint.run_folder.layout import (
 
 _SIGNALS_FROM = 128  # a shell counts signals from here on: ended from outside, not failed
 _OUT_OF_MEMORY = "the kernel sends it where memory runs out (dmesg tells), batch systems at limits"
+# Of a disk, for this user, of a file: then the last figures are missing for that.
+_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _COPIES = (
     "the program trains in copies of its process (multiprocessing with fork), which could not be "
     "recorded, as the profiler had been used before they were made: start them anew, "
@@ -53,7 +56,8 @@ def problems_of(
         why = _why_nothing(folder, processes, settings, ended)
         found += [] if why is None else [why]
     found += _without_kernels(processes, ended)
-    found += _cut_short(processes, ended)
+    if not any(full in problem for problem in found for full in _FULL):
+        found += _cut_short(processes, ended)
     return list(dict.fromkeys(found))
 
 
