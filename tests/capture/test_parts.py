@@ -60,6 +60,11 @@ def test_commands(tmp_path, monkeypatch):
     assert label(["-m", "pkg.train"]) == "pkg.train"
 
 
+def test_an_option_that_is_not_there_is_no_program():
+    with pytest.raises(UsageError, match="--stepz: no such option"):
+        command_line(["--stepz", "3", "train.py"])
+
+
 @pytest.mark.parametrize("words", [[], ["-m"], ["missing.py"], ["no-such-program-here"]])
 def test_commands_that_cannot_be_started(words):
     with pytest.raises(UsageError):

@@ -1,5 +1,6 @@
 """Steps so short that hearing of each would cost more than they take: counted, timed together."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +21,12 @@ from pinchpoint.capture.samples.parts import COUNTING_NS, _Blocks
 from pinchpoint.capture.settings import Settings
 
 US, MS = 1_000, 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _no_optimizer(monkeypatch):
+    """Whatever other tests have made in this process."""
+    monkeypatch.delitem(sys.modules, "torch.optim.optimizer", raising=False)
 
 
 class Program:
