@@ -37,3 +37,28 @@ def traces_of_hosts(
             b.op("aten::copy_", end + 1_000, MS // 2)
         traces.append(b.trace(rank=rank, world_size=len(work_ms), origin_ns=BEGIN))
     return traces
+
+
+def stages_of_hosts(
+    *, first_ms: int = 40, second_ms: int = 60, exchange: bool = False
+) -> list[Trace]:
+    """Two ranks of steps of 112 ms that send each other one message a step: the first works 30 ms,
+    sends, waits until the second has worked, and works the rest; a message takes 1 ms.
+    ``exchange``: both send before they receive."""
+    each_ms, traces = first_ms + second_ms + 12, []
+    for rank in (0, 1):
+        b = TraceBuilder()
+        b.devices = []
+        gloo = b.thread("gloo")
+        for step in range(6):
+            at = step * each_ms * MS
+            b.step(step, at, each_ms * MS)
+            sent = 30 if rank == 0 or exchange else 31 + second_ms
+            asked, came = (30, 32 + second_ms) if rank == 0 or exchange else (1, 31)
+            worked = [(0, 30), (came, each_ms)] if rank == 0 or exchange else [(31, sent)]
+            for begin, end in worked:
+                b.op("aten::mm", at + begin * MS + 10, (end - begin) * MS - 20)
+            b.annotation("gloo:send", at + sent * MS, MS, thread=gloo)
+            b.annotation("gloo:recv", at + asked * MS, (came - asked) * MS, thread=gloo)
+        traces.append(b.trace(rank=rank, world_size=2, origin_ns=BEGIN))
+    return traces

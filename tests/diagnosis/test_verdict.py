@@ -122,6 +122,44 @@ def test_ranges_alone_say_how_long_each_phase_is():
     assert "only ranges: forward_pass (70 %), data_loading (25 %)" in said
 
 
+MS = 1_000_000
+NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def batches(*lasting_ms, begun=True, worker="Multi"):
+    """Waits for batches on a CPU, operators of 2 ms after each, and the end of the workers."""
+    b, at = TraceBuilder(), 10 * MS
+    if begun:
+        b.python("torch/utils/data/dataloader.py(422): _get_iterator", 0, 9 * MS)
+    for lasts in lasting_ms:
+        b.annotation(NEXT.replace("Multi", worker), at, lasts * MS)
+        b.op("aten::mm", at + lasts * MS, 2 * MS)
+        at += (lasts + 2) * MS
+    b.python("torch/utils/data/dataloader.py(1572): _shutdown_workers", at, 100 * MS)
+    return verdict(b.trace())
+
+
+def test_what_a_loader_does_once_is_said_where_it_is_most_of_the_waiting():
+    assert (
+        " The start of the loader's workers, with the first batch, takes 500 ms, and their end"
+        " 100 ms: once, and not for each batch."
+    ) in batches(500)
+    assert "takes 500 ms" in batches(500, 5, begun=False)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(batches(500, begun=False), id="the only batch may be slow"),
+        pytest.param(batches(500, 400), id="the second is slow as well"),
+        pytest.param(batches(500, worker="Single"), id="no workers"),
+    ],
+)
+def test_a_slow_batch_is_no_start_of_workers(said):
+    assert "next batch" in said
+    assert "The start of the loader's workers" not in said
+
+
 def test_devices_that_take_turns_do_not_bound_the_step():
     b = TraceBuilder()
     for i in range(4):
@@ -239,9 +277,10 @@ def test_of_kernels_of_no_known_kind_the_heaviest_is_named():
         b.step(i, i * 100_000, 90_000)
         b.launch(i * 100_000, 5_000, "Fan1(float*, int)", i * 100_000 + 6_000, 18_000)
         b.launch(i * 100_000 + 6_000, 5_000, "Fan2(float*, int)", i * 100_000 + 24_000, 72_000)
-    assert "mostly on other kernels (100 %). Of the time of these, Fan2 takes 80 %." in verdict(
-        b.trace()
-    )
+    heaviest = "mostly on other kernels (100 %). Of the time of these kernels, Fan2 takes 80 %."
+    assert heaviest in verdict(b.trace())
+    b.launch(-500_000, 5_000, "Fan0(float*)", -490_000, 480_000)  # before the steps
+    assert "Fan2 takes 80 %" in verdict(b.trace())
 
 
 def test_the_collective_that_takes_most_is_named():

@@ -60,6 +60,8 @@ def test_units_are_those_that_texts_spell():
         "per_second": "1/s", "clock_khz": "kHz", "mean_step_sec": "s", "epoch_s": "s",
         "steps_sec": "steps/s",
         "sm__throughput.avg.pct_of_peak_sustained_elapsed": "%",
+        "ttft_ms_median": "ms", "tpot_ms_p99": "ms", "ttft_p99_ms": "ms", "gpu_mem_gb_max": "GB",
+        "lat_us_p99.9": "µs", "output_tok_per_s_mean": "tokens/s", "step_s_mean": "s",
     }  # fmt: skip
     assert {key: unit_of_key(key).name for key in said} == said
 

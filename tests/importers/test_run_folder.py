@@ -320,6 +320,16 @@ def test_a_run_that_was_ended_says_how_many_steps_took_how_long(tmp_path):
         assert course.counted_ns == 19 * 10**9
 
 
+def test_where_unmarked_steps_are_is_spelt_as_frames_are(tmp_path):
+    folder = run_folder(tmp_path / "run")
+    run = json.loads((folder / "run.json").read_text()) | {"working_directory": "/home/me"}
+    (folder / "run.json").write_text(json.dumps(run))
+    process = json.loads((folder / "processes/rank0.json").read_text())
+    process["steps"] = {"by": "loop", "place": ["/home/me/gp.py", 46, "main"]}
+    (folder / "processes/rank0.json").write_text(json.dumps(process))
+    assert load(folder).run.turns_at == ("gp.py", 46, "main")
+
+
 def test_a_run_that_goes_on_has_no_course(tmp_path):
     assert load(run_folder(tmp_path / "run")).run.course is None
 

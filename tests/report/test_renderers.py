@@ -12,7 +12,7 @@ from pinchpoint.report.documents.clock import as_recorded
 from pinchpoint.report.html_page import static
 from pinchpoint.report.pages.report import report_page
 from pinchpoint.report.terminal import Look
-from pinchpoint.report.words.breakdown import breakdown_title, top_parts
+from pinchpoint.report.words.breakdown import WITHIN_RANGES, breakdown_title, top_parts
 from pinchpoint.report.words.report import source_line
 from report_sample import full_report, healthy_report, hostile_report, inconclusive_report, part
 
@@ -152,3 +152,12 @@ def test_devices_of_one_kind_are_counted():
 
     report = full_report(source=SourceInfo(path="a", format="x", devices=("H100",) * 8))
     assert source_line(report)[1] == "8 × H100"
+
+
+def test_of_ranges_alone_no_processor_is_named():
+    from pinchpoint.report.documents.report import SourceInfo
+
+    of_nothing = full_report(source=SourceInfo(path="a", format="x", events=9))
+    assert source_line(of_nothing)[1] == "CPU only: no device activity"
+    within = (part("host-unrecorded", WITHIN_RANGES, "host", 22.3),)
+    assert source_line(replace(of_nothing, breakdown=within))[1] == "annotated ranges alone"

@@ -88,6 +88,10 @@ def test_versions_are_cut_off():
         ("userbuffers_fp16_sum_inplace_gpu_mc_ag<8>", "allgather"),
         ("userbuffers_fp16_sum_inplace_gpu_rw<8>", "allreduce"),
         ("kuserbuffers_pushsendrecv", "sendrecv"),
+        ("void deep_ep::intranode::dispatch<8, 768>(int4*)", "dispatch"),
+        ("void of_ours::ep::internode::combine<false, 8>(int4*)", "combine"),
+        ("void internode_ll::notify<false>(int const*)", "other"),
+        ("void tree::internodes::combine(int*)", None),
     ],
 )
 def test_collectives(kernel, kind):

@@ -71,6 +71,7 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
     ratio = job.said_ratio
     candidates = [_of_job(o.id, f, base, bound, ratio) for o in outcomes for f in o.findings]
     candidates = _without_parents(candidates)
+    in_order = any(c.finding is not None and c.finding.leaves_ns_per_step for c in candidates)
     of_ranks = [
         _without_waits_for_others(job, f)
         for f in _outside_far_steps(per_rank)
@@ -78,6 +79,7 @@ def diagnose_job(job: Job, per_rank: Sequence[RankFinding] = ()) -> JobDiagnosis
     ]
     candidates += _without_larger_children(_of_ranks(job, of_ranks, base))
     candidates = with_collections(candidates, base)
+    candidates = [c for c in candidates if not (in_order and _is_waiting(c))]
     candidates = _told_once(_without_explained_turns(job, candidates), base)
     candidates.sort(key=lambda c: (-c.saving_ns, c.id))
     return JobDiagnosis(tuple(_kept(job, candidates, base)), outcomes, base)
@@ -93,7 +95,8 @@ def _of_job(id_: str, finding: Found, base: int, bound: int, ratio: float) -> Jo
         bound = round(ratio * finding.leaves_ns_per_step)
     of_recorded = finding.saving_ns_per_step or (0, finding.cost_ns_per_step or 0)
     least, most = (round(ratio * ns) for ns in of_recorded)
-    raw = base - (least + most) // 2
+    likely = finding.likely_saving_ns
+    raw = base - ((least + most) // 2 if likely is None else round(ratio * likely))
     step, low, high = (max(after, bound, 0) for after in (raw, base - most, base - least))
     after = Prediction(step, (low, high), base, max(raw, 0), bound)
     return JobFinding(id_, after.saving_ns, after, finding)
@@ -114,6 +117,12 @@ def _without_larger_children(candidates: list[JobFinding]) -> list[JobFinding]:
         if parent is not None
     }
     return [c for c in candidates if c.saving_ns > explained.get(c.id, 0)]
+
+
+def _is_waiting(candidate: JobFinding) -> bool:
+    """Whether it is about who waits for whom: where ranks only ever work one after the other, that
+    is the order in which they do."""
+    return candidate.id == _LATE or any(one.in_collectives for one in candidate.of_ranks)
 
 
 def _as_recorded(job: Job) -> Own:

@@ -17,6 +17,7 @@ from pinchpoint.analysis.time.accounting import OTHER_OPERATORS, Breakdown, brea
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.diagnosis.evidence.deaths import died
 from pinchpoint.diagnosis.evidence.exceptions import most_of_the_mean, on_the_mean
+from pinchpoint.diagnosis.evidence.loader_start import workers_started
 from pinchpoint.diagnosis.evidence.named_time import (
     heaviest_collective,
     heaviest_of,
@@ -139,7 +140,9 @@ def _without_device(trace: Trace, parts: Breakdown) -> str:
             f" was outside its operators; Python stacks{option} would show what it did there."
         )
     most = f"On the host most of the step: {_top(parts, 'host')}."
-    return f"{nothing}. {most}{_other_operators(trace, parts)}{place}"
+    return (
+        f"{nothing}. {most}{workers_started(trace, parts)}{_other_operators(trace, parts)}{place}"
+    )
 
 
 def _other_operators(trace: Trace, parts: Breakdown) -> str:
@@ -206,7 +209,7 @@ def _device(facts: Bound, parts: Breakdown) -> str:
 def _heaviest_other(trace: Trace) -> str:
     """The name of the kernel that takes most of the time of kernels of no known kind."""
     found = heaviest_of(trace, Category.OTHER)
-    return f" Of the time of these, {found[0]} takes {_percent(found[1])}." if found else ""
+    return f" Of the time of these kernels, {found[0]} takes {_percent(found[1])}." if found else ""
 
 
 def _held_up(facts: Bound, parts: Breakdown, waiting_ratio: float, what: str) -> str:

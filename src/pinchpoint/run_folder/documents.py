@@ -97,6 +97,19 @@ class CallsNote(msgspec.Struct, frozen=True, kw_only=True):
     steps: StepTimes = StepTimes()
 
 
+class ThreadedNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of a function of the program in threads beside the main one: requests of a server, jobs
+    of a pool. They overlap; those that a recording held up are left out of all but their number."""
+
+    place: tuple[str, Count, str] = ("", 0, "")  # file, line, function
+    calls: Count = 0
+    threads: Count = 0
+    per_s: float = 0.0
+    at_once: float = 0.0  # under way, on average
+    median_ns: Ns = 0
+    p95_ns: Ns = 0
+
+
 class DeathNote(msgspec.Struct, frozen=True, kw_only=True):
     """A thread of the program that an exception ended."""
 
@@ -153,6 +166,7 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True  # False: it did not live to write its last figures
     steps: StepTimes = StepTimes()
     calls: tuple[CallsNote, ...] = ()  # where no hook saw steps; least often called first
+    threaded: ThreadedNote | None = None  # where no hook saw steps
     recordings: tuple[RecordingNote, ...] = ()
     triggers: tuple[str, ...] = ()  # why each recording was made
     problems: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from pinchpoint.run_folder.documents import MemoryPeaks
+from pinchpoint.run_folder.documents import MemoryPeaks, ThreadedNote
 from pinchpoint.run_folder.layout import (
     ENVIRONMENT_FILE,
     LOOKS_ONCE_NS,
@@ -60,6 +60,7 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of the first rank."""
 
     found_by: str | None = None
+    place: tuple[str, Count, str] | None = None  # file, line, function of what comes round (loop)
     count: Count = 0
     steady: bool | None = None
     unprofiled_ms: UnprofiledSteps = UnprofiledSteps()
@@ -136,6 +137,7 @@ class MetricsDocument(msgspec.Struct, frozen=True, kw_only=True):
     processes: Count = 0
     world_size: Count | None = None
     steps: StepMetrics | None = None
+    threaded: ThreadedNote | None = None  # of the first rank: requests, jobs of a pool
     data_wait: DataWait | None = None
     ranks: tuple[RankMetrics, ...] = ()
     loader_workers: WorkerMetrics | None = None

@@ -56,7 +56,8 @@ class LaunchNote(msgspec.Struct, frozen=True, kw_only=True):
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of a process: each unprofiled one around the recording, and the run in short."""
 
-    by: str | None = None  # optimizer, loader, module, round, annotation, call
+    by: str | None = None  # optimizer, loader, module, round, graph, annotation, call, loop
+    place: tuple[str, Count, str] | None = None  # file, line, function of what comes round (loop)
     count: Count = 0
     steady: bool | None = None
     clock: str = "host"  # or device

@@ -109,6 +109,8 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     elements_left: Bytes = 0  # that these read and write, each by itself
     gradients: Count = 0  # that are stored a step, and that nobody reads
     tried_ns: Ns = 0  # of one that is slow by its numbers; left_ratio of it with zeros instead
+    # Nobody was seen to read it, while threads ran code of the program whose reads are not seen.
+    beside_threads: bool = False
 
 
 class LoopNote(msgspec.Struct, frozen=True, kw_only=True):

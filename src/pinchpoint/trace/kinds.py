@@ -165,7 +165,7 @@ _COLLECTIVES = (
 )
 _LIBRARY = regex(
     r"nccl(dev)?kernel|^ncclkernel|^nccl(all|broadcast|reduce)\w+kernel_|"  # the last: 2020
-    r"rccl|hccl|oneccl|^ccl_|msccl|nvshmem|deep_?ep"
+    r"rccl|hccl|oneccl|^ccl_|msccl|nvshmem|deep_?ep|\b(inter|intra)node(_ll)?::"  # DeepEP, moved
     r"|cross_device_reduce_|multimem_(all|one)_|(one|two)_?shot_?all_?|custom_?all_?reduce"
     r"|all_?reduce_(fusion|kernel)|trtllm_allreduce|quick_?reduce|reduce_scatter_cross_device"
     r"|allgather_lastdim|userbuffers"

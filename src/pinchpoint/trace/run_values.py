@@ -112,6 +112,7 @@ class VainWork:
     shared_ratio: float = 0.0  # of all that was compared between ranks, by bytes
     gradients: int = 0  # that are stored a step, and that nobody reads
     tried_ns: int = 0  # of one that is slow by its numbers, in a trial; else 0
+    beside_threads: bool = False  # others may have read it, unseen: only the device would show it
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,8 @@ class RunFacts:
     quicker_than_run: tuple[int, int] | None = None
     # Of a program whose steps no hook saw; analysis.steps.timed finds those that are its steps.
     calls: tuple[CompiledCalls, ...] = ()
+    # File, line and function whose turns or calls are the steps, where nothing marks them.
+    turns_at: tuple[str, int, str] | None = None
     python: str | None = None  # its version, of the process
     launch: LaunchTimes | None = None  # None: not measured
     data_wait_ns: tuple[int, ...] = ()  # wait for the batch in those steps

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from builders import TraceBuilder, with_what_goes
-from pinchpoint.analysis.limits.on_cpu import fair_ratio, held_up
+from pinchpoint.analysis.limits.on_cpu import cpu_pieces, fair_ratio, held_up
 from pinchpoint.analysis.mean.on_cpu import fair_step_ratio, what_if_on_cpu
 from pinchpoint.trace import RunFacts
 from pinchpoint.trace import intervals as iv
@@ -88,3 +88,17 @@ def test_inputs_of_another_window_have_names_of_their_own():
     other = _trace((1, 8, 8))
     trace = replace(bare, run=RunFacts(named=other))
     assert fair_ratio(trace, np.ones(len(trace.host_ops), np.bool_), scarce=True) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("strides", "known"), [("[[64, 1], [64, 1]]", True), ("[[], [64, 1]]", False)]
+)
+def test_the_shape_of_a_sparse_matrix_is_no_limit(strides, known):
+    builder = TraceBuilder(devices=[])
+    for step in range(3):
+        builder.step(step, step * 20_000_000, 20_000_000)
+        shapes, dtypes = "[[64, 64], [64, 64]]", '["float", "float"]'
+        given = {"shapes": shapes, "dtypes": dtypes, "strides": strides}
+        builder.op("aten::mm", step * 20_000_000 + 1_000, 10_000_000, **given)
+    (piece,) = cpu_pieces(builder.trace())
+    assert (piece.limit_ns is not None) is known

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from builders import TraceBuilder
 from exceptional_programs import now_and_then, two_kinds
 from pinchpoint.analysis.mean.exceptional_steps import exceptional_steps
 from pinchpoint.analysis.mean.mean_step import (
@@ -13,10 +14,10 @@ from pinchpoint.analysis.mean.mean_step import (
     unrecorded_excess_ns,
     usual_step_ns,
 )
-from pinchpoint.analysis.mean.step_kinds import step_kinds
+from pinchpoint.analysis.mean.step_kinds import launches_per_step, step_kinds
 from pinchpoint.analysis.replay.predict import corrected_range_ns
 from pinchpoint.analysis.time.host_activity import GapKind
-from pinchpoint.trace import RunFacts, Source
+from pinchpoint.trace import DeviceKind, RunFacts, Source
 from sampled_runs import SAVING, samples
 
 MS = 1e6
@@ -56,13 +57,32 @@ def test_mean_is_the_typical_part_and_the_excess():
 
 @pytest.mark.parametrize(
     ("at", "steps", "every"),
-    [((3, 8, 13), 16, 5), ((3, 8, 15), 16, None), ((6,), 11, None)],
-    ids=["regular", "irregular", "once"],
+    [((3, 8, 13), 16, 5), ((3, 8, 15), 16, None), ((3, 8), 11, None), ((6,), 11, None)],
+    ids=["regular", "irregular", "twice", "once"],
 )
 def test_how_often_it_comes(at, steps, every):
     (cause,) = mean_step(now_and_then("checkpoint", at, steps=steps)).causes
     assert [one.step for one in cause.steps] == list(at)
     assert cause.every == every
+
+
+def test_what_was_issued_before_the_recording_is_no_work_of_the_step_in_which_it_runs():
+    b = TraceBuilder()
+    for at in range(1_100, 1_900, 20):  # without a call
+        b.add(
+            "device_ops",
+            name="late",
+            kind=DeviceKind.KERNEL,
+            start_ns=at,
+            duration_ns=15,
+            device=0,
+            stream=9,
+        )
+    for number in range(6):
+        b.step(number, 1_000 * number, 900)
+        for at in (100, 200, 300):
+            b.launch(1_000 * number + at, 10, "gemm", 2_000 + 1_000 * number + at, 90)
+    assert launches_per_step(b.trace()).tolist() == [3] * 6
 
 
 def test_more_work_without_a_backward_pass_is_an_evaluation():

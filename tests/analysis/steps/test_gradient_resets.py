@@ -3,7 +3,7 @@
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.analysis.steps.repetition import accumulated_steps
+from pinchpoint.analysis.steps.gradient_resets import accumulated_steps
 from pinchpoint.analysis.steps.steps import steps
 
 KERNELS = ["embed", "gemm", "relu", "gemm", "add", "gemm", "relu", "gemm", "loss", "gemm", "gemm"]

@@ -2,7 +2,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.trace import ApiKind, DeviceKind, HostKind
+from pinchpoint.trace import ApiKind, DeviceKind, HostKind, MemoryKind
 
 LAYER = ["norm", "gemm", "gemm", "softmax", "gemm", "add"]
 BLOCK = ["norm", "q", "k", "v", "rope", "softmax", "out", "add", "up", "gate", "down"]
@@ -341,6 +341,69 @@ def test_a_loop_of_two_kernels_is_said_to_repeat_and_is_no_step():
     found = steps(b.trace())
     assert found.how == "none"
     assert "rounds of 2 launches repeat 50 times, too little" in found.basis
+
+
+DESCENT = ["forward", "loss", "gradient", "update"]
+
+
+def rounds_of(kernels, rounds, *, copies=True, set_up=("set up",)):
+    """Rounds of kernels, each after a copy of some bytes to the device."""
+    b = TraceBuilder()
+    at = run(b, set_up, 0)
+    for _ in range(rounds):
+        if copies:
+            b.copy(at, 2, "Memcpy HtoD", at + 3, 2, size=4,
+                   source=MemoryKind.PAGEABLE, target=MemoryKind.DEVICE)  # fmt: skip
+        at = run(b, kernels, at + 10)
+    return steps(b.trace())
+
+
+def test_more_rounds_than_models_have_layers_are_steps():
+    found = rounds_of(DESCENT, 129)
+    assert (found.how, len(found)) == ("inferred", 129)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(rounds_of(DESCENT, 128), id="as many as layers"),
+        pytest.param(rounds_of(DESCENT, 200, copies=False), id="a loop of kernels alone"),
+        pytest.param(rounds_of(DESCENT[:2], 200), id="of too few kinds"),
+        pytest.param(rounds_of(["a", "b", "a", "b"], 200), id="of fewer kinds than launches"),
+    ],
+)
+def test_other_short_rounds_are_no_steps(found):
+    assert found.how == "none"
+
+
+def decoding(of_each, rounds=4, *, looked_up="aten::embedding", last=("aten::cat",)):
+    """Rounds of operators with one kernel each, then what is done once."""
+    b, at = TraceBuilder(), 0
+    round_ = [looked_up, *["aten::linear", "aten::mul", "aten::add", "aten::pow"] * 3, *of_each]
+    for name in [*round_ * rounds, *last]:
+        b.op(name, at, 8)
+        b.launch(at + 2, 2, f"{name} kernel", at + 5, 5)
+        at += 10
+    return b.trace()
+
+
+def test_rounds_that_look_tokens_up_and_choose_one_are_no_layers():
+    found = steps(decoding(["aten::argmax"]))
+    assert (found.how, len(found)) == ("inferred", 4)
+    assert found.durations_ns.tolist() == [140, 140]
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(decoding(["aten::topk"]), id="none is chosen"),
+        pytest.param(decoding(["aten::argmax"], looked_up="aten::mul"), id="nothing is looked up"),
+    ],
+)
+def test_rounds_that_what_follows_is_joined_to_are_layers(trace):
+    found = steps(trace)
+    assert found.how == "none"
+    assert "parts of one pass" in found.basis
 
 
 def test_rounds_of_ranges_are_steps_whatever_was_set_up_before():

@@ -40,6 +40,26 @@ def test_one_step_and_a_stub_is_one_step():
     assert steps(b.trace()).typical_ns == STEP
 
 
+def test_a_marker_after_all_of_the_work_is_no_step():
+    b = TraceBuilder()
+    work(b, 0)
+    b.op("aten::add", STEP - 500, 60)
+    b.annotation("Optimizer.step#SGD.step", STEP - 600, 500)
+    b.step(1, STEP, 50)
+    found = steps(b.trace())
+    assert (found.how, len(found)) == ("inferred", 1)
+    assert found.basis.startswith("markers hold no work; one optimizer step")
+
+
+def test_a_marker_of_another_part_of_the_program_is_no_step():
+    b = TraceBuilder()
+    work(b, 0)
+    b.step(1, STEP, 5_000)
+    found = steps(b.trace())
+    assert (found.how, found.typical_ns) == ("none", 12_000)
+    assert found.basis.startswith("markers hold no work, and")
+
+
 def test_a_short_last_step_that_works_is_a_step():
     b = recording()
     b.step(3, 3 * STEP, 5_000)

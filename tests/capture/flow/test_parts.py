@@ -46,6 +46,21 @@ def layers():
     )
 
 
+def test_copies_to_another_type_in_inference_mode(partly):
+    """There the dispatcher is told of ``aten::to``, and not of what it becomes."""
+    head, table = torch.nn.Linear(16, 128, dtype=torch.bfloat16), torch.randn(4, 32, 16)
+
+    @torch.inference_mode()
+    def step():
+        scores = head((table * torch.rand(1)).bfloat16()).float().float()
+        scores[torch.arange(4), torch.randint(32, (4,))].log_softmax(-1).tolist()
+
+    names, *ratios = partly(step)[0]
+    assert "_to_copy" in names
+    assert "to" not in names
+    assert ratios == [1 / 32, 1 / 32]
+
+
 def test_scores_of_all_positions_through_what_works_on_each(partly):
     head = layers()
 

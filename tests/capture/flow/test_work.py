@@ -535,6 +535,28 @@ def test_a_forked_process_hears_of_nothing():
     work.end()
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_threads_that_may_read_what_nobody_else_reads_are_noted(beside):
+    import threading
+
+    def waits():
+        over.wait()
+
+    over, work, kept = threading.Event(), RepeatedWork(), matrix()
+    other = threading.Thread(target=waits)
+    if beside:
+        other.start()
+    work.begin()
+    for _ in range(STEPS):
+        x = torch.randn(4, 8) @ kept
+        x.sin()
+        x.sum().item()
+        notes = work.step_ends()
+    over.set()
+    (note,) = notes
+    assert (note["kind"], note["beside_threads"]) == ("unused", beside)
+
+
 def test_a_watch_that_another_thread_ends_leaves_the_program_alone():
     import threading
 

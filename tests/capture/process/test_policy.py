@@ -53,4 +53,27 @@ def test_recordings_keep_their_distance_and_end():
 def test_two_kinds_of_steps_in_turns_are_steady():
     yes = fed(AtSteadyState(), 3000, 800, *[95, 9] * 40)
     assert yes[0] <= 4 * STEADY_STEPS + 2
-    assert fed(AtSteadyState(), *[3000 * 0.95**i for i in range(60)]) == []
+    assert fed(AtSteadyState(), *[200 * 0.95**i for i in range(60)]) == []
+
+
+def test_of_long_steps_a_program_may_have_few():
+    assert fed(AtSteadyState(), 3000, 800, *[400] * 9)[0] == 7  # two cold steps, twice three
+    unsteady = [400, 700] * 3 + [400] * 40
+    assert fed(AtSteadyState(), 9000, 800, *unsteady)[0] <= 20
+    policy = AtSteadyState()
+    assert fed(policy, *[3000 * 0.95**i for i in range(12)])
+    assert policy.steady is False
+
+
+def test_steps_that_are_listened_to_show_that_steps_are_steady():
+    now, told = [0], []
+    steps = StepClock(lambda: now[0])
+    steps.edge()
+    for n, takes in enumerate([900, 800, *[500] * 6, 400, 410, 400]):
+        if 2 <= n < 8:
+            steps.watch()
+        now[0] += takes * MS
+        steps.edge()
+        told.append(steps.steady())
+    assert told == [False] * 10 + [True]  # three ordinary ones to compare the recording with
+    assert steps.undisturbed() == [0, 1, 8, 9, 10]

@@ -855,3 +855,79 @@ def test_fewer_steps_have_names_where_the_program_hardly_gets_a_core(waited, ste
     budget.closed(closed, 0, 1)
     budget.calls.count, budget.calls.waited_ratio = 60_000, waited  # 40 µs each on a busy machine
     assert budget.plan("names", 3) == (steps, "names")
+
+
+def turn(session, clock, times, every_ms=10):
+    for _ in range(times):
+        clock.now += every_ms * MS
+        session._loop_turned()
+
+
+def test_turns_of_a_loop_are_the_steps_of_a_program_that_has_no_others(session, clock):
+    turn(session, clock, 60)
+    assert (session.steps_by, session.clock.edges) == ("loop", 60)
+    assert [r.steps for r in session.recordings] == [6]
+
+
+@pytest.mark.parametrize(
+    ("mark", "by"),
+    [
+        (lambda session: session.optimizer_stepped(1), "optimizer"),
+        (lambda session: session.step("call"), "call"),
+        (lambda session, one=model(): session.model_called(one), "module"),  # noqa: B008
+    ],
+    ids=["optimizer", "call", "module"],
+)
+def test_whatever_marks_steps_wins_of_a_loop(session, clock, mark, by):
+    turn(session, clock, 8)
+    for _ in range(5):
+        clock.now += 10 * MS
+        mark(session)
+        session._loop_turned()
+    assert (session.steps_by, session.clock.edges) == (by, 5)
+    assert not session.loops.learns
+
+
+def test_a_model_that_is_called_for_long_after_a_loop_has_the_steps(session, clock):
+    """The loop of a second and a half prepared what the model is called with."""
+    turn(session, clock, 150)
+    assert session.steady_recorded
+    call(session, clock, model(), 150)
+    assert session.steps_by == "loop"
+    call(session, clock, model(), 150)
+    assert session.steps_by == "module"
+
+
+def test_a_model_that_is_called_at_the_end_has_not(session, clock):
+    turn(session, clock, 1000)
+    call(session, clock, model(), 300)
+    assert (session.steps_by, session.clock.edges) == ("loop", 1000)
+
+
+def test_another_loop_begins_anew(session, clock):
+    turn(session, clock, 8)
+    session.loops.changed = True
+    turn(session, clock, 5)
+    assert session.clock.edges == 5
+
+
+@pytest.mark.parametrize(("steps", "timed"), [(0, False), (6, True)])
+def test_rounds_are_no_times_of_what_was_recorded_by_time(session, clock, steps, timed):
+    """In which something else may repeat."""
+    turn(session, clock, 30)
+    session.recordings = [Recording(TraceFile("t.json.gz", 1, 0, 9), None, 0, 1, steps)]
+    session.before, session.after = range(2, 20), range(0)
+    noted = facts.facts(session, [])["steps"]
+    assert bool(noted["before_ns"]) == timed
+    assert noted["count"] == 30
+
+
+@pytest.mark.parametrize(("calls", "by"), [(3, "loop"), (40, "module")])
+def test_a_model_that_was_called_a_few_times_before_the_loop_marks_nothing(
+    session, clock, monkeypatch, calls, by
+):
+    monkeypatch.setattr("pinchpoint.capture.process.session.stopped", lambda clock, least_s: True)
+    call(session, clock, model(), calls)
+    turn(session, clock, 30)
+    assert session.steps_by == by
+    assert session.clock.edges == (30 if by == "loop" else calls)

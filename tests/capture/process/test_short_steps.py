@@ -162,6 +162,15 @@ def test_ranks_of_a_job_hear_of_each_step(tmp_path):
     assert call(500) == 0
 
 
+def test_while_single_steps_are_looked_at_each_is_heard_of(tmp_path):
+    session, call = call_until_done(tmp_path)
+    session.looking = True
+    call(300)
+    assert call(500) == 0
+    session.looking = False
+    assert call(500) > 400
+
+
 def test_calls_of_another_model_or_before_all_is_recorded_are_not_counted(tmp_path):
     session, call = call_until_done(tmp_path)
     call(100)

@@ -449,3 +449,33 @@ def test_what_a_backward_pass_computes_again_is_no_call_again(again):
         head(checkpoint(encoder, x, use_reentrant=False)).sum().backward()
 
     assert again(step) == {}
+
+
+def test_where_there_may_be_few_steps_all_is_looked_at_before_they_are_recorded(tmp_path):
+    now = [0]
+    session = SimpleNamespace(
+        settings=Settings(str(tmp_path)),
+        identity=SimpleNamespace(stem="rank0.host.7", rank=0, world_size=1),
+        clock=StepClock(lambda: now[0]),
+        stage=Stage.RECOVERING,
+        quiet_busy=False,
+        watching=False,
+    )
+    eyes, watching = ValuesLook(session), []
+    eyes.start()
+    for number in range(14):
+        now[0] += 400_000_000
+        session.clock.edge()
+        session.look_ends()
+        session.stage = Stage.RECOVERING if number < 4 else Stage.WAITING
+        session.look_begins()
+        watching.append(session.watching)
+        x = torch.randn(4, 8)
+        x.sin()  # nobody reads it
+        x.sum().item()
+    eyes.stop()
+    assert watching == [False] * 4 + [True] * 7 + [False] * 3  # a look, and six steps
+    assert session.clock.watched == set(range(5, 11))
+    (document,) = tmp_path.glob("values/*.json")
+    (work,) = json.loads(document.read_text())["work"]
+    assert work["kind"] == "unused"

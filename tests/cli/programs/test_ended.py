@@ -3,7 +3,7 @@
 import pytest
 
 from pinchpoint.cli.programs._ended import say
-from pinchpoint.run_folder.documents import MemoryPeaks, write
+from pinchpoint.run_folder.documents import MemoryPeaks, ThreadedNote, write
 from pinchpoint.run_folder.layout import METRICS_FILE
 from pinchpoint.run_folder.metrics import (
     LaunchMicroseconds,
@@ -58,3 +58,30 @@ def test_what_launches_cost_more_is_said_with_its_figure(
     steps, recording, _ = capsys.readouterr().err.splitlines()
     assert steps.endswith(f"a step without the profiler {step}")
     assert recording.endswith(cost)
+
+
+def test_what_the_steps_are_is_said_where_nothing_marks_them(tmp_path, capsys):
+    timed = UnprofiledSteps(count=25, median=16.0)
+    steps = StepMetrics(count=507, place=("gp.py", 46, "run_loop"), unprofiled_ms=timed)
+    write(tmp_path / METRICS_FILE, MetricsDocument(steps=steps))
+    say(tmp_path, [])
+    said = "507 steps (rounds at gp.py:46 in run_loop, since nothing marks steps); 16 ms a step"
+    assert said in capsys.readouterr().err
+
+
+def test_requests_that_overlap_are_said_with_their_rate(tmp_path, capsys):
+    calls = ThreadedNote(
+        place=("serve.py", 7, "Handler.do_POST"),
+        calls=899,
+        threads=899,
+        per_s=52.8,
+        at_once=2.37,
+        median_ns=29_700_000,
+        p95_ns=106_000_000,
+    )
+    write(tmp_path / METRICS_FILE, MetricsDocument(threaded=calls))
+    say(tmp_path, [])
+    assert (
+        "899 calls of Handler.do_POST (serve.py:7) in 899 threads: 52.8 a second, 2.4 at once on "
+        "average, 29.7 ms each (95 % within 106)"
+    ) in capsys.readouterr().err

@@ -14,14 +14,17 @@ MS = 1_000_000
 NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
-def steps(wait_ms=10, cpu_ratio=1.0, **facts):
-    """Steps of 100 ms, 30 of them on a core, that wait for workers who compute for 70."""
+def steps(wait_ms=10, cpu_ratio=1.0, quick_ms=None, **facts):
+    """Steps of 100 ms, 30 of them on a core, that wait for workers who compute for 70;
+    ``quick_ms``: what its operator takes in one of them, others being held up."""
     built = TraceBuilder(devices=())
     for step in range(6):
         at = step * 100 * MS
         built.step(step, at, 100 * MS)
         built.annotation(NEXT, at, wait_ms * MS)
-        built.op("aten::mm", at + wait_ms * MS, 90 * MS - wait_ms * MS)
+        took_ms = 90 - wait_ms if quick_ms is None or step != 3 else quick_ms
+        inputs = {"shapes": "[[8, 8], [8, 8]]", "dtypes": '["float", "float"]'}
+        built.op("aten::mm", at + wait_ms * MS, took_ms * MS, **inputs)
         built.add("counters", time_ns=at, name="cpu_ratio", value=float(cpu_ratio))
     known = {
         "unprofiled_step_ns": (100 * MS,) * 10,
@@ -47,6 +50,17 @@ def test_both_get_one_core_of_two_and_share_what_is_left():
     found = won(steps())
     assert found.likely_ns == pytest.approx(63 * MS, rel=0.01)
     assert found.range_ns == pytest.approx((0.5 * 0.9 * 70 * MS, 70 * MS), rel=0.01)
+
+
+def test_threads_that_wait_for_each_other_compute_nothing():
+    """Of 110 ms on cores of two threads most is waiting: the operator took 80 ms in four steps and
+    20 in one, 68 on average, and 32 passed outside of it. So 2 * 20 + 32 are its own, and 7 of the
+    workers stay: 79 on two cores, of which alone it needs 36."""
+    held = {"user_ns_per_step": 108.0 * MS, "torch_threads": 2, "cores_of_others": 0.0}
+    found = won(steps(quick_ms=20, **held))
+    assert found.likely_ns == pytest.approx((100 - 79 / 2) * MS, rel=0.02)
+    alone = won(steps(quick_ms=20, **(held | {"torch_threads": 1})))
+    assert alone.likely_ns == 0  # one thread waits for none of its own
 
 
 def test_no_batch_comes_sooner_than_its_worker_makes_it():

@@ -9,7 +9,7 @@ from pinchpoint.report.documents.report import OneDeviceInfo
 from pinchpoint.report.words.breakdown import device_work
 from pinchpoint.report.words.ladder import rung_label
 from pinchpoint.report.words.report import counted_in, gain, headline, hidden, to_fill_in
-from pinchpoint.report.words.steps import spread_sentence, step_sentence
+from pinchpoint.report.words.steps import spread_sentence, step_sentence, steps_found
 from report_sample import full_report as sample
 from report_sample import part
 
@@ -83,6 +83,13 @@ def test_most_steps_are_those_that_are_not_named_beside_them():
     )
     said = spread_sentence(msgspec.structs.replace(report, steps=steps))
     assert said == "Most steps take 27.0 to 28.0 ms as recorded; step 5 took 294 ms"
+
+
+def test_steps_that_nothing_marks_are_rounds_at_a_place():
+    report = with_steps(27, 27, 28, without_profiler_ms=27)
+    for turns_at, said in ((None, "(markers)"), (("gp.py", 46, "main"), "(rounds at gp.py:46)")):
+        steps = msgspec.structs.replace(report.steps, how="marker", turns_at=turns_at)
+        assert steps_found(msgspec.structs.replace(report, steps=steps)).endswith(said)
 
 
 @pytest.mark.parametrize(

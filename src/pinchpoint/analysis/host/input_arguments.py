@@ -58,6 +58,15 @@ def tensor_shapes(text: str) -> tuple[Shape, ...]:
     return tuple(flat)
 
 
+@lru_cache(maxsize=_REMEMBERED)
+def is_sparse(shapes: str, strides: str) -> bool:
+    """Whether an input has a shape and no strides: it is no array, and holds less than its shape
+    says (COO and CSR matrices, nested tensors)."""
+    sizes, steps = input_shapes(shapes) or (), input_shapes(strides) or ()
+    pairs = zip(sizes, steps, strict=False)
+    return any(size and step == () for size, step in pairs)
+
+
 def elements(shape: Shape) -> int:
     """How many elements a tensor of this shape has."""
     count = 1

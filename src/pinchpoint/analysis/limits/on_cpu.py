@@ -7,8 +7,9 @@ far from that is far from what any machine needs.
 
 import numpy as np
 
-from pinchpoint.analysis.costs import OperatorCall, cost_of
+from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.host.ancestry import subtree_sums
+from pinchpoint.analysis.host.input_arguments import is_sparse
 from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
@@ -58,7 +59,7 @@ def cpu_pieces(trace: Trace) -> tuple[CpuPiece, ...]:
     distinct, which = distinct_rows(*columns)
     limit_ns = np.full(len(distinct), np.nan)
     for row in np.flatnonzero(distinct[:, 1] != NOT_KNOWN).tolist():
-        limit_ns[row] = _limit_ns(call_of(trace.names, *distinct[row, :4].tolist()))
+        limit_ns[row] = _limit_ns(trace.names, *distinct[row].tolist())
     needs = limit_ns[which]
     took, a_step = own.own_ns[rows], max(len(judged_steps(trace)), 1)
     fastest = _fastest(which, took, ~np.isnan(limit_ns))
@@ -98,9 +99,9 @@ def cpu_limits_ns(trace: Trace) -> Floats:
     assert shown is not None
     rows = np.flatnonzero(own.operator & (own.own_ns > 0) & rows_in_steps(trace, host))
     columns = [shown["name"][rows].astype(np.int64)]
-    columns += [shown.filled(c, NOT_KNOWN)[rows] for c in ("shapes", "dtypes", "values")]
+    columns += [shown.filled(c, NOT_KNOWN)[rows] for c in ("shapes", "dtypes", "values", "strides")]
     distinct, which = distinct_rows(*columns)
-    limits = [_limit_ns(call_of(with_shapes.names, *one)) for one in distinct.tolist()]
+    limits = [_limit_ns(with_shapes.names, *one) for one in distinct.tolist()]
     out[rows] = np.array(limits, np.float64)[which]
     return out
 
@@ -141,12 +142,27 @@ def _when_free(trace: Trace) -> tuple[Ints, Ints]:
     distinct, which = distinct_rows(*columns)
     limit_ns = np.full(len(distinct), np.inf)
     for row in np.flatnonzero(distinct[:, 1] != NOT_KNOWN).tolist():
-        limit = _limit_ns(call_of(with_shapes.names, *distinct[row, :4].tolist()))
+        limit = _limit_ns(with_shapes.names, *distinct[row].tolist())
         limit_ns[row] = np.inf if np.isnan(limit) else FAR_RATIO * limit
     fastest, least = own.own_ns.copy(), own.own_ns.copy()
     fastest[rows] = _fastest(which, own.own_ns[rows], distinct[:, 1] != NOT_KNOWN)
     least[rows] = np.minimum(fastest[rows], limit_ns[which]).astype(np.int64)
     return fastest, least
+
+
+@once_per_trace
+def held_up_ns(trace: Trace) -> tuple[float, float] | None:
+    """What operators took in a judged step, and what they would have if each had been as quick as
+    the fastest with the same inputs; None without operators or their inputs."""
+    host, own = trace.host_ops, cpu_operators(trace)
+    if host is None or not computes_on_cpu(trace) or not len(judged_steps(trace)):
+        return None
+    shown = with_inputs(trace).host_ops
+    if shown is None or not shown.known("shapes").any():
+        return None
+    every, fastest = own.operator & rows_in_steps(trace, host), _when_free(trace)[0]
+    took, least = (per_step(trace, float(ns[every].sum())) for ns in (own.own_ns, fastest))
+    return took, least
 
 
 def fair_ratio(trace: Trace, inside: Mask, *, scarce: bool) -> float:
@@ -238,7 +254,13 @@ def _together(trace: Trace, needs: Floats, took: Rows) -> int | None:
     return round(per_step(trace, int(np.where(known, needs, took).sum())))
 
 
-def _limit_ns(call: OperatorCall | None) -> float:
+def _limit_ns(
+    names: tuple[str, ...], name: int, shapes: int, dtypes: int, values: int, strides: int
+) -> float:
+    """NaN where it is not known, as of sparse matrices, whose shapes do not say what they hold."""
+    call = call_of(names, name, shapes, dtypes, values)
+    if NOT_KNOWN not in (shapes, strides) and is_sparse(names[shapes], names[strides]):
+        return float("nan")
     cost = cost_of(call) if call is not None else None
     if cost is None or (cost.flops is None and cost.bytes is None):
         return float("nan")

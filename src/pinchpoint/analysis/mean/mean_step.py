@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pinchpoint.analysis.host.source_lines import Place
 from pinchpoint.analysis.mean.exceptional_steps import ExceptionalStep, exceptional_steps
 from pinchpoint.analysis.mean.growth import grown_ns
-from pinchpoint.analysis.mean.rare_steps import rare_causes, recurring_ns
+from pinchpoint.analysis.mean.rare_steps import FEWEST_TO_REPEAT, rare_causes, recurring_ns
 from pinchpoint.analysis.mean.step_kinds import FEWEST_STEPS, each_kind_alone, step_kinds
 from pinchpoint.analysis.replay.predict import (
     comes_in_bursts,
@@ -43,7 +43,7 @@ class ExceptionalCause:
     place: Place
     steps: tuple[ExceptionalStep, ...]
     ns_per_step: int  # what the part adds to the mean step
-    every: int | None  # steps from one to the next, where that is always the same
+    every: int | None  # steps from one to the next, where that is always the same; of three or more
     starting: bool
 
 
@@ -105,6 +105,8 @@ def _cause(same: tuple[ExceptionalStep, ...], n: int) -> ExceptionalCause:
 
 
 def _period(at: Sequence[int]) -> int | None:
+    if len(at) < FEWEST_TO_REPEAT:
+        return None
     distances = set(np.diff(at).tolist())
     return distances.pop() if len(distances) == 1 else None
 

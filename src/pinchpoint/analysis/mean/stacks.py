@@ -60,6 +60,11 @@ def own_functions(frames: tuple[str, ...]) -> dict[tuple[str, str], PythonFrame]
     return found
 
 
+def names_a_call(doing: str) -> bool:
+    """Whether what an innermost frame was at is a call by a name: ``np.sort()``, not ``[]``."""
+    return doing.endswith("()") and doing != "()"
+
+
 def called(frames: tuple[str, ...]) -> str | None:
     """What the program's own function had called: ``torch.save``, ``json.dump``."""
     inner: PythonFrame | None = None

@@ -139,11 +139,14 @@ def _far_ns(values: Times) -> int:
 
 @once_per_trace
 def launches_per_step(trace: Trace) -> Times:
-    """Device operations that each step issued; without a device its operators."""
+    """Device operations that each step issued; without a device its operators.
+
+    What has no recorded call in a file that links others was issued before the recording."""
     found, by = steps(trace), issued(trace)
     end = np.append(found.host_start_ns[1:], found.end_ns[-1:])
     if trace.device_ops is not None and len(trace.device_ops):
-        return sum_per_window(by.start_ns, found.host_start_ns, end)
+        counts = by.linked if by.linked.any() else np.ones(len(by.linked), np.bool_)
+        return sum_per_window(by.start_ns[counts], found.host_start_ns, end)
     host = trace.host_ops
     if host is None:
         return np.zeros(len(found), np.int64)

@@ -1,6 +1,6 @@
 """The reduce: from the summaries of all ranks to one answer about the job.
 
-Summaries are read one at a time, eight times over. What stays in memory is bounded but for a row of
+Summaries are read one at a time, nine times over. What stays in memory is bounded but for a row of
 numbers a rank and a few numbers a distinct collective: docs/explanation/ranks.md has it measured.
 """
 
@@ -24,6 +24,7 @@ from pinchpoint.analysis.ranks.matching import (
     renumbered,
     step_shifts,
 )
+from pinchpoint.analysis.ranks.one_piece import OnePiece, one_piece
 from pinchpoint.analysis.ranks.own_time import (
     FactsOf,
     JobFacts,
@@ -191,6 +192,7 @@ class Job:
     of_hosts: JobReplay | None  # the same of ranks without devices, from when their threads rested
     step_shifts: Ints  # what the numbers of the steps are beyond each rank's own; empty: nothing
     turns: tuple[Turns, ...] = ()  # of ranks that send each other pieces of a step
+    one_piece: OnePiece | None = None  # of two ranks that send each other all of it
 
     @property
     def step_ns(self) -> float:
@@ -280,6 +282,7 @@ def reduce(source: Source) -> Job:
         of_hosts=None if on_devices else replayed,
         step_shifts=shifts,
         turns=turns(source, clocks),
+        one_piece=one_piece(source),
     )
 
 

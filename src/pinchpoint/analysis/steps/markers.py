@@ -1,9 +1,10 @@
 """The spans of step markers, with what is wrong with markers taken out.
 
 The last call of a profiler's ``step()`` opens a marker in which nothing happens: that stub is no
-step. A marker whose length is damaged (zero or below) ends where the next one begins. Markers of
-one spelling follow each other, so that one which reaches into the next ends there; of markers of
-several spellings, the outer ones count.
+step, and where all of the work comes before or after the markers, none of them is one. A marker
+whose length is damaged (zero or below) ends where the next one begins. Markers of one spelling
+follow each other, so that one which reaches into the next ends there; of markers of several
+spellings, the outer ones count.
 """
 
 import re
@@ -34,7 +35,10 @@ def marked_spans(trace: Trace) -> Spans | None:
     rows = _of_one_level(trace, rows.take(rows["thread"] == main_thread(trace)))
     start, end = rows["start_ns"], _ends(trace, rows)
     number = np.where(rows.known("number"), rows.filled("number", 0), np.arange(len(rows)))
-    work = _work_in(trace, start, end)
+    at = _issued_ns(trace)
+    if len(at) and not ((at >= start.min()) & (at < end.max())).any():
+        return None
+    work = _work_in(at, start, end)
     usual = float(np.median(work[work > 0])) if (work > 0).any() else 0.0
     kept = _real(start, end, work, usual)
     count = int(kept.sum())
@@ -81,16 +85,20 @@ def _ends(trace: Trace, rows: Table) -> Times:
     return end
 
 
-def _work_in(trace: Trace, start: Times, end: Times) -> NDArray[np.int64]:
-    """How much was issued in each span: device operations, else operators of the main thread."""
-    at = np.zeros(0, np.int64)
+def _issued_ns(trace: Trace) -> Times:
+    """When work was issued: device operations, else operators of the main thread."""
     by, host = issued(trace), trace.host_ops
     if by.linked.any():
-        at = by.start_ns[by.linked & own_work(trace)]
-    elif host is not None:
-        at = host["start_ns"][
-            (host["kind"] == HostKind.OPERATOR) & (host["thread"] == main_thread(trace))
-        ]
+        return by.start_ns[by.linked & own_work(trace)]
+    if host is None:
+        return np.zeros(0, np.int64)
+    shown = (host["kind"] == HostKind.OPERATOR) & (host["thread"] == main_thread(trace))
+    at: Times = host["start_ns"][shown]
+    return at
+
+
+def _work_in(at: Times, start: Times, end: Times) -> NDArray[np.int64]:
+    """How much was issued in each span."""
     which = np.searchsorted(start, at, "right") - 1
     inside = (which >= 0) & (at < end[which]) if len(start) else which > 0
     return np.bincount(which[inside], minlength=len(start))

@@ -5,7 +5,8 @@ call; passes call the same instances again. Where ranges were annotated instead,
 the forward or the backward pass is a part of a step, and holds layers, never steps; and ranges
 whose author calls them layers and numbers them come again, by number, once a pass. Where only a
 sequence of operations is known, layers show by what joins them without a pause and comes only
-there: an embedding before the first, a projection to the vocabulary after the last.
+there: an embedding before the first, a projection to the vocabulary after the last. Rounds that
+have both, each of them, write a token each.
 """
 
 import re
@@ -130,6 +131,31 @@ def joined_by_others(trace: Trace, work: LaunchedWork, at_ns: Times) -> bool:
     return any(
         len(rows) and edge != usual and pause_ns[joint] <= limit_ns for rows, edge, joint in joints
     )
+
+
+_LOOKED_UP = ("aten::embedding",)
+_CHOSEN = ("aten::argmax", "aten::multinomial")
+
+
+def write_tokens(trace: Trace, at_ns: Times) -> bool:
+    """Whether in each round between these boundaries, and in the one after the last, tokens are
+    looked up as often, and one is chosen."""
+    host = trace.host_ops
+    if host is None or not len(host):
+        return False
+    mine = (host["kind"] == HostKind.OPERATOR) & (host["thread"] == main_thread(trace))
+    looked_up, chosen = (
+        _ended_in(host, mine & rows_named(trace, host, of.__contains__), at_ns)
+        for of in (_LOOKED_UP, _CHOSEN)
+    )
+    as_often = looked_up[1] > 0 and bool((looked_up[1:] == looked_up[1]).all())
+    return as_often and not looked_up[0] and bool(chosen[1:].all())
+
+
+def _ended_in(host: Table, rows: NDArray[np.bool_], at_ns: Times) -> NDArray[np.int64]:
+    """How many ended before the first boundary and in each round from there on. An operator begins
+    before the first of its launches, where a round may begin."""
+    return np.bincount(np.searchsorted(at_ns, host.end_ns[rows], "right"), minlength=len(at_ns) + 1)
 
 
 def _marked_once(trace: Trace, work: LaunchedWork) -> bool:

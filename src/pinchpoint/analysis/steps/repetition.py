@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pinchpoint.analysis.host.launches import issued
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
 from pinchpoint.analysis.steps.candidates import (
     FEWEST_LAUNCHES,
@@ -24,57 +25,11 @@ from pinchpoint.analysis.steps.candidates import (
     candidates,
     repeated_work,
 )
-from pinchpoint.analysis.steps.module_nesting import are_layers, joined_by_others
+from pinchpoint.analysis.steps.gradient_resets import accumulated_steps
+from pinchpoint.analysis.steps.module_nesting import are_layers, joined_by_others, write_tokens
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
-from pinchpoint.trace import Trace, once_per_trace
-from pinchpoint.trace.arrays import Ints
-
-# ------------------------------------------------------------------------------------------------
-# When all gradients were set to zero, in a recording that does not mark its optimizer.
-#
-# ``torch.optim`` annotates its steps. A program that updates its weights otherwise still has to
-# begin each sum of gradients at zero: ``zero_grad(set_to_none=False)`` calls ``aten::zero_`` once
-# a gradient, and each backward pass ends in one ``AccumulateGrad`` a gradient. Where between two
-# such runs as many whole backward passes lie each time, the passes are micro-steps of one step.
-
-
-FEWEST_RESETS = 3  # two whole steps between them
-FEWEST_GRADIENTS = 2  # a single zero_ is that of some buffer
-_ZERO, _SUM = "aten::zero_", "torch::autograd::AccumulateGrad"
-
-
-def accumulated_steps(trace: Trace) -> Ints | None:
-    """Ends of the runs in which all gradients are set to zero, of steps with several backward
-    passes; None where the recording does not show such steps."""
-    host = trace.host_ops
-    if host is None or not len(host):
-        return None
-    kind = np.array([(name == _ZERO) + 2 * (name == _SUM) for name in trace.names], np.int64)
-    rows = np.flatnonzero(kind[host["name"]] > 0)
-    rows = rows[np.argsort(host["start_ns"][rows], kind="stable")]
-    zero = kind[host["name"][rows]] == 1
-    edges = np.flatnonzero(np.diff(zero, prepend=not zero[:1].any(), append=not zero[-1:].any()))
-    length = np.diff(edges)
-    runs = np.flatnonzero(zero[edges[:-1]])
-    if len(runs) < FEWEST_RESETS:
-        return None
-    gradients = int(length[runs].max())
-    whole = runs[length[runs] == gradients]
-    summed = np.append(0, np.cumsum(~zero))
-    between = np.diff(summed[edges[whole]])
-    passes = between // max(gradients, 1)
-    if len(whole) < FEWEST_RESETS or gradients < FEWEST_GRADIENTS or passes[0] < 2:
-        return None
-    if (between != passes[0] * gradients).any():
-        return None
-    ends: Ints = host.end_ns[rows[edges[whole + 1] - 1]]
-    return ends
-
-
-# ------------------------------------------------------------------------------------------------
-# Finds steps in a recording without markers, by what repeats in it.
-
+from pinchpoint.trace import MemoryKind, Trace, once_per_trace
 
 Times = NDArray[np.int64]
 
@@ -84,6 +39,10 @@ FEWEST_A_PIECE = 10  # without other evidence, fewer launches repeating are a lo
 # pass: small models whose layers people mark have six (DistilBERT) to twelve (BERT, GPT-2).
 FEWEST_ROUNDS_OF_RANGES = 16
 FEWEST_PIECES = 3  # without other evidence, two alike halves may be chance
+# More alike rounds than this are no layers, whatever is joined to them: the deepest language models
+# have 126 (Llama 3.1 405B).
+MOST_LAYERS = 128
+FEWEST_KINDS_OF_MANY = 4  # of work, and of launches: a round of fewer is a loop inside of something
 # Spans of one name that hold all work are calls of a step, even where steps differ (a save every
 # few steps, a sequence that grows); layers never hold what comes before and after them.
 NEARLY_ALL = 0.98
@@ -160,7 +119,7 @@ def infer_steps(trace: Trace) -> Inference:
     for candidate in candidates(trace, work):
         if best is not None and best[1].kind == "optimizer" != candidate.kind:
             break  # what the framework says outranks what merely repeats
-        score = _score(candidate, work)
+        score = _score(trace, candidate, work)
         if score < LEAST_SCORE or are_layers(trace, candidate.start_ns):
             continue
         if _of_one_pass(trace, work, candidate):
@@ -190,7 +149,58 @@ def _of_one_pass(trace: Trace, work: LaunchedWork, candidate: Candidate) -> bool
     not hold what a backward one runs."""
     if candidate.kind != "sequence" or _updates_weights(trace):
         return False
+    if _more_than_layers(trace, candidate, work) or write_tokens(trace, candidate.start_ns):
+        return False
     return joined_by_others(trace, work, candidate.start_ns)
+
+
+class _Similarity(NamedTuple):
+    """Mean over kinds of work of the share of pieces that have as many of it as the median piece;
+    a kind that the median piece lacks counts as 0, or not at all."""
+
+    of_all: float
+    of_usual: float
+    usual_kinds: int
+
+
+def _more_than_layers(trace: Trace, candidate: Candidate, work: LaunchedWork) -> bool:
+    """Whether these are more rounds than models have layers, alike and of several kinds of work,
+    which make up nearly all that was launched, and in each of which the host sends or fetches
+    something: the rounds of a program. A loop inside of a step may be as long, of kernels alone."""
+    if candidate.kind != "sequence" or len(candidate.start_ns) <= MOST_LAYERS:
+        return False
+    each, covered, _, same = _rounds(candidate, work)
+    if each < FEWEST_KINDS_OF_MANY or covered < NEARLY_ALL:
+        return False
+    if same.usual_kinds < FEWEST_KINDS_OF_MANY or same.of_usual < NEARLY_ALL:
+        return False
+    return _exchanging(trace, candidate.start_ns) >= NEARLY_ALL
+
+
+def _exchanging(trace: Trace, start_ns: Times) -> float:
+    """Share of rounds that copy between host and device."""
+    ops = trace.device_ops
+    if ops is None:
+        return 0.0
+    of_host = (MemoryKind.PINNED, MemoryKind.PAGEABLE, MemoryKind.HOST)
+    rows = np.isin(ops.filled("from_memory", 0), of_host)
+    rows |= np.isin(ops.filled("to_memory", 0), of_host)
+    which = np.searchsorted(start_ns, issued(trace).start_ns[rows], "right")
+    counts = np.bincount(which, minlength=len(start_ns) + 1)[1:-1]  # behind the last it may be cut
+    return float((counts > 0).mean())
+
+
+def _rounds(candidate: Candidate, work: LaunchedWork) -> tuple[int, float, float, _Similarity]:
+    """How much is launched in a usual round, and of what share of all rounds consist; the share of
+    rounds with just as much, and how alike they are. Behind the last boundary one may be cut."""
+    pieces = len(candidate.start_ns) - 1
+    which = np.searchsorted(candidate.start_ns, work.at_ns, "right") - 1
+    inside = (which >= 0) & (which < pieces)
+    launched = np.bincount(which[inside], minlength=pieces)
+    each = int(np.median(launched))
+    covered = (np.count_nonzero(inside) + each) / len(work.at_ns)
+    same = _similarity(which[inside], work.key[inside], pieces, work.kinds)
+    return each, covered, np.count_nonzero(launched == each) / pieces, same
 
 
 def _many(count: int, work: LaunchedWork) -> str:
@@ -203,17 +213,11 @@ def _short_rounds(trace: Trace, work: LaunchedWork) -> str:
     for candidate in candidates(trace, work):
         if candidate.kind != "sequence" or len(candidate.start_ns) < FEWEST_PIECES:
             continue
-        pieces = len(candidate.start_ns) - 1  # behind the last boundary one may be cut
-        which = np.searchsorted(candidate.start_ns, work.at_ns, "right") - 1
-        inside = (which >= 0) & (which < pieces)
-        launched = np.bincount(which[inside], minlength=pieces)
-        each = int(np.median(launched))
-        covered = (np.count_nonzero(inside) + each) / len(work.at_ns)
-        alike = np.count_nonzero(launched == each) / pieces
+        each, covered, alike, same = _rounds(candidate, work)
         if each >= FEWEST_A_PIECE or min(alike, covered) < NEARLY_ALL:
             continue
-        if _similarity(which[inside], work.key[inside], pieces, work.kinds).of_usual >= LEAST_SCORE:
-            rounds = f"rounds of {_many(each, work)} repeat {pieces + 1:,} times"
+        if same.of_usual >= LEAST_SCORE:
+            rounds = f"rounds of {_many(each, work)} repeat {len(candidate.start_ns):,} times"
             return f"{rounds}, too little to be taken for steps"
     return ""
 
@@ -245,7 +249,7 @@ def _of_whole_steps(
     if ends is None or (best is not None and len(best[1].start_ns) <= len(ends)):
         return None
     candidate = Candidate("sequence", "gradients are set to zero", ends, None)
-    score = _score(candidate, work)
+    score = _score(trace, candidate, work)
     return (score, candidate) if score >= LEAST_SCORE else None
 
 
@@ -265,7 +269,7 @@ def _held(candidate: Candidate) -> tuple[int, int]:
     return int(lasting), -int(start[0])
 
 
-def _score(candidate: Candidate, work: LaunchedWork) -> float:
+def _score(trace: Trace, candidate: Candidate, work: LaunchedWork) -> float:
     """0 to 1: sameness of the pieces, times their coverage, times trust in the evidence."""
     start, end = candidate.start_ns, candidate.end_ns
     pieces = len(start) if end is not None else len(start) - 1
@@ -286,13 +290,15 @@ def _score(candidate: Candidate, work: LaunchedWork) -> float:
         kinds = len(np.unique(work.key[inside]))
         sameness = same.of_all * work.kinds / max(kinds, 1)
         coverage = max(coverage, _share_of_time(start, end, work))
+    many = _more_than_layers(trace, candidate, work)
+    if many:
+        sameness = same.of_all * work.kinds / max(len(np.unique(work.key[inside])), 1)
     if end is None:  # the pieces before the first and after the last boundary are cut, not foreign
         coverage = min(1.0, coverage * repeats / pieces)
     if coverage < LEAST_COVERAGE or repeats < 2 or (work.of_ranges and _one_holds_most(start)):
         return 0.0
-    if candidate.kind == "sequence" and (
-        repeats < FEWEST_PIECES or inside.sum() < FEWEST_A_PIECE * pieces
-    ):
+    least = FEWEST_KINDS_OF_MANY if many else FEWEST_A_PIECE
+    if candidate.kind == "sequence" and (repeats < FEWEST_PIECES or inside.sum() < least * pieces):
         return 0.0
     if end is not None and coverage > NEARLY_ALL:
         sameness = (1 + sameness) / 2
@@ -315,23 +321,16 @@ def _share_of_time(start: Times, end: Times | None, work: LaunchedWork) -> float
     return min(1.0, float(last - start[0]) / max(recorded, 1))
 
 
-class _Similarity(NamedTuple):
-    """Mean over kinds of work of the share of pieces that have as many of it as the median piece;
-    a kind that the median piece lacks counts as 0, or not at all."""
-
-    of_all: float
-    of_usual: float
-
-
 def _similarity(
     piece: NDArray[np.int64], key: NDArray[np.int64], pieces: int, kinds: int
 ) -> _Similarity:
     if not len(piece) or pieces * kinds > MOST_COUNTS:
-        return _Similarity(0.0, 0.0)
+        return _Similarity(0.0, 0.0, 0)
     counts = np.bincount(piece * kinds + key, minlength=pieces * kinds).reshape(pieces, kinds)
     usual = np.median(counts, axis=0)
     same = (np.abs(counts - usual) <= SAME_COUNT_RATIO * usual).mean(axis=0)[usual > 0]
-    return _Similarity(float(same.sum() / kinds), float(same.mean()) if len(same) else 0.0)
+    of_usual = float(same.mean()) if len(same) else 0.0
+    return _Similarity(float(same.sum() / kinds), of_usual, len(same))
 
 
 def _last_is_whole(start: Times, work: LaunchedWork) -> bool:

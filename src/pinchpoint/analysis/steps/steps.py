@@ -7,6 +7,7 @@ recording without a device it is the host span's end. The first step has no comp
 begins at its first activity, and is partial.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -101,13 +102,16 @@ def steps(trace: Trace) -> Steps:
     if marked is not None:
         return _timed(trace, marked, "marker")
     inferred = infer_steps(trace)
-    if inferred.spans is not None:
-        return _timed(trace, inferred.spans, "inferred")
-    if (calls := steps_by_calls(trace)) is not None:
-        return _timed(trace, calls, "inferred")
-    if (alone := single_step(trace)) is not None:
-        return _timed(trace, alone, "inferred")
-    return _whole(trace, inferred.reason)
+    spans = inferred.spans or steps_by_calls(trace) or single_step(trace)
+    if spans is None:
+        return _whole(trace, _of_empty_markers(trace, inferred.reason))
+    return _timed(trace, replace(spans, basis=_of_empty_markers(trace, spans.basis)), "inferred")
+
+
+def _of_empty_markers(trace: Trace, reason: str) -> str:
+    """The reason, where markers were recorded and none of them was used."""
+    marked = trace.steps is not None and len(trace.steps) > 0
+    return reason.replace("no markers", "markers hold no work", 1) if marked else reason
 
 
 def _timed(trace: Trace, spans: Spans, how: Literal["marker", "inferred"]) -> Steps:

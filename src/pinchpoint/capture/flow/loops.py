@@ -13,7 +13,7 @@ from typing import Any
 
 from pinchpoint.capture.flow.operations import ESCAPE, OVERWRITES, Operation
 from pinchpoint.capture.flow.repeats import idle
-from pinchpoint.capture.flow.watch import Stack
+from pinchpoint.capture.flow.stacks import Stack
 from pinchpoint.frozen import dataclass
 
 FEWEST_TURNS = 16  # as many as the rule about loops wants; layers of a net are fewer, or are named

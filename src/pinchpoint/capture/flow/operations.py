@@ -63,6 +63,17 @@ ESCAPE = Kind(
 )
 
 
+def _copy(name: str) -> Kind:
+    return Kind(
+        name, frozenset(), (), random=False, read_by_host=False, opaque=False, sizes_only=False
+    )
+
+
+# What the dispatcher is told of in inference mode, and elsewhere what it becomes where it copies:
+# a recording has that everywhere.
+COMPOSED_COPIES = {"aten::to": _copy("aten::_to_copy"), "aten::contiguous": _copy("aten::clone")}
+
+
 def escape(number: int) -> Operation:
     """The memory of a storage is handed to something that is not seen, which may write to it."""
     writes = ((number, False),)

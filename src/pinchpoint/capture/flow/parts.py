@@ -25,6 +25,7 @@ _APART = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "convolution")
 _PRODUCTS = frozenset(f"aten::{name}" for name in (*_APART, "conv1d", "conv2d", "conv3d"))
 # Whose rows are those given.
 _FIRST_OPERAND = {"aten::mm": 0, "aten::bmm": 0, "aten::linear": 0, "aten::addmm": 1}
+_FIRST_OPERAND["aten::matmul"] = 0  # where it has as many dimensions as what it gives
 _GATHERS = "aten::gather"
 _TAKES = frozenset(f"aten::{name}" for name in ("index", "gather", "index_select", "take"))
 _COPIES = frozenset(f"aten::{name}" for name in ("_to_copy", "clone"))
@@ -242,7 +243,8 @@ class _Walk:
             return read.of_rows()
         if not order and sums_rows(one):
             return _Need(read.elements, read.elements, read.elements_name, read.elements_name)
-        if is_of_rows(one) or order == _FIRST_OPERAND.get(one.kind.name):
+        first = order == _FIRST_OPERAND.get(one.kind.name)
+        if is_of_rows(one) or (first and shape[:-1] == one.shape[:-1]):
             return read.of_rows()
         return _ALL
 

@@ -6,7 +6,7 @@ from types import CodeType
 
 from pinchpoint.capture.flow.operations import Operation
 from pinchpoint.capture.flow.repeats import idle
-from pinchpoint.capture.flow.watch import Stack
+from pinchpoint.capture.flow.stacks import Stack
 from pinchpoint.capture.samples.stacks import import_roots, line_of, relative
 
 Line = tuple[CodeType, int]

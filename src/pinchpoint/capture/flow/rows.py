@@ -5,9 +5,9 @@ from typing import Any
 from pinchpoint.capture.flow.operations import Operation
 
 # Each row of what they give is made of the same one of what they take; and which argument says so.
-_SOFTMAXES = {"_softmax": 1, "_log_softmax": 1}
+_SOFTMAXES = {"_softmax": 1, "_log_softmax": 1, "softmax": 1, "log_softmax": 1}
 _SOFTMAXES |= {"_softmax_backward_data": 2, "_log_softmax_backward_data": 2}
-_NORMS = {"native_layer_norm": 1, "_fused_rms_norm": 1, "rms_norm": 1}
+_NORMS = {"native_layer_norm": 1, "layer_norm": 1, "_fused_rms_norm": 1, "rms_norm": 1}
 _NORMS |= {"native_layer_norm_backward": 2, "_fused_rms_norm_backward": 2}
 
 _SUMS = frozenset(("sum", "mean", "amax", "amin", "argmax", "argmin", "logsumexp", "prod"))

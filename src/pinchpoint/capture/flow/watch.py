@@ -10,14 +10,14 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
-from types import CodeType, FrameType
 from typing import Any
 
 from pinchpoint.capture.flow.inference import InferenceModes, put_keys_back, take_away
 from pinchpoint.capture.flow.left_alone import leave_alone
 from pinchpoint.capture.flow.operations import (
+    COMPOSED_COPIES,
     Kind,
     Operation,
     Shapes,
@@ -31,9 +31,10 @@ from pinchpoint.capture.flow.operations import (
     read_by_optimizer,
     shapes_of,
 )
+from pinchpoint.capture.flow.stacks import Stack, Stacks
 from pinchpoint.capture.flow.storages import Storages, content
 from pinchpoint.capture.flow.stored import before_optimizers, parameter_of
-from pinchpoint.capture.flow.surroundings import LEAST_FREE_BYTES, folders, free_bytes
+from pinchpoint.capture.flow.surroundings import LEAST_FREE_BYTES, free_bytes
 from pinchpoint.capture.flow.tiny_values import TinyValues
 from pinchpoint.capture.flow.zero_payloads import ZeroPayloads
 from pinchpoint.capture.windows.threads import graph_is_captured
@@ -42,12 +43,10 @@ from pinchpoint.frozen import dataclass
 MOST_OPERATIONS = 10_000  # in a step; half a second of bookkeeping, and 15 MB until the last one
 MOST_NS = 1_500_000_000  # of bookkeeping in a step
 LONGEST_NS = 5_000_000  # of one operation: beyond that, another thread had the core
-MOST_FRAMES = 48  # of the user's and of libraries' code around an operation
 MOST_SUMS = 512  # in a step, of answers that are compared
 # Methods of tensors that hand their memory to something which is not seen; others call these.
 _READS = ("numpy", "tolist")
 _HANDS_OUT = ("data_ptr", "untyped_storage", "__dlpack__")
-_CHECKPOINT = "torch/utils/checkpoint.py"
 _NEEDED = (
     "_len_torch_dispatch_stack",
     "_get_dispatch_stack_at",
@@ -55,7 +54,6 @@ _NEEDED = (
     "_push_on_torch_dispatch_stack",
     "_current_graph_task_id",
 )
-Stack = tuple[tuple[CodeType, int], ...]  # code and line, outermost first
 
 
 _UNDER_WAY: set["Watch"] = set()
@@ -94,11 +92,8 @@ class Watch:
         self.storages = Storages(torch)
         self.tiny, self.zeros = TinyValues(torch), ZeroPayloads(torch)
         self.steps: list[list[Operation]] = [[]]
-        self.stacks: list[Stack] = [()]
-        self._stacks: dict[Any, int] = {(): 0}
+        self._stacks = Stacks(torch)
         self._kinds: dict[Any, Kind] = {}
-        self._codes: dict[CodeType, bool] = {}
-        self._framework = folders(torch)
         self._mode: Any = None
         self._inference: InferenceModes | None = None
         self._undo: list[Callable[[], None]] = []
@@ -111,6 +106,11 @@ class Watch:
         self._counts: dict[Any, int] = {}
         self.why_not = ""  # what could not be seen: nothing may be said then
         self.cost_ns = self._step_ns = 0
+
+    @property
+    def stacks(self) -> Sequence[Stack]:
+        """Frames around operations, by their number."""
+        return self._stacks.all
 
     # Begin and end
 
@@ -223,7 +223,7 @@ class Watch:
         return answer
 
     def _look_at_values(self, begun: _Begun, call: tuple[Any, Any, Any]) -> None:
-        stack, _ = self._stack(sys._getframe(3))
+        stack, _ = self._stacks.number(sys._getframe(3))
         with self.unseen(), contextlib.suppress(Exception):
             self.zeros.look(len(self.steps[-1]), begun.kind, call[1], call[2])
             self.tiny.look(len(self.steps[-1]), begun.kind, begun.shapes, stack, call)
@@ -295,6 +295,9 @@ class Watch:
             if not storages.known(tensor):
                 made.append(storages.number(tensor, made=True, backward=begun.backward))
                 size += storages.all[made[-1]].bytes
+        if not made and kind.name in COMPOSED_COPIES:  # it gives what it was given
+            return
+        kind = COMPOSED_COPIES.get(kind.name, kind)
         self.steps[-1].append(
             Operation(
                 kind,
@@ -307,7 +310,7 @@ class Watch:
                 root or len(there) < len(given) or not given,
                 begun.backward,
                 begun.shapes,
-                *self._stack(sys._getframe(3)),
+                *self._stacks.number(sys._getframe(3)),
                 size,
                 tuple(there[0].shape) if there else (),
                 storages.stored(begun.parameter, writes=begun.writes, made=made, reads=begun.reads),
@@ -369,33 +372,3 @@ class Watch:
                     setattr(kind, name, own)
 
         self._undo.append(undo)
-
-    # Where in the program
-
-    def _stack(self, frame: FrameType | None) -> tuple[int, bool]:
-        """The number of the frames; and whether a checkpoint runs its part of the program."""
-        checkpoint = False
-        found: list[tuple[CodeType, int]] = []
-        codes = self._codes
-        while frame is not None and len(found) < MOST_FRAMES:
-            code = frame.f_code
-            shown = codes.get(code)
-            if shown is None:
-                shown = codes[code] = self._is_shown(code)
-            if shown:
-                found.append((code, frame.f_lasti))
-            elif code.co_filename.endswith(_CHECKPOINT):
-                checkpoint = True
-            frame = frame.f_back
-        key = tuple(found)
-        number = self._stacks.get(key)
-        if number is None:
-            number = self._stacks[key] = len(self.stacks)
-            self.stacks.append(key[::-1])
-        return number, checkpoint
-
-    def _is_shown(self, code: CodeType) -> bool:
-        file = code.co_filename
-        return "-packages/" in file.removeprefix(self._framework[0]) or not file.startswith(
-            ("<frozen", "<string", *self._framework)
-        )

@@ -118,7 +118,7 @@ class RepeatedWork:
         watch.storages.step_ends()
         self.operators = operators(watch.steps)
         found = numbers_of(watch)
-        notes = list(_notes(watch, found, dead=not self._threads))
+        notes = list(_notes(watch, found, beside_threads=self._threads))
         self.loops = list(_loops(watch))
         inputs = found.from_inputs[-2]
         self.answers = answers(watch, self._heaviest, inputs, chains(watch.stacks))
@@ -150,7 +150,7 @@ def _others_run() -> bool:
 # What is noted
 
 
-def _notes(watch: Watch, found: Numbered, *, dead: bool) -> Iterator[dict[str, Any]]:
+def _notes(watch: Watch, found: Numbered, *, beside_threads: bool) -> Iterator[dict[str, Any]]:
     told, lines = claims(watch, found), chains(watch.stacks)
     operations, members = told.operations, told.members
     wholly = sites(operations, [bool(how) for how in members], lines)
@@ -167,9 +167,9 @@ def _notes(watch: Watch, found: Numbered, *, dead: bool) -> Iterator[dict[str, A
                 notes.append(note)
     if not found.unseen_writers:
         notes += _moved_on(watch, found, lines)
-    if dead and not found.unseen_writers:
-        notes += _unused(watch, lines)
-        notes += _orders(watch, lines)
+    if not found.unseen_writers:
+        unread = [*_unused(watch, lines), *_orders(watch, lines)]
+        notes += (note | {"beside_threads": beside_threads} for note in unread)
     notes.sort(key=lambda note: -note.pop("weight"))
     yield from notes[:MOST_NOTES]
     looked_at = watch.steps[UNUSED_IN[-1]]

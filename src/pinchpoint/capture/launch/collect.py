@@ -185,6 +185,7 @@ def metrics(
         processes=len(processes),
         world_size=first.world_size if first else None,
         steps=_steps(first.steps) if first else None,
+        threaded=first.threaded if first else None,
         data_wait=_data_wait(first.steps) if first else None,
         ranks=tuple(_rank(p) for p in processes),
         loader_workers=_workers(workers),
@@ -216,6 +217,7 @@ def _steps(steps: StepTimes) -> StepMetrics:
     total_s = run.total_ns / 1e9
     return StepMetrics(
         found_by=steps.by,
+        place=steps.place,
         count=steps.count,
         steady=steps.steady,
         unprofiled_ms=UnprofiledSteps(

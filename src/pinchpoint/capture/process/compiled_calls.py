@@ -72,7 +72,7 @@ class CompiledCalls:
         """Once, if this interpreter can tell of calls and nobody else has all of its places."""
         monitoring: Any = getattr(sys, "monitoring", None)
         jax = sys.modules.get("jax")
-        if self._began or monitoring is None or jax is None or not _has_lock():
+        if self._began or monitoring is None or jax is None or not has_lock():
             return
         if self._unwanted():
             return
@@ -198,6 +198,6 @@ class CompiledCalls:
 _COMPILED = ("PjitFunction", "PmapFunction", "Compiled")
 
 
-def _has_lock() -> bool:
+def has_lock() -> bool:
     """Whether one thread runs Python at a time: what is kept here counts on that."""
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())

@@ -10,7 +10,7 @@ from pinchpoint.capture.process.call_times import calls_note
 from pinchpoint.capture.process.deaths import Deaths
 from pinchpoint.capture.process.memory import peak_resident_bytes, torch_peak_bytes
 from pinchpoint.capture.process.ranks import identity
-from pinchpoint.capture.process.session import CaptureSession
+from pinchpoint.capture.process.session import LOOP, CaptureSession
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.samples.memory_nodes import cpu_nodes, placement
 from pinchpoint.capture.windows.recording import Recording
@@ -51,6 +51,7 @@ def facts(
         "complete": session.complete,
         "steps": _steps(session),
         "calls": calls_note(session.calls, session.recordings) if session.steps_by is None else [],
+        "threaded": session.threaded.note() if session.steps_by is None else None,
         "recordings": [_recording(r) for r in session.recordings],
         "triggers": list(getattr(session.policy, "triggers", [])),
         "problems": session.problems,
@@ -83,12 +84,14 @@ def facts(
 
 def _steps(session: CaptureSession) -> dict[str, Any]:
     clock = session.clock
-    before, on_device = _unprofiled(session, session.before)
-    after, still_on_device = _unprofiled(session, session.after)
+    recorded = _rounds_are_recorded(session)
+    before, on_device = _unprofiled(session, session.before) if recorded else ([], False)
+    after, still_on_device = _unprofiled(session, session.after) if recorded else ([], False)
     timed = [*clock.undisturbed(session.before.start, session.before.stop)]
     timed += clock.undisturbed(session.after.start, session.after.stop)
     return {
         "by": session.steps_by,
+        "place": session.loops.place if session.steps_by == LOOP else None,
         "count": clock.edges,
         "steady": session.policy.steady,
         "clock": "device" if on_device and still_on_device else "host",
@@ -106,6 +109,13 @@ def _steps(session: CaptureSession) -> dict[str, Any]:
         ),
         "run": summary(clock),
     }
+
+
+def _rounds_are_recorded(session: CaptureSession) -> bool:
+    """Whether the recorded steps are those that were timed: what was recorded by time has no marks
+    of rounds, and something else in it may repeat."""
+    files = [recording for recording in session.recordings if recording.file]
+    return session.steps_by != LOOP or not files or any(one.steps > 0 for one in files)
 
 
 def _cost_ns(session: CaptureSession) -> int | None:

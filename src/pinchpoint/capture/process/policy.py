@@ -1,17 +1,24 @@
 """When to open a recording: at steady state, when steps became slower, and not while compiling."""
 
+import os
 import sys
 import threading
 from dataclasses import field
 from typing import Protocol
 
-from pinchpoint.capture.process.step_clock import StepClock, median
+from pinchpoint.capture.process.step_clock import (
+    FIRST_STEPS,
+    STEADY_LONG_STEPS,
+    StepClock,
+    median,
+)
 from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
 from pinchpoint.capture.settings import Kind, Settings
 from pinchpoint.frozen import dataclass
 
 PATIENCE_STEPS = 200  # record at last although steps have not become steady
 PATIENCE_NS = 120_000_000_000  # the same for long steps: two minutes
+PATIENCE_OF_LONG_NS = 15_000_000_000  # and where a program may have few of them: it may end soon
 FEWEST_EDGES = 3  # an interval after the first, which is never ordinary
 
 HISTORY_STEPS = 200  # what steps were like
@@ -58,7 +65,9 @@ class AtSteadyState:
         if clock.steady() and not compiled:
             self.steady = True
             return True
-        tired = clock.edges >= PATIENCE_STEPS or clock.elapsed_ns >= PATIENCE_NS
+        few = clock.long_steps and len(clock.undisturbed(FIRST_STEPS)) >= 2 * STEADY_LONG_STEPS
+        patience_ns = PATIENCE_OF_LONG_NS if few else PATIENCE_NS
+        tired = clock.edges >= PATIENCE_STEPS or clock.elapsed_ns >= patience_ns
         if tired and clock.edges >= FEWEST_EDGES:
             self.steady = False
             return True
@@ -126,7 +135,7 @@ class Cycles:
 
 
 # A model may be called once, and a step be marked, before other work.
-EARLY_EDGES = {"optimizer": 1, "module": 2, "graph": 2, "call": 2}
+EARLY_EDGES = {"optimizer": 1, "module": 2, "graph": 2, "call": 2, "loop": 1}
 
 
 def early_is_due(settings: Settings, edges: int, steps_by: str | None) -> bool:
@@ -199,6 +208,13 @@ def _is_compiling(filename: str, function: str) -> bool:
         if filename.endswith(ending) and part in function:
             return True
     return False
+
+
+def is_helper() -> bool:
+    """Whether this is a worker of a pool or of a loader, and no rank of a job."""
+    processes = sys.modules.get("multiprocessing.process")
+    child = processes is not None and processes.parent_process() is not None
+    return child and "RANK" not in os.environ
 
 
 class CompileWatch:

@@ -118,6 +118,8 @@ class Program:
             self.session.problems.append(_where_it_is(missing))
         with contextlib.suppress(Exception):  # the user's program comes first
             self.session.calls.end()
+            self.session.loops.end()
+            self.session.threaded.end()
             self._take_own_profile()
         self.session.finish()
         if self._whole_run is not None:

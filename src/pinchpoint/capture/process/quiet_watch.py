@@ -22,9 +22,9 @@ from pathlib import Path
 
 from pinchpoint.capture.process.budget import varying_ns
 from pinchpoint.capture.process.long_calls import LOOK_AGAIN_S, wait_while_it_fits
-from pinchpoint.capture.process.policy import CompileWatch, imports, optimizer_exists
+from pinchpoint.capture.process.policy import CompileWatch, imports, is_helper, optimizer_exists
 from pinchpoint.capture.process.ranks import begin_together
-from pinchpoint.capture.process.session import CaptureSession
+from pinchpoint.capture.process.session import LOOP, CaptureSession
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.stalls import (
     STALLED_S,
@@ -34,6 +34,7 @@ from pinchpoint.capture.process.stalls import (
     WINDOW_STALLED_S,
     stopped,
 )
+from pinchpoint.capture.process.unmarked import SOON_S, look_for_loops
 from pinchpoint.capture.settings import (
     BARE,
     EARLY_AFTER_S,
@@ -96,6 +97,7 @@ class QuietWatch:
             self._session.problems.append(f"{type(error).__name__}: {error}".splitlines()[0])
         finally:
             self._session.quiet_busy = False
+            self._session.loops.give_up()
 
     def _watch(self) -> None:
         began: float | None = None
@@ -111,8 +113,10 @@ class QuietWatch:
                 self._record_compiling()
                 continue
             began = began if began is not None else self._work_began()
-            if began is None or time.monotonic() - began < self._longest_wait_s() * 2**tries:
-                self._record_early(began)
+            soon = self._look_for_loops(works=began is not None)
+            waited = 0.0 if began is None else time.monotonic() - began
+            if soon or began is None or waited < self._longest_wait_s() * 2**tries:
+                self._record_early(None if soon and waited < SOON_S else began)
                 continue
             recording = self._record()
             tries += 1
@@ -122,6 +126,7 @@ class QuietWatch:
                 self._record_names()
                 break
             began = None
+        self._session.loops.give_up()
         self._say_what_was_dropped()
         self._answer_requests()
 
@@ -204,7 +209,8 @@ class QuietWatch:
         session = self._session
         if session.clock.edges > 0:
             calls = session.steps_by == "module" and session.clock.edges <= WARM_UP_STEPS
-            return not stopped(session.clock, WARM_UP_S if calls else STALLED_S)
+            brief = calls or session.steps_by == LOOP
+            return not stopped(session.clock, WARM_UP_S if brief else STALLED_S)
         return session.fetches > 1 and not stopped(session.fetch_clock)
 
     def _look_again_s(self) -> float:
@@ -245,7 +251,7 @@ class QuietWatch:
         torch = sys.modules.get("torch")
         if torch is not None and getattr(torch.__spec__, "_initializing", False):
             return None
-        if _is_helper():
+        if is_helper():
             return None
         if torch is not None and torch.cuda.is_initialized():
             return time.monotonic()
@@ -257,6 +263,10 @@ class QuietWatch:
         if self._on_its_own() and (torch is not None or "jax" in sys.modules):
             return time.monotonic()
         return None
+
+    def _look_for_loops(self, *, works: bool) -> bool:
+        alone = works or (self._on_its_own() and not is_helper())
+        return alone and look_for_loops(self._session, works=works)
 
     def _on_its_own(self) -> bool:
         """Not a helper process: the launcher started it, or it has a rank."""
@@ -285,7 +295,7 @@ class QuietWatch:
             return trial
         most_s = fits_s if kind == "times" and self._settings.seconds == DEFAULT_S else 0.0
         recording = self._record_for(kind, min(seconds, max(fits_s, TRIAL_S)), most_s)
-        if trial is None or recording is None or _is_one_file(trial, recording):
+        if trial is None or recording is None or trial.is_same_file(recording):
             return recording
         # A program that ended meanwhile may have done its last work in the trial.
         worse = recording.file is None
@@ -386,15 +396,3 @@ class QuietWatch:
                 f"{early} was kept: {self._dropped} while it was recorded; let the program run "
                 "longer, or say when its steady work begins: pinchpoint run --after-seconds N …"
             )
-
-
-def _is_one_file(first: Recording, second: Recording) -> bool:
-    """JAX names files by the second, so that the later of two may have replaced the other."""
-    return bool(first.file and second.file and first.file.name == second.file.name)
-
-
-def _is_helper() -> bool:
-    """A worker of a pool or of a loader, and no rank of a job."""
-    processes = sys.modules.get("multiprocessing.process")
-    child = processes is not None and processes.parent_process() is not None
-    return child and "RANK" not in os.environ

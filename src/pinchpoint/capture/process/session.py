@@ -9,16 +9,21 @@ from typing import Any
 from weakref import ReferenceType, ref
 
 from pinchpoint.capture.process.compiled_calls import CompiledCalls
+from pinchpoint.capture.process.own_loops import OwnLoops
 from pinchpoint.capture.process.policy import optimizer_exists
 from pinchpoint.capture.process.rounds import Rounds
 from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.process.stalls import WARM_UP_S, WARM_UP_STEPS, stopped
 from pinchpoint.capture.process.starting_over import Restartable
 from pinchpoint.capture.process.step_clock import LOST_AFTER, MarkingOptimizer
+from pinchpoint.capture.process.threaded_calls import ThreadedCalls
+from pinchpoint.capture.windows.threads import graph_is_captured
 
 LOADER_FETCHES = 12  # so many batches without an optimizer step: the program does not train
 LOADER_NS = 2_000_000_000  # and for so long: who accumulates gradients takes batches, too
-LATE_STEPS, LATE_NS = 3, 2_000_000_000  # of an optimizer: more than an update now and then
+LATE_STEPS, LATE_NS = 3, 2_000_000_000  # of marks: more than an update now and then
 BY_CALLS = ("module", "round")  # a call of a model, or a round of several
+LOOP = "loop"  # what comes round in the program, where nothing else marks steps
 OPTIMIZER_WITHIN_NS = 10_000_000_000  # of replays, which an optimizer's step may follow
 # Between two looks for an optimizer, each as long as a call of a small model: 20 µs are 0.2 % of it
 ASKED_AGAIN_NS = 10_000_000
@@ -155,6 +160,8 @@ class CaptureSession(Restartable):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.calls = CompiledCalls(lambda: self.steps_by is not None)
+        self.loops = OwnLoops(self._loop_turned)
+        self.threaded = ThreadedCalls()
         super().__init__(*given, **named)
         self._optimizer = MarkingOptimizer()
         self._models = ModelCalls(optimizer_decides=not self.settings.cell)
@@ -172,6 +179,15 @@ class CaptureSession(Restartable):
         return self._loader.fetches
 
     @property
+    def is_unmarked(self) -> bool:
+        """Whether nothing marks steps but the program's own rounds: a model may have been called
+        a few times before."""
+        if self.steps_by in (None, LOOP):
+            return True
+        few = self.steps_by in BY_CALLS and self.clock.edges <= WARM_UP_STEPS
+        return few and not self.steady_recorded and stopped(self.clock, WARM_UP_S)
+
+    @property
     def quiet_busy(self) -> bool:
         """Whether the quiet watch records by time."""
         return self._quiet_busy
@@ -180,6 +196,9 @@ class CaptureSession(Restartable):
     def quiet_busy(self, busy: bool) -> None:
         self._quiet_busy = busy
         self.calls.held_up(now=busy)
+        self.threaded.held_up(now=busy)
+        if not busy:
+            self.loops.held_up()
 
     # What the hooks tell
 
@@ -213,7 +232,7 @@ class CaptureSession(Restartable):
         """A model was called and is done; whether to tell of the next such call."""
         try:
             self.look_after()
-            if self.steps_by not in (None, *BY_CALLS):
+            if self.steps_by not in (None, LOOP, *BY_CALLS):
                 return self.stage not in (Stage.TIMING, Stage.DONE)
             if self._models.may_mark():
                 if self._models.marks(model):
@@ -224,7 +243,7 @@ class CaptureSession(Restartable):
                     self._short = id(model) if alone else None
                 return True
             thread = threading.get_ident()
-            if self.steps_by is not None and self._may_start_over("module", thread):
+            if self.steps_by in BY_CALLS and self._may_start_over("module", thread):
                 self._start_over()  # what was recorded of one thread is kept until more is
                 self.steps_by = None
             return self.stage is Stage.RECORDING
@@ -276,19 +295,25 @@ class CaptureSession(Restartable):
         """
         if by == "round":  # recordings of calls, each of which is a small part of one
             return self.stage is not Stage.RECORDING or thread == self.thread
-        provisional = by in ("call", "graph") or self.steps_by in ("loader", "graph", *BY_CALLS)
-        if self.stage in (Stage.TIMING, Stage.DONE) or self.steady_recorded:
-            return by == "optimizer" and self._trains_after_all()
+        marks_of_any = ("loader", "graph", LOOP, *BY_CALLS)
+        provisional = by in ("call", "graph") or self.steps_by in marks_of_any
+        over = self.stage in (Stage.TIMING, Stage.DONE) and self.steps_by != LOOP
+        if over or self.steady_recorded:
+            marks = by == "optimizer" or self.steps_by == LOOP
+            return marks and self._goes_on_after_all()
         return provisional and (self.stage is not Stage.RECORDING or thread == self.thread)
 
-    def _trains_after_all(self) -> bool:
-        """Whether steps of an optimizer go on after other work was recorded as the program's."""
+    def _goes_on_after_all(self) -> bool:
+        """Whether marked steps go on after other work was recorded as the program's: of a loop, for
+        half as long as it did, since what is evaluated at the end of a program is not its work."""
         if self.ended or self.quiet_busy or self.settings.repeat or self.stage is Stage.RECORDING:
             return False
         now_ns = self.clock.now_ns()
         self._late_since_ns = self._late_since_ns if self._late else now_ns
         self._late += 1
-        return self._late >= LATE_STEPS and now_ns - self._late_since_ns >= LATE_NS
+        loop_ns = self.clock.lasted_ns if self.steps_by == LOOP else 0
+        least_ns = max(LATE_NS, loop_ns // 2)
+        return self._late >= LATE_STEPS and now_ns - self._late_since_ns >= least_ns
 
     def yield_to_other_profiler(self, why: str) -> None:
         """Somebody else records: end our recording and open none."""
@@ -304,9 +329,24 @@ class CaptureSession(Restartable):
         """This is a copy of the process in a fork: it records nothing, and writes nothing."""
         self._on_termination.disarm()
         self.calls.end()
+        self.loops.end()
+        self.threaded.end()
         self.window, self.stage, self.ended = None, Stage.DONE, True
 
     # Steps
+
+    def _loop_turned(self) -> None:
+        """What comes round did so. Whatever else marks steps tells more of them."""
+        if graph_is_captured():
+            return  # nothing happens now, and nothing may be disturbed
+        if not self.is_unmarked:
+            self.loops.end()
+            return
+        if self.loops.changed or self.steps_by in BY_CALLS:
+            self.loops.changed = False
+            self._start_over()
+            self.steps_by = None
+        self.step(LOOP)
 
     def _fetched(self, wait_ns: int, iterator: Any) -> None:
         self._loader.fetched(iterator)

@@ -86,7 +86,7 @@ class Stages:
         self._loader = LoaderRhythm()
         self.fetch_clock = StepClock()
         self.steps_by: str | None = (
-            None  # optimizer, loader, module, round, graph, annotation, call
+            None  # optimizer, loader, module, round, graph, annotation, call, loop
         )
         self.stage = Stage.WAITING
         self.window: Window | None = None
@@ -97,6 +97,8 @@ class Stages:
         self.complete = False  # all figures are there: the interpreter ends
         self.by_time = False  # what was recorded was found by time, and not by marks of steps
         self.quiet_busy = False  # the quiet watch records by time; edges leave it alone
+        self.watching = False  # operations of steps are listened to: nothing is recorded meanwhile
+        self.looking = False  # single steps are still to be looked at
         self.end_quiet_watch: Callable[[], None] = lambda: None
         self.other_records: Callable[[], bool] = lambda: False  # the program's own profiler, now
         self.stepped: Callable[[], None] = lambda: None  # told after each step, before our part
@@ -170,7 +172,7 @@ class Stages:
             return
         if self.stage in _ORDINARY:
             self.completion.mark(self.clock.edges - 1)
-        if self.stage is _WAITING:
+        if self.stage is _WAITING and not self.watching:
             self._maybe_prime(intervals)
         else:
             self._go_on(intervals)
@@ -195,7 +197,8 @@ class Stages:
         if self.other_records():
             self.clock.disturb()
         intervals = self.clock.edge()
-        self.clock.spare(short=self.identity.world_size == 1)  # ranks act at the same step
+        alone = self.identity.world_size == 1  # else ranks act at the same step
+        self.clock.spare(short=alone and not self.looking)
         self.stepped()
         self.look_ends()
         if began_ns:

@@ -3,7 +3,7 @@
 import sys
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 try:
@@ -12,6 +12,10 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 STEADY_STEPS = 5  # two runs of so many steps must agree
+# All that a run records and watches takes about 40 steps: ten seconds of steps as long as this.
+LONG_STEP_NS = 250_000_000
+STEADY_LONG_STEPS = 3  # of these: a program may not have many
+FEWEST_ORDINARY = 3  # before a recording, to compare its steps with
 FASTER_RATIO = 0.90  # below this share of those before, steps still warm up
 SLOWER_RATIO = 1.50  # above this share, something other than ordinary steps is going on
 RECENT_STEPS = 10  # what steps are like now
@@ -37,13 +41,14 @@ class StepClock:
         self._clock_ns = clock_ns
         self._last_ns: int | None = None
         self._waited_ns = 0
-        self._disturbed_now = False
+        self._disturbed_now = self._watched_now = False
         self.told = 0  # of steps, alone or several together
         self._edges, self._counted, self._each = 0, 0, 1
         self.first_ns: int | None = None
         self.warm_unix_ns: int | None = None  # when the first two steps were over
         self.interval_ns, self.wait_ns = array("q"), array("q")
         self.disturbed: set[int] = set()
+        self.watched: set[int] = set()  # of these, those in which operations were only listened to
         # Of the process in ordinary steps after the first: page faults, time of all threads in the
         # kernel, and outside of it.
         self.counted = self.faults = self.kernel_ns = self.user_ns = 0
@@ -82,6 +87,11 @@ class StepClock:
         wanted = int(EDGE_NS * len(steps) / (EDGES_RATIO * took_ns)) if took_ns else 1
         self._each = min(max(wanted, 1), MOST_TOGETHER)
 
+    def watch(self) -> None:
+        """The same, and all that makes it longer is that its operations are listened to: among
+        themselves such steps show whether steps become faster."""
+        self._disturbed_now = self._watched_now = True
+
     def edge(self) -> int:
         """A step ends and the next begins, or those that were only counted did so before; returns
         how many intervals there are now."""
@@ -93,13 +103,16 @@ class StepClock:
         elif len(self.interval_ns) < MOST_STEPS:
             if self._disturbed_now:
                 self.disturbed.update(range(len(self.interval_ns), len(self.interval_ns) + steps))
+            if self._watched_now:
+                self.watched.update(range(len(self.interval_ns), len(self.interval_ns) + steps))
             self._count_usage(now_ns, steps)
             took_ns = now_ns - self._last_ns
             self.interval_ns.append(took_ns if steps == 1 else self._last_of(steps, took_ns))
             self.wait_ns.append(self._waited_ns)
             if len(self.interval_ns) == FIRST_STEPS:
                 self.warm_unix_ns = time.time_ns()
-        self._last_ns, self._waited_ns, self._disturbed_now = now_ns, 0, False
+        self._last_ns, self._waited_ns = now_ns, 0
+        self._disturbed_now = self._watched_now = False
         self._edges += steps
         return len(self.interval_ns)
 
@@ -142,6 +155,11 @@ class StepClock:
         return 0 if self.first_ns is None else self._clock_ns() - self.first_ns
 
     @property
+    def lasted_ns(self) -> int:
+        """From the first edge to the last."""
+        return 0 if self.first_ns is None else (self._last_ns or 0) - self.first_ns
+
+    @property
     def since_last_s(self) -> float:
         """Seconds since the last edge; 0 before the first."""
         return 0.0 if self._last_ns is None else (self._clock_ns() - self._last_ns) / 1e9
@@ -173,22 +191,37 @@ class StepClock:
         The middle of an odd number of steps that alternate is now one kind and now the other, so
         twice as many steps are steady also where their sums agree.
         """
-        ordinary = self.undisturbed(FIRST_STEPS)[-4 * STEADY_STEPS :]
-        if len(ordinary) < 2 * STEADY_STEPS:
+        ordinary = self.undisturbed(FIRST_STEPS)
+        steps = STEADY_LONG_STEPS if self.long_steps else STEADY_STEPS
+        if not self.long_steps:
+            return self._agree(ordinary, steps)
+        watched = self.watched.difference(range(FIRST_STEPS))
+        enough = len(ordinary) >= FEWEST_ORDINARY
+        both = (ordinary, sorted(watched))
+        return enough and any(self._agree(some, steps) for some in both)
+
+    @property
+    def long_steps(self) -> bool:
+        """Whether all of the last steps are so long that a program may not have many of them."""
+        recent = self.interval_ns[-RECENT_STEPS:]
+        return len(recent) >= FIRST_STEPS and min(recent) >= LONG_STEP_NS
+
+    def _agree(self, ordinary: Sequence[int], steps: int) -> bool:
+        """Whether the last of these intervals are as long as so many before them."""
+        if len(ordinary) < 2 * steps:
             return False
-        times = array("q", (self.interval_ns[i] for i in ordinary))
-        before, recent = (
-            median(times[-2 * STEADY_STEPS : -STEADY_STEPS]),
-            median(times[-STEADY_STEPS:]),
-        )
-        if _no_faster(before, recent):
+        times = array("q", (self.interval_ns[i] for i in ordinary[-4 * steps :]))
+        before, recent = median(times[-2 * steps : -steps]), median(times[-steps:])
+        if _no_faster(before, recent, steps):
             return True
-        enough = len(times) == 4 * STEADY_STEPS
-        return enough and _no_faster(sum(times[: 2 * STEADY_STEPS]), sum(times[2 * STEADY_STEPS :]))
+        halves = sum(times[: 2 * steps]), sum(times[2 * steps :])
+        return len(times) == 4 * steps and _no_faster(*halves, steps)
 
 
-def _no_faster(before_ns: int, recent_ns: int) -> bool:
-    return FASTER_RATIO * before_ns <= recent_ns <= SLOWER_RATIO * before_ns
+def _no_faster(before_ns: int, recent_ns: int, steps: int) -> bool:
+    # Fewer steps of the same warming up.
+    faster_ratio: float = FASTER_RATIO ** (steps / STEADY_STEPS)
+    return faster_ratio * before_ns <= recent_ns <= SLOWER_RATIO * before_ns
 
 
 def median(times: "array[int]") -> int:

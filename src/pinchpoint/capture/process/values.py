@@ -110,10 +110,12 @@ class ValuesLook:
             (BATCH_GIVEN, self._given),
         ):
             self._stop_hearing.append(event.listen(heard, _nothing))
+        self._session.looking = True
         self._session.look_ends, self._session.look_begins = self._step_ended, self._step_begins
 
     def stop(self) -> None:
         """No more looks."""
+        self._session.watching = self._session.looking = False
         self._put_back()
         self._active = False
         self._same.end()
@@ -138,7 +140,9 @@ class ValuesLook:
         self._calls, self._batches, self._attention, self._masks = [], [], {}, {}
         self._losses = {}
         self._session.clock.disturb()
-        if self._after and not self._watches_more():
+        if self._after and self._watches_more():
+            self._session.clock.watch()
+        elif self._after:
             self.stop()
 
     def _watches_more(self) -> bool:
@@ -169,7 +173,9 @@ class ValuesLook:
                 one.end()
         took_ns = time.perf_counter_ns() - began_ns
         over = not (self._same.watches or self._flow.watches)
-        if over:
+        if not over:
+            self._session.clock.watch()
+        else:
             took_ns += self._same.cost_ns + self._flow.cost_ns
         self._document |= more | {"cost_ns": self._document["cost_ns"] + took_ns}
         if more or over:
@@ -204,15 +210,27 @@ class ValuesLook:
         after = session.stage in _AFTER
         early = session.stage in _BETWEEN and not self._looks
         early = early and session.clock.edges >= FIRST_EDGES and not session.quiet_busy
+        whole = early and self._may_have_few_steps()
+        if whole and (session.stage is not Stage.WAITING or session.clock.edges <= FIRST_EDGES):
+            return  # until the recording of first steps is over
         idle = not (self._active or self._same.watches or self._flow.watches)
         if not idle or not (after or early) or "torch" not in sys.modules:
             return
-        self._looks, self._after, self._active = self._looks + 1, after, True
+        self._looks, self._after, self._active = self._looks + 1, after or whole, True
+        session.watching = whole
         self._thread, self._cost_ns = threading.get_ident(), 0
         session.clock.disturb()
         if not compile_count():
             self._replace(ATTENTION, self._seen)
             self._replace(LOSS, self._lost)
+
+    def _may_have_few_steps(self) -> bool:
+        """Whether all is to be looked at before steps are recorded. Ranks of a job record the same
+        steps, and a person may have said which: then no recording waits for a look."""
+        session = self._session
+        as_asked = session.settings.repeat or session.settings.after_steps is not None
+        alone = session.identity.world_size == 1
+        return session.clock.long_steps and alone and not as_asked
 
     # What is heard in the step
 

@@ -105,6 +105,10 @@ class Recording:
             part = NAMES if self.window in BESIDE else TRACES
             remove_file(run / part / self.file.name)
 
+    def is_same_file(self, later: "Recording") -> bool:
+        """JAX names files by the second, so that the later of two may have replaced the other."""
+        return bool(self.file and later.file and self.file.name == later.file.name)
+
 
 def remove_file(path: Path) -> None:
     """Remove a recording; of an XPlane file the other files that the profiler wrote beside it."""

@@ -10,6 +10,7 @@ from pinchpoint.cli.output import aside, look, note
 from pinchpoint.errors import PinchpointError
 
 if TYPE_CHECKING:
+    from pinchpoint.run_folder.documents import ThreadedNote
     from pinchpoint.run_folder.metrics import (
         LaunchMicroseconds,
         MetricsDocument,
@@ -31,7 +32,8 @@ def say(folder: Path, problems: Sequence[str]) -> None:
     steps = metrics.steps
     if steps and (typical := steps.unprofiled_ms.median) is not None:
         note(
-            f"pinchpoint: {steps.count} steps; {typical:.4g} ms a step without the profiler "
+            f"pinchpoint: {steps.count} steps{_rounds(steps.place)}; "
+            f"{typical:.4g} ms a step without the profiler "
             f"(median of {steps.unprofiled_ms.count}{_beside(steps.unprofiled_ms)}"
             f"{_with_dear_launches(steps.launch_us)})"
             f"{_in_bursts(typical, steps.unprofiled_ms.mean)}"
@@ -43,7 +45,27 @@ def say(folder: Path, problems: Sequence[str]) -> None:
             f" ({_percent(cost_s / run_s)}){_samples_cost(metrics)}{_of_ten_minutes(metrics)}"
             f"{_not_counted(metrics)}"
         )
+    if metrics.threaded is not None:
+        note(f"pinchpoint: {_in_threads(metrics.threaded)}")
     note(f"pinchpoint: run folder {_shown(folder)}")
+
+
+def _rounds(place: tuple[str, int, str] | None) -> str:
+    """Of what, where nothing marks them."""
+    if place is None:
+        return ""
+    file, line, function = place
+    return f" (rounds at {file}:{line} in {function}, since nothing marks steps)"
+
+
+def _in_threads(calls: "ThreadedNote") -> str:
+    """Requests of a server, jobs of a pool: no step of one thread."""
+    file, line, function = calls.place
+    return (
+        f"{calls.calls} calls of {function} ({file}:{line}) in {calls.threads} threads: "
+        f"{calls.per_s:.3g} a second, {calls.at_once:.2g} at once on average, "
+        f"{calls.median_ns / 1e6:.3g} ms each (95 % within {calls.p95_ns / 1e6:.3g})"
+    )
 
 
 def _beside(timed: "UnprofiledSteps") -> str:

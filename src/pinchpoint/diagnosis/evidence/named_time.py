@@ -8,7 +8,12 @@ import numpy as np
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
 from pinchpoint.analysis.device.short_names import short_kernel_name
 from pinchpoint.analysis.limits.counter_issues import examined_launches
-from pinchpoint.analysis.steps.in_steps import per_step, phases, rows_in_steps
+from pinchpoint.analysis.steps.in_steps import (
+    device_ops_in_steps,
+    per_step,
+    phases,
+    rows_in_steps,
+)
 from pinchpoint.analysis.time.accounting import Breakdown
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.regex import regex
@@ -23,12 +28,12 @@ _DIGITS = regex(r"\d+")
 
 
 def heaviest_of(trace: Trace, category: Category) -> tuple[str, float, int] | None:
-    """The name that takes most of the device's time of a kind, its share of it, and how many
-    names there are; None without any."""
+    """The name that takes most of the device's time of a kind in the judged steps, its share of
+    it, and how many names there are; None without any."""
     ops = trace.device_ops
     if ops is None:
         return None
-    rows = category_of_device_ops(trace) == category
+    rows = (category_of_device_ops(trace) == category) & device_ops_in_steps(trace)
     spent = np.bincount(ops["name"][rows], weights=ops["duration_ns"][rows])
     if not spent.sum():
         return None

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pinchpoint.analysis.host.ancestry import parents, subtree_sums, within_rows
 from pinchpoint.analysis.host.frames import shows_python
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
@@ -19,6 +20,24 @@ FEWEST_STEPS = 2
 LEAST_A_STEP = 2  # a single file at the end of every step may be one
 
 
+# What pickle calls of a tensor's memory: an archive of its own in memory, and no file.
+_PICKLED = regex(r"^torch/storage\.py\(\d+\): (__reduce__|_load_from_bytes)$")
+_PICKLES = regex(r"^<built-in (function|method) (dumps?|loads?)\b")
+
+
+def pickling(trace: Trace) -> Mask:
+    """Outermost rows of ``host_ops`` that pickle tensors or take them out again, in memory."""
+    host = trace.host_ops
+    assert host is not None
+    mine = named(trace, lambda name: _PICKLED.search(name) is not None)
+    if not mine.any():
+        return mine
+    chain = parents(host)
+    pickles = named(trace, lambda name: _PICKLES.search(name) is not None)
+    holds = np.append(subtree_sums(chain, mine.astype(np.int64)), 0)[: len(host)] > 0
+    return outermost(trace, mine | (pickles & holds))
+
+
 def loading(trace: Trace) -> Mask:
     """Outermost rows of ``host_ops`` that read files of tensors."""
     return _outermost(trace) & named(trace, lambda name: _LOADS.search(name) is not None)
@@ -32,7 +51,13 @@ def saving(trace: Trace) -> Mask:
 def _outermost(trace: Trace) -> Mask:
     host = trace.host_ops
     assert host is not None
-    return outermost(trace, activity(trace)[: len(host)] == GapKind.CHECKPOINT)
+    files = outermost(trace, activity(trace)[: len(host)] == GapKind.CHECKPOINT)
+    pickled = pickling(trace)
+    if not pickled.any():
+        return files
+    inside = within_rows(parents(host), np.flatnonzero(pickled))[: len(host)]
+    found: Mask = files & ~inside
+    return found
 
 
 def in_each_step(trace: Trace, spans: HostSpans) -> bool:

@@ -9,6 +9,7 @@ recorded, it is the n-th of its name.
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from pinchpoint.analysis.host.ancestry import (
 )
 from pinchpoint.analysis.host.attribution import backward_nodes, forward_rows
 from pinchpoint.analysis.host.input_arguments import tensor_shapes
+from pinchpoint.analysis.host.other_threads import only_steps_read_the_device
 from pinchpoint.analysis.replay import Change, ScaleDeviceOps, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import (
     device_ops_in_steps,
@@ -96,10 +98,21 @@ def watched(trace: Trace) -> RunValues | None:
         raise NotChecked(f"the run was not watched: {values.work_not_seen}")
     if values is None or values.work is None:
         return None
-    by_name = any(one.of_name for work in values.work for one in work.operations)
-    if values.work and not _has_shapes(trace) and not by_name:
+    work = values.work
+    if any(one.beside_threads for one in work) and not only_steps_read_the_device(trace):
+        work = tuple(one for one in work if not one.beside_threads)
+        values = replace(values, work=work)
+    by_name = any(one.of_name for note in work for one in note.operations)
+    if work and not _has_shapes(trace) and not by_name:
         raise NotChecked("this window has no shapes of inputs")
     return values
+
+
+def may_be_read_elsewhere(trace: Trace, kinds: Sequence[str]) -> bool:
+    """Whether work of these kinds is in vain but for what threads beside the steps may read."""
+    values = None if trace.run is None else trace.run.values
+    work = () if values is None else values.work or ()
+    return any(one.beside_threads and one.kind in kinds for one in work)
 
 
 def _has_shapes(trace: Trace) -> bool:
@@ -142,6 +155,8 @@ def vain(trace: Trace, work: VainWork, *, beside_modules: bool) -> Vain | None:
     if ops is not None:
         launched = inside[ops.filled("host_op", len(host))]
         device_rows = np.flatnonzero(launched & device_ops_in_steps(trace))
+    if work.beside_threads and not len(device_rows):  # what lies on the host, any thread may read
+        return None
     took = _took(trace, inside, operators)
     by_name = np.bincount(host["name"][operators], took)
     return Vain(

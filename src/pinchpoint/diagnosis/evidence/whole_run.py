@@ -11,7 +11,7 @@ import numpy as np
 from pinchpoint.analysis.host.frames import frame_of, is_recorder
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu, cpu_operators
 from pinchpoint.analysis.mean.rare_steps import FEWEST_STEPS, RarePlace
-from pinchpoint.analysis.mean.stacks import called, kind_of, own_frame
+from pinchpoint.analysis.mean.stacks import called, kind_of, names_a_call, own_frame
 from pinchpoint.analysis.mean.ways import imports
 from pinchpoint.analysis.mean.whole_run import HELD_RATIO, NS_PER_US, SWITCH_INTERVAL_NS
 from pinchpoint.analysis.steps.in_steps import rows_in_steps
@@ -315,7 +315,7 @@ def call_at(trace: Trace, place: Location | None) -> str:
             whole_us += one.us
             calls[one.doing] += one.us
     call, us = max(calls.items(), key=lambda item: item[1], default=("", 0))
-    return call if 2 * us > whole_us else ""
+    return call if 2 * us > whole_us and names_a_call(call) else ""
 
 
 def _main(samples: RunSamples) -> Seen:

@@ -22,11 +22,13 @@ LOADER_FILES = "torch/utils/data/"
 _WORKER_LOOP = regex(r"torch/utils/data/_utils/worker\.py\(\d+\): _worker_loop$")
 # The loader's own code that takes samples one after the other, and stacks them.
 _ONE_BY_ONE = regex(r"torch/utils/data/_utils/(fetch|collate)\.py\(\d+\): |torch/storage\.py")
-# Where Python's own library reads what it decompresses.
+# Where Python's own library decompresses what it reads: in the frame itself. An archive that is not
+# compressed is copied and summed up in others below it.
 _INFLATES = regex(
-    r"(zipfile(/__init__)?\.py\(\d+\): (_read1|_read2|_update_crc|_init_decrypter)$)"
+    r"(zipfile(/__init__)?\.py\(\d+\): (_read1|_init_decrypter)$)"
     r"|((gzip|bz2|lzma|_compression|compression/.*)\.py\(\d+\): \w*read\w*$)"
 )
+_OF_AN_ARCHIVE = regex(r"(zipfile(/__init__)?|tarfile)\.py\(\d+\): ")
 # A function of the program that the loader's fetch calls itself and that is asked for no index: the
 # iterator of a dataset, or a generator that this gave. Collating has a frame of its own there, too.
 _FETCH = regex(r"torch/utils/data/_utils/fetch\.py\(\d+\): fetch$")
@@ -44,6 +46,7 @@ class WorkersDo:
     place_looks: int  # at that function
     work: Counter[InputWork]  # looks at each kind of work that names itself
     inflating: int = 0  # looks at what decompresses files
+    in_archives: int = 0  # looks at what reads members of archives, compressed or not
     one_by_one: int = 0  # looks at the loader's own code, between calls of the program's
     streaming: int = 0  # looks inside of the iterator of a dataset, which each worker runs
     # Calls of that function for each sample of a batch, as counted in such an iterator; None: not.
@@ -158,27 +161,28 @@ def _done(
         return None
     functions: Counter[tuple[str, str]] = Counter()
     work: Counter[InputWork] = Counter()
-    one_by_one = inflating = streaming = 0
+    one_by_one = inflating = in_archives = streaming = 0
     stacks = [(tuple(f for f in frames if not is_recorder(f)), count) for frames, count in stacks]
     for frames, count in stacks:
         one_by_one += count * bool(frames and _ONE_BY_ONE.match(frames[0]))
-        inflating += count * any(map(_INFLATES.match, frames))
+        inflating += count * bool(frames and _INFLATES.match(frames[0]))
+        in_archives += count * any(map(_OF_AN_ARCHIVE.match, frames))
         streaming += count * _in_a_stream(frames, collate)
         if (own := own_frame(frames)) is not None:
             functions[own.file, own.function] += count
         if (kind := next((k for f in frames if (k := input_work_of_name(f))), None)) is not None:
             work[kind] += count
     if not functions:
-        return WorkersDo(looks, RarePlace(None, None), 0, work, inflating, one_by_one, streaming)
+        nowhere = RarePlace(None, None)
+        return WorkersDo(looks, nowhere, 0, work, inflating, in_archives, one_by_one, streaming)
     (file, function), most = functions.most_common(1)[0]
     lines: Counter[RarePlace] = Counter()
     for frames, count in stacks:
         own = own_frame(frames)
         if own is not None and (own.file, own.function) == (file, function):
             lines[RarePlace(own, called(frames))] += count
-    return WorkersDo(
-        looks, lines.most_common(1)[0][0], most, work, inflating, one_by_one, streaming
-    )
+    place = lines.most_common(1)[0][0]
+    return WorkersDo(looks, place, most, work, inflating, in_archives, one_by_one, streaming)
 
 
 def _in_a_stream(frames: tuple[str, ...], collate: Collection[tuple[str, str]]) -> bool:

@@ -111,6 +111,9 @@ _DONE = {
     "sum", "avg", "mean", "min", "max", "median", "total", "count", "read", "written", "write",
     "sent", "received", "copied", "moved", "generated", "processed", "seen", "trained",
 }  # fmt: skip
+# Behind the unit: ttft_ms_median, gpu_mem_gb_max, latency_us_p99.
+_OF_MANY = {"avg", "average", "mean", "median", "min", "max", "minimum", "maximum", "std", "stdev"}
+_PERCENTILE = regex(r"[_\W]p\d{1,2}(?:[._]\d+)?$")
 _NO_SUFFIX = {"min", "h", "second", "hour", "minute", "byte", "t"}  # min: the least of something
 
 
@@ -165,7 +168,9 @@ def unit_of_key(key: str) -> Unit:
         return UNKNOWN
     if "/" in key and (unit := _rate(key.rpartition(" ")[2])) is not UNKNOWN:
         return unit
-    words = [word.lower() for word in _WORDS.findall(key)]
+    words = [word.lower() for word in _WORDS.findall(_PERCENTILE.sub("", key))]
+    if len(words) > 2 and words[-1] in _OF_MANY:
+        words = words[:-1]
     if "per" in words[:-1]:
         return _per(words, words.index("per"))
     if any(words[at + 1 : at + 2] == ["of"] for at, word in enumerate(words) if word == "pct"):

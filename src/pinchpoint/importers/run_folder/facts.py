@@ -44,6 +44,7 @@ def run_facts(
         unprofiled_step_ns=process.steps.unprofiled_ns,
         quicker_than_run=process.steps.quicker_than_run,
         calls=tuple(_calls(note, run.working_directory) for note in process.calls),
+        turns_at=_at(process.steps.place, run.working_directory),
         python=process.python,
         launch=_launch(process.steps),
         data_wait_ns=process.steps.unprofiled_wait_ns,
@@ -139,6 +140,10 @@ def _launch(steps: StepTimes) -> LaunchTimes | None:
     if found.before is None or found.after is None:
         return None
     return LaunchTimes(found.before, found.after, steps.unloaded_steps)
+
+
+def _at(place: tuple[str, int, str] | None, folder: str | None) -> tuple[str, int, str] | None:
+    return None if place is None else (_relative(place[0], folder), *place[1:])
 
 
 def _relative(file: str, folder: str | None) -> str:

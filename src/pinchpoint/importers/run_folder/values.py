@@ -105,6 +105,7 @@ def _work(note: WorkNote) -> VainWork:
         else None,
         gradients=note.gradients,
         tried_ns=note.tried_ns,
+        beside_threads=note.beside_threads,
     )
 
 

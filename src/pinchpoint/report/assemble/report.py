@@ -367,6 +367,7 @@ def _steps(trace: Trace) -> StepsInfo:
     predicted = usual_step_ns(trace) if known else None
     return StepsInfo(
         how=found.how,
+        turns_at=trace.run.turns_at if trace.run and found.how == "marker" else None,
         basis=found.basis,
         confidence=found.confidence,
         count=0 if found.how == "none" else len(found),

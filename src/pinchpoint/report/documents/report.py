@@ -140,6 +140,7 @@ class StepsInfo(msgspec.Struct, frozen=True, kw_only=True):
     taken_steps: int | None = None  # of the run that had no core, which other programs had
     taken_ns_per_step: int | None = None  # what they add to its mean, left out of all others
     run_counted_ns: int | None = None  # mean of all that were counted, at most, if few were timed
+    turns_at: tuple[str, int, str] | None = None  # each is a turn of; null: the program marks them
     growing: GrowingInfo | None = None  # null: the run's steps do not grow, or it is not known
     numbers: tuple[int, ...] = ()  # of the steps in duration_ns
     kind_of: tuple[int | None, ...] = ()  # of these: position in kinds; null: an exception

@@ -10,6 +10,7 @@ from pinchpoint.diagnosis.record import Need
 from pinchpoint.regex import regex
 from pinchpoint.report.documents.report import Report
 from pinchpoint.report.quantity import duration, in_unit, size, span, time_unit
+from pinchpoint.report.words.breakdown import WITHIN_RANGES
 from pinchpoint.report.words.steps import base_ns, steps_found
 
 CANNOT_CONCLUDE = "cannot conclude"
@@ -26,6 +27,8 @@ def source_line(report: Report) -> tuple[str, ...]:
     none = "CPU only: no device activity" if concludes else "no device activity recorded"
     if any(fact.id == "device-unread" for fact in report.health.facts):
         none = "a device whose activity is not read"
+    if any(part.label == WITHIN_RANGES for part in report.breakdown):
+        none = "annotated ranges alone"
     devices = ", ".join(named) or none
     if report.run is not None and report.run.alone:
         sure = f"{report.run.looks:,} looks at its threads, nothing else recorded"

@@ -18,6 +18,9 @@ def steps_found(report: Report) -> str:
     if steps.how == "none":
         return "no steps found"
     count = f"{steps.count} step{'' if steps.count == 1 else 's'}"
+    if steps.turns_at is not None:
+        file, line, _ = steps.turns_at
+        return f"{count} (rounds at {file}:{line})"
     if steps.how == "marker":
         return f"{count} (markers)"
     sure = "" if steps.confidence is None else f", {100 * steps.confidence:.0f} % sure"

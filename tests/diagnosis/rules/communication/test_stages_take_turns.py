@@ -5,7 +5,7 @@ import json
 import pytest
 
 from builders import TraceBuilder
-from host_ranks import traces_of_hosts
+from host_ranks import stages_of_hosts, traces_of_hosts
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.diagnosis.job import diagnose_job
@@ -126,3 +126,32 @@ def test_backends_of_the_host_do_not_say_for_whom_a_message_is():
         summaries = [summarise(trace) for trace in traces_of_hosts(10, 20, what=what)]
         said = diagnose_job(reduce(lambda them=summaries: iter(them)))
         assert {o.id: o.answer for o in said.outcomes}["stages-take-turns"] == answer
+
+
+def of_hosts(**more):
+    summaries = [summarise(trace) for trace in stages_of_hosts(**more)]
+    job = reduce(lambda: iter(summaries))
+    return job, [f for f in diagnose_job(job).found if f.id == "stages-take-turns"]
+
+
+def test_a_batch_that_is_one_piece():
+    """The first waits 62 ms, in which the second works 60; both are told by their own clocks."""
+    job, (said,) = of_hosts()
+    stages = job.one_piece
+    assert stages.ranks == (0, 1)
+    assert stages.waited_ns == (62 * MS, 30 * MS)
+    assert stages.answer_ns == (50 * MS, 60 * MS)
+    # Of steps of 112 ms: the second has 82 without its wait, so 1.25 times that for 4 pieces.
+    assert said.predicted.step_ns == pytest.approx(102.5 * MS, rel=0.01)
+    assert "all of the batch is one piece" in said.finding.summary
+
+
+@pytest.mark.parametrize(
+    "healthy",
+    [
+        pytest.param({"exchange": True}, id="both send before they receive"),
+        pytest.param({"second_ms": 3, "first_ms": 97}, id="one stage has the work"),
+    ],
+)
+def test_what_is_no_batch_in_one_piece(healthy):
+    assert of_hosts(**healthy)[1] == []

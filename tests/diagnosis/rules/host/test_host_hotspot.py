@@ -385,7 +385,12 @@ def test_looks_at_unrecorded_steps_may_find_more_of_a_function_than_was_recorded
 
 @pytest.mark.parametrize(
     ("call", "said"),
-    [("np.random.choice()", "mostly in np.random.choice()"), ("", "mostly Python in sample")],
+    [
+        ("np.random.choice()", "mostly in np.random.choice()"),
+        ("", "mostly Python in sample"),
+        ("[]", "mostly Python in sample"),
+        ("()", "mostly Python in sample"),
+    ],
 )
 def test_beside_a_device_looks_say_which_call_a_function_is_at(outcome, call, said):
     trace = training(lambda p: p.host("data.py(7): sample", 6_000))

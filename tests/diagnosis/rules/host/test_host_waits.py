@@ -4,6 +4,7 @@ import pytest
 
 from builders import TraceBuilder
 from pinchpoint.analysis.mean.what_if import what_if_mean
+from pinchpoint.diagnosis.rules.host._what_is_awaited import of_collective
 from pinchpoint.run_folder.samples import UsageNote
 from pinchpoint.trace import HostKind, RunFacts, RunSamples, Thread
 from pinchpoint.trace.kinds import UNRECORDED_WAIT
@@ -124,6 +125,21 @@ def test_a_collective_that_the_thread_of_the_steps_does_itself(outcome):
         p.sync()
     (finding,) = outcome("host-waits", p.trace()).findings
     assert "for other ranks, through the host" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("call", "around", "on_cpus", "word", "left"),
+    [
+        ("gloo:recv", "", True, "micro-batches", 0.0),
+        ("gloo:all_gather", "FSDP::all_gather (blocks.2)", True, "forward_prefetch", 0.5),
+        ("gloo:all_reduce", "", True, "Begin it earlier", 0.0),
+        ("gloo:all_reduce", "", False, "the device's own backend", 0.0),
+    ],
+)
+def test_what_a_collective_of_the_host_is_for(call, around, on_cpus, word, left):
+    what = of_collective(call, around, on_cpus=on_cpus)
+    assert word in what.fix
+    assert what.left_ratio == left
 
 
 def test_a_loader_that_no_range_names(outcome):

@@ -83,3 +83,29 @@ def test_loaders_that_use_what_they_read(outcome, trace):
 
 def test_without_figures_of_workers_it_is_not_checked(outcome):
     assert outcome("reads-more-than-used", run(used_mib=None)).answer == "not checked"
+
+
+STORED = ("zipfile/__init__.py(1020): _update_crc", "zipfile/__init__.py(1095): _read1", *OF_NUMPY)
+
+
+def test_an_archive_that_is_not_compressed_is_read_and_not_inflated(outcome):
+    (finding,) = outcome("reads-more-than-used", run(STORED)).findings
+    assert "30 times what their batches hold, out of archives:" in finding.summary
+    assert finding.fix.startswith("Read each array once in each worker")
+    assert finding.confidence == "high"
+
+
+def late(every, read_mib=600):
+    """On a device: recorded steps find their batch ready, each fifth of the run waits 450 ms."""
+    found = run(STORED, read_mib=read_mib, wait_ms=0, user_ns_per_step=None)
+    seen = SampledWorker(0, 10, ((STORED, 9), (AUGMENTING, 1)))
+    far = samples(every=every, usual_ms=100, far_ms=550, wait_ns=450 * MS, workers=(seen,))
+    return replace(found, run=replace(found.run, samples=far))
+
+
+def test_batches_that_come_late_in_some_steps_of_the_run(outcome):
+    (finding,) = outcome("reads-more-than-used", late(5)).findings
+    assert "Every 5 steps one takes 550 ms instead of 100 ms" in finding.summary
+    assert finding.cost_ns_per_step == pytest.approx(90 * MS, rel=0.02)
+    assert outcome("reads-more-than-used", late(0)).answer == "clear"
+    assert outcome("reads-more-than-used", late(5, read_mib=60)).answer == "clear"

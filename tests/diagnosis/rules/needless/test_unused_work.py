@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.trace import RunFacts
+from pinchpoint.trace import MemoryKind, RunFacts
 from pinchpoint.trace.run_values import RunValues, VainOperations, VainWork
 
 MS = 1_000_000
@@ -15,9 +15,20 @@ PLACE = ("model.py", 30, "forward")
 SHAPES = ((8, 16, 64),)
 
 
-def dropping(kind="unused", *, backward=False, shapes=True, read=0.0, noted=SHAPES, of_name=0):
-    """Steps of 10 ms on a busy device: 4 of them for what is dropped."""
+def dropping(
+    kind="unused",
+    *,
+    backward=False,
+    shapes=True,
+    read=0.0,
+    noted=SHAPES,
+    of_name=0,
+    other_thread="",
+):
+    """Steps of 10 ms on a busy device: 4 of them for what is dropped. ``other_thread``: what is
+    seen of a thread beside, which launches a kernel, sends, or does nothing on the device."""
     b = TraceBuilder()
+    beside = b.thread("python")
     for step in range(6):
         at = step * 10 * MS
         b.step(step, at, 10 * MS)
@@ -25,9 +36,29 @@ def dropping(kind="unused", *, backward=False, shapes=True, read=0.0, noted=SHAP
             text = {"shapes": "[[8, 16, 64]]"} if shapes else {}
             b.op(name, at + start // 6, MS, **text)
             b.launch(at + start // 6 + 1_000, 100_000, name[6:], at + start, takes - 1_000)
+        if other_thread and not step:  # a kernel whose launch was before the recording
+            b.add("device_ops", name="k", start_ns=1, duration_ns=9, device=0, stream=7, kind=1)
+        if other_thread == "launches":
+            b.launch(at + MS, 1_000, "sum", at + 9 * MS, 1_000, thread=beside, stream=9)
+        if other_thread == "sends":
+            ends = {"source": MemoryKind.PINNED, "target": MemoryKind.DEVICE}
+            there = {"size": 64, "thread": beside, "stream": 9}
+            b.copy(at + MS, 1_000, "HtoD", at + 9 * MS, 1_000, **ends, **there)
     by_name = (of_name, ((of_name - 1, of_name - 1),)) if of_name else (0, ())
     operations = (VainOperations("aten::mean", noted, 1, ((0, 0),), *by_name),)
-    note = VainWork(kind, (PLACE,), operations, backward, 1, None, None, 1.0, read, read)
+    note = VainWork(
+        kind,
+        (PLACE,),
+        operations,
+        backward,
+        1,
+        None,
+        None,
+        1.0,
+        read,
+        read,
+        beside_threads=bool(other_thread),
+    )
     computed = ("aten::mean", "aten::mm")
     values = RunValues(30, 1, True, (), (), 0, work=(note,), operators=computed)
     return replace(b.trace(), run=RunFacts(values=values))
@@ -57,6 +88,17 @@ def test_of_what_a_part_is_read_of_that_part_stays(outcome):
     )
     assert [change.factor for change in found.changes] == [0.25]  # as many launches
     assert found.at_best == ()
+
+
+@pytest.mark.parametrize("does", ["nothing", "sends"])
+def test_threads_beside_that_read_nothing_of_the_device(outcome, does):
+    assert len(outcome("unused-work", dropping(other_thread=does)).findings) == 1
+
+
+def test_a_thread_beside_that_launches_may_have_read_it(outcome):
+    told = outcome("unused-work", dropping(other_thread="launches"))
+    assert (told.findings, told.answer) == ((), "not checked")
+    assert "threads" in told.why
 
 
 @pytest.mark.parametrize("kind", ["step", "within"])

@@ -1,7 +1,8 @@
 import pytest
 
 from builders import TraceBuilder
-from pinchpoint.diagnosis.rules.precision_and_layout.no_tensor_cores import REACHED_RATIO
+from pinchpoint.diagnosis.rule import NotChecked
+from pinchpoint.diagnosis.rules.precision_and_layout.no_tensor_cores import REACHED_RATIO, check
 from pinchpoint.hardware.specs import find_spec
 from pinchpoint.trace import Device
 from program import Program
@@ -56,6 +57,23 @@ def test_a_device_without_such_units_is_not_checked(outcome):
     for _ in p.steps(6):
         p.kernel(PLAIN, 2_000)
     assert outcome("no-tensor-cores", p.trace()).answer == "not checked"
+
+
+@pytest.mark.parametrize(
+    ("device", "idle_us", "fits"),
+    [("Tesla T4", 0, True), ("Tesla T4", 20_000, False), ("Tesla P100-PCIE-16GB", 0, False)],
+    ids=["16 bits", "little of the step", "no matrix units"],
+)
+def test_products_that_16_bits_may_speed_up_are_undecided(device, idle_us, fits):
+    p = Program()
+    p.builder.devices[0] = Device(0, device)
+    for _ in p.steps(6):
+        p.kernel(PLAIN, 2_000)
+        p.sync()
+        p.host("busy", idle_us)
+    with pytest.raises(NotChecked) as not_checked:
+        list(check(p.trace()))
+    assert not_checked.value.fits == fits
 
 
 @pytest.mark.parametrize(("capability", "answer"), [((7, 0), "not checked"), ((8, 6), "found")])

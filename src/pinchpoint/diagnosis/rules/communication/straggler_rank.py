@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pinchpoint.analysis.device.collectives import collectives
+from pinchpoint.analysis.mean.stacks import names_a_call
 from pinchpoint.analysis.statistics import mean, median_of_ranks
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import ALL_RANKS, Record
@@ -232,7 +233,7 @@ def _doing_more(job: "Job", more: "OwnPlace") -> Found:
     ]
     least, likely = (max(in_recorded[at], in_recorded[at + 2]) for at in (0, 1))
     cost = min(likely, int(others.value)) or likely
-    at = f" at {place.doing}" if place.doing else ""
+    at = f" at {place.doing}" if names_a_call(place.doing) else ""
     peers = duration(more.peers_ns) if more.peers_ns else "nothing"
     return Found(
         summary=f"Rank {number} spends {duration(place.ns)} of a step in {where}{at}, its peers"

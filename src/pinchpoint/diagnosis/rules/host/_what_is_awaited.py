@@ -48,6 +48,37 @@ OF_KIND = {
         f" rarely{ASK_ALL_RANKS}",
     ),
 }
+_ON_CPUS = What(
+    "other ranks, through the host",
+    f"Begin it earlier (async_op=True), send less, or do it more rarely{ASK_ALL_RANKS}",
+)
+_MESSAGE = What(
+    "another rank's message, through the host",
+    "Send each other more and smaller pieces, as micro-batches of the batch, so that both ranks"
+    f" work at once, or begin to receive earlier (irecv){ASK_ALL_RANKS}",
+)
+# What a sharded model gathers for its passes has to come; how much of it a better order hides is
+# not known: nothing to nearly all, so half.
+_FOR_PASSES = What(
+    "the other ranks' parts of its parameters, through the host",
+    "Gather the next layers' parameters while this one computes (set_modules_to_forward_prefetch),"
+    " send them in bfloat16 (MixedPrecisionPolicy), or do more work for each exchange: a larger"
+    f" batch, several micro-batches for one{ASK_ALL_RANKS}",
+    left_ratio=0.5,
+)
+_MESSAGES = (":recv", ":send")
+_OF_SHARDED = "FSDP::"
+
+
+def of_collective(call: str, around: str, *, on_cpus: bool) -> What:
+    """What a collective of the host is for, by its name and the annotation around it."""
+    if around.startswith(_OF_SHARDED):
+        return _FOR_PASSES
+    if call.endswith(_MESSAGES):
+        return _MESSAGE
+    return _ON_CPUS if on_cpus else OF_KIND[GapKind.HOST_COLLECTIVE]
+
+
 _OUTSIDE_CALLS = ("select", "poll", "recv")
 
 

@@ -65,7 +65,6 @@ RULE = Rule(needs=("host_ops",), record=MORE_STEPS, periodic=True, residual=True
 # A scheduler's slice is 1 to 4 ms, the interpreter's switch interval 5 ms: what happens to any
 # process now and then. One step that loses more has a reason of its own.
 INCIDENT_NS = 10_000_000
-FEWEST_TO_REPEAT = 3  # steps: any two are at some distance
 LEAST_RATIO = 0.75  # of the excess: a fix leaves some of it
 LEAST_STEP_RATIO = MATERIAL_STEP_RATIO / LEAST_RATIO  # of which the sure part is material
 LEAST_OF_WORK_RATIO = 0.5  # work that is wanted: half as often wins half of it, elsewhere all
@@ -210,8 +209,7 @@ def _had_no_core(trace: Trace, cause: ExceptionalCause) -> bool:
         return False
     if cause.kind in (None, GapKind.DISPATCH):
         return len(cause.steps) == 1
-    regular = cause.every is not None and len(cause.steps) >= FEWEST_TO_REPEAT
-    return cause.kind in _SAYS_NOTHING and not regular and location(trace, cause) is None
+    return cause.kind in _SAYS_NOTHING and cause.every is None and location(trace, cause) is None
 
 
 def _may_have_had_no_core(cause: ExceptionalCause) -> NotChecked:

@@ -59,6 +59,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
+from pinchpoint.diagnosis.evidence.known_calls import advice_for, advice_for_row
 from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.evidence.seen_computing import (
     LEAST_GAIN_RATIO,
@@ -275,6 +276,8 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
     at, alone = line_of_call(trace, spot.location, _call(spot)), computes_on_cpu(trace)
     where = f" in {at}" if at else ""
     entry = known(spot.name, "") if spot.on_cpu else None
+    generic = not (spot.on_cpu or _work(spot).fix)
+    of_call = (advice_for(call_at(trace, at)) or advice_for_row(spot.name)) if generic else ""
     mine = found.took_ns[spot.what]
     longest = int(spot.what[np.argmax(mine)])
     uploads, waits = sent_after(trace, found.row[spot.what])
@@ -311,7 +314,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         location=at,
         fix=_without_tracer(trace)
         + _fix(spot, alone=alone)
-        + (f". {entry.instead}" if entry else ""),
+        + (f". {entry.instead}" if entry else of_call),
         confidence="medium",
     )
 
@@ -371,7 +374,17 @@ def _what(spot: _Spot) -> str:
     frame = frame_of(spot.name)
     elsewhere = frame and spot.location and frame.file != spot.location.file
     file = f" ({frame.file}:{frame.line})" if frame and elsewhere else ""
-    return f"mostly {'' if spot.does in _NAMED else 'Python in '}{_call(spot)}{file}"
+    call = _NO_NAME.get(_call(spot), _call(spot))
+    return f"mostly {'' if spot.does in _NAMED else 'Python in '}{call}{file}"
+
+
+_NO_NAME = {
+    "<lambda>": "a lambda",
+    "<listcomp>": "a list comprehension",
+    "<dictcomp>": "a dict comprehension",
+    "<setcomp>": "a set comprehension",
+    "<genexpr>": "a generator expression",
+}
 
 
 def _call(spot: _Spot) -> str:

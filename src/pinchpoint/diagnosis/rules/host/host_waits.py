@@ -34,7 +34,7 @@ import numpy as np
 from msgspec import structs
 
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu, computes_on_cpu
-from pinchpoint.analysis.host.source_lines import places
+from pinchpoint.analysis.host.source_lines import place_of, places
 from pinchpoint.analysis.host.timeline import NO_ROW, HostPieces, host_rows
 from pinchpoint.analysis.mean.what_if import step_base_ns, what_if_mean
 from pinchpoint.analysis.replay import Change, DropSyncs, RemoveHostTime
@@ -60,6 +60,7 @@ from pinchpoint.diagnosis.rules.host._what_is_awaited import (
     SLEEP,
     THREAD,
     What,
+    of_collective,
     what_of_call,
     what_others_do,
 )
@@ -97,6 +98,7 @@ class _Waits:
     of_steps: Ints  # ns of each judged step
     ns_per_step: int
     call: str  # what waits, of the longest stretch
+    around: str  # annotation around that; empty: none
     kind: GapKind
     location: Location | None
     changes: tuple[Change, ...]
@@ -213,6 +215,7 @@ def _longest(trace: Trace, did: HostPieces, kinds: tuple[GapKind, ...]) -> _Wait
         np.bincount(step, end - start, len(windows)).astype(np.int64),
         round(float((end - start).sum()) / len(windows)),
         trace.names[host_rows(trace).name[row[longest]]],
+        place_of(trace, int(row[longest])).annotation or "",
         kind,
         waits_at(trace, location_of(trace, int(row[longest]))),
         gone if loader is None else (*gone, *loader.ready),
@@ -305,6 +308,8 @@ def _kept(trace: Trace, base_ns: int) -> Found | None:
 
 def _finding(trace: Trace, waits: _Waits) -> Found:
     what = OF_KIND.get(waits.kind) or what_of_call(waits.call)
+    if waits.kind is GapKind.HOST_COLLECTIVE:
+        what = of_collective(waits.call, waits.around, on_cpus=computes_on_cpu(trace))
     if what is THREAD and waits.kind is GapKind.WAIT:
         what = what_others_do(trace) or what
     where = f" in {waits.location}" if waits.location and str(waits.location) else ""

@@ -9,7 +9,7 @@ backward pass that is half, where the other gradient is needed. The place is the
 the forward pass all of whose gradients end so. Gradients that are clipped, logged, kept or
 collected for a later step are read, and so is what is there when the watch ends. Nothing is said
 where no gradient is seen to be read, where kernels wrote memory that no operation was seen to
-write, or where other threads run code of the program.
+write, or where threads beside those of the steps launch what may read them.
 
 ## Why it matters
 A backward pass takes twice what its forward pass does. In a step with two models and two optimizers

@@ -12,8 +12,9 @@ the rows whose gradient is zero. The last of many layers is left alone, whose ow
 nothing out. A sort or a permutation of which views take a quarter or less is named, too: a
 selection or a few draws give as much; so is a sort whose order is only searched for a few places,
 each of which is a count of what is larger. Nothing is said where
-kernels wrote memory that no operation was seen to write, or other threads run code of the program:
-they may have read it.
+kernels wrote memory that no operation was seen to write. Where other threads run code of the
+program, they may have read it: then it is said of what lies on a device, if nobody but the threads
+of the steps launched what reads there.
 
 ## Why it matters
 The work is real, so that neither the device nor the host looks idle: attention weights that are
@@ -31,10 +32,15 @@ Where the result is used in other steps than those that were watched, such as ev
 
 from collections.abc import Iterator
 
-from pinchpoint.diagnosis.evidence.vain_work import counted, vain, watched
+from pinchpoint.diagnosis.evidence.vain_work import (
+    counted,
+    may_be_read_elsewhere,
+    vain,
+    watched,
+)
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import WATCHED_RUN
-from pinchpoint.diagnosis.rule import NO_HINT, Rule
+from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 from pinchpoint.trace.run_values import VainWork
@@ -44,12 +50,13 @@ RULE = Rule(needs=("host_ops",), record=WATCHED_RUN, advice=NO_HINT)
 
 def check(trace: Trace) -> Iterator[Found]:
     """Work of each place that nobody reads."""
-    values = watched(trace)
+    values, told = watched(trace), False
     for work in () if values is None else values.work or ():
         mine = work.kind in ("unused", "part")
         rows = vain(trace, work, beside_modules=False) if mine else None
         if rows is None:
             continue
+        told = True
         where = f" in {rows.place}" if rows.place else ""
         device = f"{duration(rows.device_ns)} of the device's time, " if rows.device_ns else ""
         what = f"Nobody reads the results of {counted(work)} a step{where}, mostly {rows.longest}"
@@ -71,6 +78,10 @@ def check(trace: Trace) -> Iterator[Found]:
             fix=_fix(work),
             hint=_HINT if work.backward else None,
             confidence="high",
+        )
+    if not told and may_be_read_elsewhere(trace, ("unused", "part")):
+        raise NotChecked(
+            "threads of the program run beside its steps, and may have read what nobody else reads"
         )
 
 

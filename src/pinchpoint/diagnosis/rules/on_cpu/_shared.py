@@ -3,7 +3,7 @@
 import numpy as np
 
 from pinchpoint.analysis.host.ancestry import parents, within, within_rows
-from pinchpoint.analysis.host.input_arguments import input_dtypes, input_shapes
+from pinchpoint.analysis.host.input_arguments import input_dtypes, input_shapes, is_sparse
 from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.run import lacked_cores
@@ -82,6 +82,17 @@ def named(trace: Trace, *names: str) -> Mask:
     assert host is not None
     wanted = np.array([name in names for name in trace.names], np.bool_)
     found: Mask = wanted[host["name"]]
+    return found
+
+
+def sparse(trace: Trace) -> Mask:
+    """Rows that got a sparse matrix, whose shape does not say what it holds."""
+    host = trace.host_ops
+    assert host is not None
+    shapes, strides = host.filled("shapes", -1), host.filled("strides", -1)
+    pairs, which = np.unique(np.stack((shapes, strides), axis=1), axis=0, return_inverse=True)
+    of = [-1 not in pair and is_sparse(*(trace.names[n] for n in pair)) for pair in pairs.tolist()]
+    found: Mask = np.array(of, np.bool_)[which.ravel()]
     return found
 
 

@@ -34,7 +34,7 @@ from pinchpoint.diagnosis.evidence.host_spans import host_spans
 from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import RUN_FOLDER, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.diagnosis.rules.on_cpu._shared import judged, named, too_small, typed
+from pinchpoint.diagnosis.rules.on_cpu._shared import judged, named, sparse, too_small, typed
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
 
@@ -69,7 +69,7 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     rows_of = np.where(named(trace, *_ADDED_TO), elements_of(trace, 1), first_elements(trace))
     large = rows_of >= GRAIN_ELEMENTS
     products = mine & cpu_operators(trace).operator & named(trace, *_PRODUCTS)
-    rows = products & single & large
+    rows = products & single & large & ~sparse(trace)
     spans = host_spans(trace, rows, "products in float32")
     if spans is None:
         return

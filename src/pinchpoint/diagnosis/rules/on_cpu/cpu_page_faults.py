@@ -23,7 +23,13 @@ from collections.abc import Iterator
 from pinchpoint.analysis.host.on_cpu import cpu_operators, first_elements
 from pinchpoint.analysis.mean.ways import Way, imports
 from pinchpoint.analysis.mean.what_if import step_base_ns
-from pinchpoint.analysis.mean.whole_run import NS_PER_US, main_spent, run_account
+from pinchpoint.analysis.mean.whole_run import (
+    MOSTLY_RATIO,
+    NS_PER_US,
+    RunPlace,
+    main_spent,
+    run_account,
+)
 from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans
@@ -140,13 +146,28 @@ LEAST_BYTES = 1 << 20  # smaller ones are a few hundred pages, which the heap ke
 FLOAT_BYTES = 4  # of an element, as most have; types are not always recorded
 
 
-def _looked_at(trace: Trace) -> Location | None:
+def _outside(trace: Trace) -> RunPlace | None:
     """Where looks found most work outside of the interpreter."""
     account = run_account(trace)
     places = () if account is None else account.places
     outside = [p for p in places if p.ways.get(Way.OUTSIDE, 0) and p.at is not None]
-    at = max(outside, key=lambda p: p.ways[Way.OUTSIDE]).at if outside else None
+    return max(outside, key=lambda p: p.ways[Way.OUTSIDE], default=None)
+
+
+def _looked_at(trace: Trace) -> Location | None:
+    place = _outside(trace)
+    at = place.at if place else None
     return None if at is None else Location(at.file, at.line, at.function)
+
+
+def _call_looked_at(trace: Trace) -> str:
+    """The call, or the library's function, that has most of that place's looks; empty for none."""
+    place = _outside(trace)
+    if place is None:
+        return ""
+    if place.inside and place.inside_ratio >= MOSTLY_RATIO:
+        return place.inside
+    return place.call if place.call_ratio >= MOSTLY_RATIO else ""
 
 
 def _on_large_tensors(trace: Trace, mine: Mask) -> HostSpans | None:
@@ -183,13 +204,15 @@ def check_run(trace: Trace) -> Iterator[Found | Small]:
     if most < LEAST_RUN_RATIO * account.total_ns:
         yield Small(most / account.total_ns, LEAST_RUN_RATIO, "the run")
         return
-    where = _looked_at(trace)
+    where, call = _looked_at(trace), _call_looked_at(trace)
+    from pinchpoint.diagnosis.evidence.known_calls import advice_for
     from pinchpoint.diagnosis.evidence.run_places import of_run
 
     long = of_run(most, account.total_ns)
     yield Found(
         summary=f"The kernel hands out new memory {usage.page_faults:,} times, for up to {long}:"
-        " what arrays free goes back to it" + (f"; most work is in {where}" if where else ""),
+        " what arrays free goes back to it"
+        + (f"; most work is in {where}" + (f", at {call}" if call else "") if where else ""),
         evidence=(
             Evidence("page faults", usage.page_faults, "count"),
             Evidence("time of the kernel for the process", usage.kernel_ns, "ns"),
@@ -197,7 +220,8 @@ def check_run(trace: Trace) -> Iterator[Found | Small]:
         ),
         cost_ns_per_step=most,
         location=where,
-        fix="Write into arrays that are there (out=), or let the allocator keep what is freed",
+        fix="Write into arrays that are there (out=), or let the allocator keep what is freed"
+        + advice_for(call),
         hint="GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184",
         confirm=ANY_PROGRAM,
         consequence=f"at most {long}",

@@ -4,7 +4,8 @@
 Matrix products and convolutions in float32 whose kernels are of the SIMT kind (plain fused
 multiply-adds), on a device that has tensor cores. The kernel's kind is the evidence; products too
 short to be bound by arithmetic do not count, nor do kernels that only scale or sum results, and
-nothing gets faster than its operands can be moved. Not checked on a device without TF32.
+nothing gets faster than its operands can be moved. Not checked on a device without TF32; undecided
+where its matrix units take 16 bits and such products are much of the step.
 
 ## Why it matters
 The same product in TF32 keeps float32's range and storage, and runs several times faster on the
@@ -31,6 +32,7 @@ from pinchpoint.analysis.device.kernel_precision import (
 )
 from pinchpoint.analysis.replay import ScaleDeviceOps
 from pinchpoint.analysis.replay.least_durations import limits_ns
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import DEVICE, Record
@@ -56,6 +58,8 @@ RULE = Rule(
 REACHED_RATIO = 0.8  # TF32 products reach this much less of their peak than SIMT ones do of theirs
 USUAL_SPEEDUP = 6.0  # where the device's data sheet is not known
 FIRST_TF32 = (8, 0)  # compute capability: Ampere
+MATRIX_UNITS_RATIO = 3.0  # peak of 16 bits over float32: two packed give 2, matrix units 4 to 8
+MUCH_RATIO = 0.25  # of the step: with less of it in such products, a doubt is not worth a sentence
 LEAST_KERNEL_NS = 20_000  # shorter products are bound by latency, not by arithmetic
 
 
@@ -73,6 +77,7 @@ def check(trace: Trace) -> Iterator[Found]:
     if work is None:
         return
     cost = work.ns_per_step
+    _has_tf32(trace, much=cost >= MUCH_RATIO * (steps(trace).typical_ns or 0))
     yield Found(
         summary=(
             f"float32 products run outside the tensor cores, {duration(cost)} of each recorded step"
@@ -95,26 +100,38 @@ def _left_ratio(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.float64]:
     return ratio
 
 
-def _speedup(trace: Trace) -> float:
-    """How much faster TF32 products are on this device; NotChecked where it has none."""
-    if not trace.devices:
-        return USUAL_SPEEDUP
-    device = trace.devices[0]
-    spec = find_spec(device.name)
+def _has_tf32(trace: Trace, *, much: bool) -> None:
+    """NotChecked where the device has no TF32."""
+    device = trace.devices[0] if trace.devices else None
+    spec = find_spec(device.name) if device is not None else None
+    if device is None:
+        return
     if spec is None:
         if device.vendor == "nvidia" and (device.compute_capability or FIRST_TF32) < FIRST_TF32:
-            raise _without_tf32(device.name or "the device")
+            raise _without_tf32(device.name or "the device", fits=False)
+        return
+    plain, matrix, half = (spec.peak_flop_per_s(kind) for kind in ("fp32", "tf32", "fp16"))
+    if matrix is None or plain is None:
+        units = plain is not None and half is not None and half > MATRIX_UNITS_RATIO * plain
+        raise _without_tf32(spec.name, fits=much and units)
+
+
+def _speedup(trace: Trace) -> float:
+    """How much faster TF32 products are on this device, which has it."""
+    spec = find_spec(trace.devices[0].name) if trace.devices else None
+    if spec is None:
         return USUAL_SPEEDUP
     plain, matrix = spec.peak_flop_per_s("fp32"), spec.peak_flop_per_s("tf32")
-    if matrix is None or plain is None:
-        raise _without_tf32(spec.name)
+    assert plain is not None
+    assert matrix is not None
     return REACHED_RATIO * matrix / plain
 
 
-def _without_tf32(device: str) -> NotChecked:
+def _without_tf32(device: str, *, fits: bool) -> NotChecked:
     return NotChecked(
         f"{device} has no TF32 matrix units; what 16 bits would give there is not estimated",
         Record(
             'an autocast run: with torch.autocast("cuda", torch.float16), and a gradient scaler'
         ),
+        fits=fits,
     )

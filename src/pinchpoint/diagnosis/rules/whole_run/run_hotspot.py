@@ -25,6 +25,7 @@ import msgspec
 
 from pinchpoint.analysis.mean.ways import Way
 from pinchpoint.analysis.mean.whole_run import BEFORE_CALL_RATIOS, MOSTLY_RATIO, RunPlace
+from pinchpoint.diagnosis.evidence.known_calls import advice_for
 from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
@@ -125,7 +126,7 @@ def _how(place: RunPlace) -> tuple[str, str, str | None]:
         return (
             f"{100 * place.call_ratio:.0f} % of that at {place.call}, which keeps the lock",
             f"See what {place.call} does with its input there: do it once, less often, or in a way"
-            f" whose work grows less with the input{_may_be(place.call)}",
+            f" whose work grows less with the input{advice_for(place.call)}",
             None,
         )
     return (
@@ -133,22 +134,3 @@ def _how(place: RunPlace) -> tuple[str, str, str | None]:
         "Work on whole arrays there, keep what does not change, or compile the loop",
         "total = values.sum()  # in place of a loop over the values",
     )
-
-
-# What calls of these names are as a rule; an advice for that case, and no evidence.
-_MAY_BE = (
-    (
-        ("match()", "fullmatch()", "search()", "findall()", "finditer()", "sub()", "split()"),
-        "; if it is a regular expression, repeats inside repeats try every way to share the text",
-    ),
-    (
-        ("index()", "remove()", "count()", "insert()", "pop()", "in"),
-        "; if it is a list, it is gone through from its beginning: a dict or set finds at once",
-    ),
-    (("sort()", "sorted()"), "; if little has changed since, bisect.insort keeps it sorted"),
-)
-
-
-def _may_be(call: str) -> str:
-    name = call.rpartition(".")[2]
-    return next((advice for names, advice in _MAY_BE if name in names), "")
