@@ -101,12 +101,6 @@ def _why_nothing(
 ) -> str | None:
     """None where there is nothing to record, and samples of the whole run answer for it."""
     seconds = (ended.ended_unix_ns - ended.started_unix_ns) / 1e9
-    if (number := _signal_of(ended.exit_code)) is not None:
-        kernel = f"; {_OUT_OF_MEMORY}" if number.name == "SIGKILL" else ""
-        return (
-            f"nothing was recorded: {_named(number)} ended the program {seconds:.3g} s after it "
-            f"was started{kernel}"
-        )
     looked = any((folder / SAMPLES).glob("rank*.json"))
     if looked and not (folder / PROCESSES / FRAMEWORK_MARK).exists():
         return None
@@ -120,6 +114,12 @@ def _why_nothing(
         return f"the hooks could not start: {failures[0].read_text(errors='replace').strip()[:300]}"
     if not (folder / PROCESSES / HOOKS_MARK).exists():
         return NO_HOOKS
+    if (number := _signal_of(ended.exit_code)) is not None:
+        kernel = f"; {_OUT_OF_MEMORY}" if number.name == "SIGKILL" else ""
+        return (
+            f"nothing was recorded: {_named(number)} ended the program {seconds:.3g} s after it "
+            f"was started{kernel}"
+        )
     if not (folder / PROCESSES / FRAMEWORK_MARK).exists():
         return (
             "the program ended before it could be looked at: it took less than a fifth of a second "
