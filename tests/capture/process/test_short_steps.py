@@ -164,10 +164,11 @@ def test_ranks_of_a_job_hear_of_each_step(tmp_path):
 
 def test_while_single_steps_are_looked_at_each_is_heard_of(tmp_path):
     session, call = call_until_done(tmp_path)
-    session.looking = True
+    look = SimpleNamespace(due=True, step_ended=lambda: None, step_begins=lambda: None)
+    session.looks.join(look)
     call(300)
     assert call(500) == 0
-    session.looking = False
+    session.looks.leave(look)
     assert call(500) > 400
 
 
