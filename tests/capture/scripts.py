@@ -97,6 +97,27 @@ for i in range(1000):
 """
 )
 
+TRAINS_IN_COPIES = """
+import multiprocessing, os, torch
+torch.set_num_threads(1)
+
+def train():
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i in range(40):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+
+context = multiprocessing.get_context("fork")
+copies = [context.Process(target=train) for _ in range(2)]
+for copy in copies:
+    copy.start()
+for copy in copies:
+    copy.join()
+print([copy.exitcode for copy in copies])
+"""
+
 JAX = """
 import jax, jax.numpy as jnp
 @jax.jit

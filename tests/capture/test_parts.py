@@ -60,6 +60,11 @@ def test_commands(tmp_path, monkeypatch):
     assert label(["-m", "pkg.train"]) == "pkg.train"
 
 
+def test_an_option_that_is_not_there_is_no_program():
+    with pytest.raises(UsageError, match="--stepz: no such option"):
+        command_line(["--stepz", "3", "train.py"])
+
+
 @pytest.mark.parametrize("words", [[], ["-m"], ["missing.py"], ["no-such-program-here"]])
 def test_commands_that_cannot_be_started(words):
     with pytest.raises(UsageError):
@@ -173,16 +178,56 @@ def test_the_profiler_is_primed_before_a_graph_only_where_it_must_be(cuda, prime
     assert len(calls) == primed
 
 
-@pytest.mark.parametrize(("code", "how"), [(143, "by signal 15"), (0, "before Python could end")])
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        (143, "by signal 15 (SIGTERM)"),
+        (200, "before Python could end"),
+        (0, "before Python could end"),
+    ],
+)
 def test_a_program_without_an_orderly_end_has_steps_that_are_not_counted(tmp_path, code, how):
     facts = {"complete": False, "steps": {"count": 40}, "recordings": [{"file": "t", "kernels": 1}]}
     cut = msgspec.convert(facts, ProcessDocument)
     whole = ended(None)
     whole.exit_code = code
-    (problem,) = problems_of(tmp_path, [cut], Settings(""), whole)
+    problem = problems_of(tmp_path, [cut], Settings(""), whole)[-1]
     assert problem.startswith(f"the program was ended {how}: 40 steps were counted")
     complete = msgspec.structs.replace(cut, complete=True)
-    assert problems_of(tmp_path, [complete], Settings(""), whole) == []
+    assert not any("ended" in one for one in problems_of(tmp_path, [complete], Settings(""), whole))
+
+
+def test_a_full_disk_is_no_sudden_end(tmp_path):
+    facts = {"complete": False, "steps": {"count": 40}, "problems": ["t: No space left on device"]}
+    cut = msgspec.convert(facts, ProcessDocument)
+    assert problems_of(tmp_path, [cut], Settings(""), ended(None)) == ["t: No space left on device"]
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (138, "signal 10 (SIGUSR1) ended the program 12.3 s after it was started"),
+        (137, "signal 9 (SIGKILL) ended the program 12.3 s after it was started; the kernel sends"),
+        (200, "the program failed with exit code 200"),
+    ],
+)
+def test_a_program_that_a_signal_ended_before_its_first_step_is_told_that(tmp_path, code, says):
+    for mark in ("hooks-loaded", "framework-imported"):
+        (tmp_path / "processes").mkdir(exist_ok=True)
+        (tmp_path / "processes" / mark).touch()
+    whole = ended(None)
+    whole.exit_code, whole.started_unix_ns, whole.ended_unix_ns = code, 0, 12_340_000_000
+    (problem,) = problems_of(tmp_path, [], Settings(""), whole)
+    assert says in problem
+
+
+def test_copies_that_could_not_be_recorded_are_told_with_the_way_out(tmp_path):
+    (tmp_path / "processes").mkdir()
+    (tmp_path / "processes" / "copy-not-recorded").touch()
+    (problem,) = problems_of(tmp_path, [], Settings(""), ended(None))
+    assert 'multiprocessing.set_start_method("spawn")' in problem
+    kept = ProcessDocument(recordings=(RecordingNote(file="t.json.gz", kernels=9),), complete=True)
+    assert problems_of(tmp_path, [kept], Settings(""), ended(None)) == []
 
 
 @pytest.mark.parametrize(("counted", "steps"), [("90", 90), ("30", 40), ("", 40)])

@@ -41,6 +41,7 @@ PROGRAMS = {
         scripts.LOADER_PACKAGE, ("--shapes",), ("-m", "program", "--steps", "9"), "program.py"
     ),
     "crashes": Program(scripts.CRASHES_EARLY_AFTER_A_FORK),
+    "copies": Program(scripts.TRAINS_IN_COPIES),
     "sigterm": Program(scripts.ENDED_BY_A_SCHEDULER, LONG_RECORDING),
     "disk full": Program(scripts.DISK_FULL),
     "own profiler": Program(scripts.OWN_PROFILER),
@@ -141,6 +142,15 @@ def test_a_crash_after_five_steps_and_a_fork_keeps_what_was_recorded_from_the_se
     trace = pp.load(run.folder)
     assert len(trace.steps) >= recording["steps"]  # three, or fewer on a busy machine
     assert trace.run.named is None
+
+
+def test_copies_of_a_process_that_train_are_recorded_each_to_their_end(ran):
+    run = ran("copies")
+    assert (run.code, run.out) == (0, "[0, 0]\n")
+    assert [p["steps"]["count"] for p in run.processes] == [40, 40]
+    assert [p["complete"] for p in run.processes] == [True, True]
+    assert len(run.traces) == 2
+    assert run.document("run.json")["problems"] == []
 
 
 def test_a_program_that_a_scheduler_ends_keeps_what_was_recorded(ran):

@@ -29,14 +29,30 @@ def test_the_extension_makes_the_magic_known(monkeypatch):
     shell = Shell()
     pinchpoint.load_ipython_extension(shell)
     asked = []
-    monkeypatch.setattr(notebook, "record_cell", lambda run, out: asked.append((run(), out)))
-    shell.magics["cell", "pinchpoint"]("runs/cell", "step()")
-    assert shell.ran == ["step()"]
-    assert asked == [(None, Path("runs/cell"))]
+    monkeypatch.setattr(notebook, "record_cell", lambda run, *given: asked.append((run(), *given)))
+    for line in ("runs/cell", "", "--after-seconds 0 'my runs/cell'"):
+        shell.magics["cell", "pinchpoint"](line, "step()")
+    assert shell.ran == ["step()"] * 3
+    assert asked == [
+        (None, Path("runs/cell"), None),
+        (None, None, None),
+        (None, Path("my runs/cell"), 0.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["a b", "--stacks", "--after-seconds", "--after-seconds soon", "--after-seconds -1", "'"],
+)
+def test_what_the_magic_does_not_take_is_said_and_nothing_runs(line, capsys):
+    shell = Shell()
+    assert notebook._magic(shell, line, "step()") is None
+    said = "pinchpoint: %%pinchpoint takes a folder and --after-seconds N, and nothing else\n"
+    assert (shell.ran, capsys.readouterr().err) == ([], said)
 
 
 def test_what_went_wrong_is_a_sentence_and_no_traceback(monkeypatch, capsys):
-    def refuse(run, out):
+    def refuse(run, *given):
         raise UsageError("nothing was recorded", hint="do more")
 
     monkeypatch.setattr(notebook, "record_cell", refuse)

@@ -51,3 +51,19 @@ def test_workers_are_the_cores_of_a_process_beside_its_own(cores, processes, wor
     program = program_of(Trace(Source("runs/a", "run folder"), (), run=run))
     assert program.workers == workers
     assert program.command == ("python", "train.py", "-x")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            'pinchpoint bench ab -- "python train.py" "python train_changed.py"',
+            "%%pinchpoint runs/c-after on top of the changed cell, and "
+            "!pinchpoint compare runs/c runs/c-after",
+        ),
+        ("pinchpoint run --stacks train.py", "pinchpoint run --stacks train.py"),
+        ("pinchpoint run --stacks python train.py", "pinchpoint run --stacks cell.py"),
+    ],
+)
+def test_a_cell_of_a_notebook_has_the_magic_or_is_a_script(text, said):
+    assert spelt(text, Program(("a", "notebook", "cell"), "runs/c")) == said

@@ -74,7 +74,7 @@ def test_bench_and_run_together_share_the_hooks(tmp_path):
     code = """
 import sys
 from pinchpoint.inside import after_import, hooks
-print([len(event._listeners) for event in (hooks.BATCH_FETCHED, hooks.ITERATOR_BUILT)],
+print([len(event.listeners) for event in (hooks.BATCH_FETCHED, hooks.ITERATOR_BUILT)],
       sum(type(finder).__module__.startswith("pinchpoint") for finder in sys.meta_path))
 """
     run = str(tmp_path)

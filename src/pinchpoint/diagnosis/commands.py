@@ -2,7 +2,8 @@
 
 Rules write ``python train.py`` for a program that they do not know, and eight loader workers.
 Here the run folder's command takes its place; where that is not known, the word ``COMMAND`` does,
-which nobody runs by mistake.
+which nobody runs by mistake. A cell of a notebook has no command line: what the magic cannot do is
+done with the cell as a script.
 """
 
 import shlex
@@ -13,9 +14,11 @@ from pinchpoint.diagnosis.evidence.loading import workers_that_fit
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
+from pinchpoint.run_folder.layout import NOTEBOOK
 from pinchpoint.trace import Trace
 
 UNKNOWN = "COMMAND"
+CELL_AS_SCRIPT = "cell.py"
 CHANGED = f"{UNKNOWN}, CHANGED"
 _EXAMPLE = regex(r"(?:python|torchrun) (?:train|generate)\.py")
 _CHANGED = regex(r"(?:python|torchrun) (?:train|generate)_\w+\.py")
@@ -67,7 +70,10 @@ def _spelt(text: str, program: Program, *, shell: bool) -> str:
         said = _THIS.sub(lambda _: shlex.quote(program.recording), said)
     if not program.command:
         return said
-    words = shlex.join(program.command)
+    of_cell = program.command == NOTEBOOK
+    words = CELL_AS_SCRIPT if of_cell else shlex.join(program.command)
+    if of_cell and _EDITED.fullmatch(said):
+        return _record_cell_again(program.recording)
     if _EDITED.fullmatch(said):
         return _record_again(words, program.recording)
     return said.replace(UNKNOWN, words if '"' not in words else shlex.quote(words)[1:-1])
@@ -77,6 +83,12 @@ def _with_workers(text: str, program: Program, *, shell: bool) -> str:
     if program.workers is not None:
         return _WORKERS.sub(f"num_workers={program.workers}", text)
     return _WORKERS.sub("num_workers=$(nproc)" if shell else "num_workers=os.cpu_count()", text)
+
+
+def _record_cell_again(recording: str) -> str:
+    after = f"{recording.rstrip('/')}-after"
+    magic = f"%%pinchpoint {shlex.quote(after)} on top of the changed cell"
+    return f"{magic}, and !pinchpoint compare {shlex.quote(recording)} {shlex.quote(after)}"
 
 
 def _record_again(words: str, recording: str) -> str:

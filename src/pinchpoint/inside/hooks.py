@@ -18,6 +18,20 @@ from .after_import import Failed, after_import
 Undo = Callable[[], bool]  # whether everything is as it was
 
 
+_EVENTS: list[Event] = []
+
+
+def _hear_nothing() -> None:
+    """This is a copy of the process, made by a fork."""
+    for event in _EVENTS:
+        event.forget()
+
+
+# Not asked for at each call of a model: who a process is takes a tenth of what a short one takes.
+if hasattr(os, "register_at_fork"):  # not where processes cannot fork
+    os.register_at_fork(after_in_child=_hear_nothing)
+
+
 class Event:
     """Something that happens in the program, told to all who listen in this process.
 
@@ -26,25 +40,23 @@ class Event:
 
     def __init__(self, module: str, patch: Callable[[Any, Event], Undo]) -> None:
         self._module, self._patch = module, patch
-        self._listeners: list[Callable[..., None]] = []
+        self.listeners: list[Callable[..., None]] = []
         self._undo: Undo | None = None
-        self._pid = -1
+        _EVENTS.append(self)
 
     def listen(self, heard: Callable[..., None], failed: Failed) -> Callable[[], None]:
         """Call ``heard`` each time, from when the program has the module; returns how to stop.
 
         ``failed(module, error)`` is called if the module cannot be patched.
         """
-        if self._pid != os.getpid():
-            self._listeners, self._pid = [], os.getpid()
-        self._listeners.append(heard)
+        self.listeners.append(heard)
         take_back = after_import(self._module, self._put_on, failed)
 
         def stop() -> None:
             take_back()
-            if heard in self._listeners:
-                self._listeners.remove(heard)
-            if not self._listeners and self._undo is not None and self._undo():
+            if heard in self.listeners:
+                self.listeners.remove(heard)
+            if not self.listeners and self._undo is not None and self._undo():
                 self._undo = None
 
         return stop
@@ -52,11 +64,15 @@ class Event:
     @property
     def wanted(self) -> bool:
         """Whether anybody listens in this process."""
-        return bool(self._listeners) and os.getpid() == self._pid
+        return bool(self.listeners)
+
+    def forget(self) -> None:
+        """Who listened did so in another process."""
+        self.listeners = []
 
     def tell(self, *what: Any) -> None:
         """It happened."""
-        for heard in tuple(self._listeners):
+        for heard in tuple(self.listeners):
             heard(*what)
 
     def _put_on(self, module: Any) -> None:
@@ -154,11 +170,11 @@ def _hook_modules(module: Any, event: Event) -> Undo:
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         if compiles():
             return called(self, *args, **kwargs)  # torch.compile is to see nothing of this
-        if getattr(inside, "module", False) or not event.wanted:
+        if getattr(inside, "module", False) or not event.listeners:
             return called(self, *args, **kwargs)
         inside.module = True
         try:
-            if MODEL_ENTERED.wanted:
+            if MODEL_ENTERED.listeners:
                 MODEL_ENTERED.tell(self, args, kwargs)
             answer = called(self, *args, **kwargs)
         finally:

@@ -27,6 +27,8 @@ NAMES = "names"  # recordings with stacks, shapes and modules beside those, for 
 PROCESSES = "processes"  # what each process of the program saw: one JSON file each
 HOOKS_MARK = "hooks-loaded"  # an empty file there: Python has loaded the hooks
 FRAMEWORK_MARK = "framework-imported"  # the same: torch or jax is there
+COPY_MARK = "copy"  # the same, numbered: a copy of a process, made by a fork, is recorded
+NOT_RECORDED_MARK = "copy-not-recorded"  # the same: one trains that cannot be
 LOADER = "loader"  # what each worker process of a data loader saw
 SAMPLES = "samples"  # stacks of all threads over the whole run, and steps far from typical
 VALUES = "values"  # what one step's batches and attention masks held: padding, flags
@@ -35,6 +37,8 @@ NSYS = "nsys"
 NCU = "ncu"
 STEPS_SUFFIX = ".steps"  # beside a process's file: its steps by now, in case it is killed
 REQUEST_FILE = "capture.request"  # its appearance asks the program for one more recording
+
+NOTEBOOK = ("a", "notebook", "cell")  # the command of a run that a cell was
 
 # Of one core, looks at overdue steps included; windows have 1.2 % of ten minutes. Beyond it, once,
 # 0.05 % of ten minutes: a program that ends soon is known by more looks, and until that is spent

@@ -125,6 +125,11 @@ def command_line(words: Sequence[str], python: str = sys.executable) -> list[str
         if len(words) < 2:
             raise UsageError("-m needs the name of a module", hint="pinchpoint run -m package")
         return [python, *words]
+    if first.startswith("-"):
+        raise UsageError(
+            f"{first}: no such option",
+            hint="pinchpoint run --help lists them; the program's own come behind its name",
+        )
     if first.endswith((".py", ".pyw", ".pyz")) or Path(first, "__main__.py").is_file():
         if not Path(first).exists():
             raise UsageError(f"{first}: no such file", hint="check the path of the script")

@@ -1,7 +1,9 @@
 """What a run did not record, and why: one sentence each, with the command that would."""
 
+import errno
 import os
 import shlex
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,13 +14,24 @@ from pinchpoint.run_folder.documents import ProcessDocument, RunDocument, read
 from pinchpoint.run_folder.layout import (
     FRAMEWORK_MARK,
     HOOKS_MARK,
+    NOT_RECORDED_MARK,
+    NOTEBOOK,
     NSYS,
     PROCESSES,
     RUN_FILE,
     SAMPLES,
 )
 
-_MOST_EXIT_CODE = 128  # a shell counts signals from here on: ended from outside, not failed
+_SIGNALS_FROM = 128  # a shell counts signals from here on: ended from outside, not failed
+_OUT_OF_MEMORY = "the kernel sends it where memory runs out (dmesg tells), batch systems at limits"
+# Of a disk, for this user, of a file: then the last figures are missing for that.
+_FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_COPIES = (
+    "the program trains in copies of its process (multiprocessing with fork), which could not be "
+    "recorded, as the profiler had been used before they were made: start them anew, "
+    'multiprocessing.set_start_method("spawn"), or leave the first process alone: pinchpoint run '
+    "--after-seconds 3600 …"
+)
 
 
 def problems_of(
@@ -35,20 +48,23 @@ def problems_of(
         )
     if settings.tool == "torch":  # other tools write their reports of a program that failed, too
         found += _failed(processes, ended)
+    if (folder / PROCESSES / NOT_RECORDED_MARK).exists() and not any(p.files for p in processes):
+        found.append(_COPIES)
     recordings = [r for p in processes for r in p.files]
     expected = settings.tool == "torch" and not settings.only_when_slower
     if expected and not recordings and not found:
         why = _why_nothing(folder, processes, settings, ended)
         found += [] if why is None else [why]
     found += _without_kernels(processes, ended)
-    found += _cut_short(processes, ended)
+    if not any(full in problem for problem in found for full in _FULL):
+        found += _cut_short(processes, ended)
     return list(dict.fromkeys(found))
 
 
 def _failed(processes: Sequence[ProcessDocument], ended: Ended) -> list[str]:
     """A program that failed: what is missing is missing for that, whatever else is said of it."""
     code = ended.exit_code
-    if not 0 < code <= _MOST_EXIT_CODE:
+    if code <= 0 or _signal_of(code) is not None:
         return []
     recorded = any(p.files for p in processes)
     answer = "what was recorded is from before" if recorded else "it came before any recording"
@@ -60,18 +76,31 @@ def _cut_short(processes: Sequence[ProcessDocument], ended: Ended) -> list[str]:
     counted = [p.steps.count for p in processes if not p.complete]
     if not any(counted):
         return []
-    code = ended.exit_code
-    how = f"by signal {code - 128}" if code > 128 else "before Python could end"
+    number = _signal_of(ended.exit_code)
+    how = "before Python could end" if number is None else f"by {_named(number)}"
     return [
         f"the program was ended {how}: {max(counted)} steps were counted, the last of them up to a "
         "second before, and step times are those of its first ones"
     ]
 
 
+def _signal_of(exit_code: int) -> signal.Signals | None:
+    """The signal that ended a program, by the exit code that a shell gives it."""
+    try:
+        return signal.Signals(exit_code - _SIGNALS_FROM)
+    except ValueError:
+        return None
+
+
+def _named(number: signal.Signals) -> str:
+    return f"signal {number.value} ({number.name})"
+
+
 def _why_nothing(
     folder: Path, processes: Sequence[ProcessDocument], settings: Settings, ended: Ended
 ) -> str | None:
     """None where there is nothing to record, and samples of the whole run answer for it."""
+    seconds = (ended.ended_unix_ns - ended.started_unix_ns) / 1e9
     looked = any((folder / SAMPLES).glob("rank*.json"))
     if looked and not (folder / PROCESSES / FRAMEWORK_MARK).exists():
         return None
@@ -85,13 +114,19 @@ def _why_nothing(
         return f"the hooks could not start: {failures[0].read_text(errors='replace').strip()[:300]}"
     if not (folder / PROCESSES / HOOKS_MARK).exists():
         return NO_HOOKS
+    if (number := _signal_of(ended.exit_code)) is not None:
+        kernel = f"; {_OUT_OF_MEMORY}" if number.name == "SIGKILL" else ""
+        return (
+            f"nothing was recorded: {_named(number)} ended the program {seconds:.3g} s after it "
+            f"was started{kernel}"
+        )
     if not (folder / PROCESSES / FRAMEWORK_MARK).exists():
         return (
             "the program ended before it could be looked at: it took less than a fifth of a second "
             "of its own, was killed within some, or wrote its end over (os._exit); give it more to "
             "do"
         )
-    return _no_step_seen(folder, settings, (ended.ended_unix_ns - ended.started_unix_ns) / 1e9)
+    return _no_step_seen(folder, settings, seconds)
 
 
 def _no_step_seen(folder: Path, settings: Settings, seconds: float) -> str:
@@ -106,10 +141,13 @@ def _no_step_seen(folder: Path, settings: Settings, seconds: float) -> str:
         return f"nothing was recorded: {seen}, and no work after that lasted; {mark}"
     wait_s = settings.after_s or (EARLY_AFTER_S if settings.names else FIRST_AFTER_S)
     command = read(folder / RUN_FILE, RunDocument).document.command
+    again = f"pinchpoint run --after-seconds 0 {shlex.join(command)}"
+    if command == NOTEBOOK:
+        again = "%%pinchpoint --after-seconds 0"
     return (
         f"nothing was recorded: {seen}; other work is recorded only once it has gone on for "
         f"{wait_s:g} s, imports and compilation apart, and this had not; {mark}, or record from "
-        f"the first work on: pinchpoint run --after-seconds 0 {shlex.join(command)}"
+        f"the first work on: {again}"
     )
 
 

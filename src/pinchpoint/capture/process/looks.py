@@ -45,6 +45,11 @@ class Looks:
         for look in tuple(self._all):
             look.step_begins()
 
+    @property
+    def due(self) -> bool:
+        """Whether single steps are looked at, or will be."""
+        return any(one.due for one in self._all)
+
     def others_due(self, look: Look) -> bool:
         """Whether one that came before this one is not over."""
         return any(one.due for one in self._all[: self._all.index(look)])

@@ -1,7 +1,7 @@
 """Starts the hooks in the program that ``pinchpoint run`` started, and in its descendants.
 
 Hooks are put on as the program imports torch or jax; nothing is imported for it. A process that
-was forked from a hooked one is left alone.
+was forked from a hooked one is left alone until it trains or serves itself.
 """
 
 import atexit
@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pinchpoint.capture.process import loaders
+from pinchpoint.capture.process import copies, loaders
 from pinchpoint.capture.process.deaths import Deaths
 from pinchpoint.capture.process.end import end_as_interrupted, leave_before_static_destructors
 from pinchpoint.capture.process.memory import MemoryHistory
@@ -23,7 +23,7 @@ from pinchpoint.capture.process.ranks import identity
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.values import ValuesLook
 from pinchpoint.capture.samples.whole_run import WholeRun
-from pinchpoint.capture.samples.worker import watch_pools
+from pinchpoint.capture.samples.worker import hand_over, watch_pools
 from pinchpoint.capture.settings import BARE, BESIDE, Kind, Settings, from_environment, with_names
 from pinchpoint.capture.windows import Window, new_window
 from pinchpoint.capture.windows.nsys import NvtxRanges
@@ -62,8 +62,9 @@ NOT_TAKEN = (
 class Program:
     """The hooks of this process and what they feed."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, copy: bool = False) -> None:
         self.settings = settings
+        self._copy = copy  # of a process, in which hooks of that one go on
         self.folder = Path(settings.folder)
         self.pid = os.getpid()
         self.loaders: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -75,7 +76,7 @@ class Program:
         self._own_profile = OwnProfile(lambda: self.session.clock)
         self._deaths = Deaths(lambda: self._save(self.session))
         self.session.other_records = lambda: self._own_profile.records
-        self._primed = False
+        self._primed = self._finished = False
         self._look: ValuesLook | None = None
         self._ignore_models: Callable[[], None] = _nothing
         self._take_back: list[Callable[[], None]] = []
@@ -115,8 +116,9 @@ class Program:
 
     def finish(self) -> None:
         """The interpreter ends."""
-        if os.getpid() != self.pid:
+        if os.getpid() != self.pid or self._finished:
             return
+        self._finished = True
         for take_back in self._take_back:
             take_back()
         if (missing := _missing_framework()) is not None:
@@ -151,7 +153,7 @@ class Program:
 
     def _handlers(self) -> dict[Event, Callable[..., None]]:
         return {
-            EAGER_OPTIMIZER_STEPPED: self._optimizer_stepped,
+            EAGER_OPTIMIZER_STEPPED: self.optimizer_stepped,
             BATCH_FETCHED: self._fetched,
             ITERATOR_BUILT: self._iterator_built,
             GRAPH_REPLAYED: self._graph_replayed,
@@ -159,8 +161,9 @@ class Program:
         }
 
     def _actions(self) -> dict[str, Action]:
+        loading = {} if self._copy else {"torch.utils.data._utils.fetch": self._on_fetch}
         return {
-            "torch.utils.data._utils.fetch": self._on_fetch,
+            **loading,
             "torch.autograd.profiler": self._on_autograd_profiler,
             "torch.profiler.profiler": self._on_torch_profiler,
             "torch.cuda.graphs": self._on_cuda_graphs,
@@ -171,7 +174,8 @@ class Program:
         watched: dict[str, Action] = {"torch": self._on_framework, "jax": self._on_framework}
         if self._whole_run is not None:
             watched["torch.serialization"] = self._whole_run.spans.watch_saves
-            watched["multiprocessing.process"] = self._on_multiprocessing
+            if not self._copy:
+                watched["multiprocessing.process"] = self._on_multiprocessing
         return watched
 
     def _on_multiprocessing(self, module: Any) -> None:
@@ -187,6 +191,16 @@ class Program:
             self._whole_run.forget_in_fork()
         if USED.is_set():
             leave_before_static_destructors()
+        recordable = self.settings.tool == "none" or not USED.is_set()
+        with contextlib.suppress(Exception):  # the user's program comes first
+            copies.watch(self.folder, self._begin_anew, recordable=recordable)
+
+    def _begin_anew(self) -> "Program":
+        """In a copy of the process."""
+        hand_over()
+        program = Program(self.settings, copy=True)
+        program.start()
+        return program
 
     def _window(self, kind: Kind) -> Window | None:
         settings = self.settings if kind in BARE else with_names(self.settings)
@@ -211,7 +225,8 @@ class Program:
 
     # What the hooks tell
 
-    def _optimizer_stepped(self, optimizer: Any) -> None:
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """An optimizer has made its step, or one that becomes part of a graph."""
         if graph_is_captured():
             self.session.step_captured()
             return  # a step that is captured does not happen now, and must not be disturbed
@@ -224,6 +239,8 @@ class Program:
             self.session.step("call")
 
     def _model_called(self, model: Any) -> None:
+        if self.session.counts(model):
+            return
         if graph_is_captured():
             return
         if not self.session.model_called(model):

@@ -2,8 +2,11 @@
 
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+from weakref import ReferenceType, ref
 
 from pinchpoint.capture.process.compiled_calls import CompiledCalls
 from pinchpoint.capture.process.own_loops import OwnLoops
@@ -22,6 +25,49 @@ LATE_STEPS, LATE_NS = 3, 2_000_000_000  # of marks: more than an update now and 
 BY_CALLS = ("module", "round")  # a call of a model, or a round of several
 LOOP = "loop"  # what comes round in the program, where nothing else marks steps
 OPTIMIZER_WITHIN_NS = 10_000_000_000  # of replays, which an optimizer's step may follow
+# Between two looks for an optimizer, each as long as a call of a small model: 20 µs are 0.2 % of it
+ASKED_AGAIN_NS = 10_000_000
+ASKED_AT_FIRST = 64  # calls, each of which looks: a program makes its optimizer among them
+MOST_MODELS = 1024  # of which it is known whether they have parameters
+
+
+class Optimizers:
+    """Whether the program has made an optimizer by now."""
+
+    def __init__(self, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._now_ns, self._asked, self._asked_ns = now_ns, 0, 0
+        self._there = False
+
+    def exist(self) -> bool:
+        """As it was a moment ago, at most."""
+        if self._there or self._asked < ASKED_AT_FIRST:
+            return self._ask()
+        return self._ask() if self._now_ns() - self._asked_ns >= ASKED_AGAIN_NS else False
+
+    def _ask(self) -> bool:
+        if not self._there:
+            self._there = optimizer_exists()
+            self._asked, self._asked_ns = self._asked + 1, self._now_ns()
+        return self._there
+
+
+class WithParameters:
+    """Which models have parameters: looked up once for each, as it takes 5 µs."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[ReferenceType[Any], bool]] = {}
+
+    def has(self, model: Any) -> bool:
+        """Whether this one does, or did when it was first asked of."""
+        known = self._known.get(id(model))
+        if known is not None and known[0]() is model:
+            return known[1]
+        found = next(model.parameters(), None) is not None
+        if len(self._known) >= MOST_MODELS:
+            self._known.clear()
+        with suppress(TypeError):  # one of a class that cannot be referred to so
+            self._known[id(model)] = (ref(model), found)
+        return found
 
 
 class ModelCalls:
@@ -33,6 +79,7 @@ class ModelCalls:
 
     def __init__(self, *, optimizer_decides: bool = True) -> None:
         self._optimizer_decides = optimizer_decides
+        self._optimizers, self._with = Optimizers(), WithParameters()
         self._model = MarkingOptimizer()
         self._thread: int | None = None
         self.overlap = False
@@ -42,11 +89,11 @@ class ModelCalls:
         thread = threading.get_ident()
         self._thread = self._thread or thread
         self.overlap = self.overlap or thread != self._thread
-        return not self.overlap and not (self._optimizer_decides and optimizer_exists())
+        return not self.overlap and not (self._optimizer_decides and self._optimizers.exist())
 
     def marks(self, model: Any) -> bool:
         """Whether this call ends a step."""
-        return next(model.parameters(), None) is not None and self._model.stepped(model)
+        return self._with.has(model) and self._model.stepped(model)
 
 
 class GraphReplays:
@@ -119,6 +166,7 @@ class CaptureSession(Restartable):
         self._optimizer = MarkingOptimizer()
         self._models = ModelCalls(optimizer_decides=not self.settings.cell)
         self._rounds = Rounds()
+        self._short: int | None = None  # id of a model whose calls are short steps
         self._graphs = GraphReplays()
         self.line_tracer: str | None = None  # what the last step's lines were reported to
         self.look_anew: Callable[[], None] = lambda: None  # at values, of other steps than so far
@@ -174,6 +222,11 @@ class CaptureSession(Restartable):
         except Exception as error:  # the user's program comes first
             self._give_up(error)
 
+    def counts(self, model: Any) -> bool:
+        """Whether the call of a model is one more short step, which is only counted."""
+        mine = id(model) == self._short and threading.get_ident() == self.thread
+        return mine and self.clock.counts()
+
     def model_called(self, model: Any) -> bool:
         """A model was called and is done; whether to tell of the next such call."""
         try:
@@ -185,6 +238,8 @@ class CaptureSession(Restartable):
                     by = self._rounds.ends_step(self.clock.now_ns())
                     if by is not None:
                         self.step(by)
+                    alone = by == "module" == self.steps_by and self.stage is Stage.DONE
+                    self._short = id(model) if alone else None
                 return True
             thread = threading.get_ident()
             if self.steps_by in BY_CALLS and self._may_start_over("module", thread):

@@ -162,6 +162,7 @@ class Stages:
         self.budget.calls.end()
         self._find_rank()
         intervals = self.clock.edge()
+        self.clock.spare(short=False)
         self.budget.step_took(self.clock.interval_ns)
         self.stepped()
         self.looks.ended()
@@ -191,10 +192,12 @@ class Stages:
 
     def _edge_when_done(self) -> None:
         """What is left to do at each of a hundred thousand edges, and about how long it takes."""
-        began_ns = 0 if self.clock.edges % TIMED_EDGES else time.thread_time_ns()
+        began_ns = 0 if self.clock.told % TIMED_EDGES else time.thread_time_ns()
         if self.other_records():
             self.clock.disturb()
         intervals = self.clock.edge()
+        alone = self.identity.world_size == 1  # else ranks act at the same step
+        self.clock.spare(short=alone and not self.looks.due)
         self.stepped()
         self.looks.ended()
         if began_ns:

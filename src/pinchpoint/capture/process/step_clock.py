@@ -22,6 +22,12 @@ RECENT_STEPS = 10  # what steps are like now
 FIRST_STEPS = 2  # never judged: allocator, autotuning and lazy initialisation
 USAGE_EVERY_NS = 10_000_000  # between two questions for page faults
 MOST_STEPS = 4_000_000  # 64 MB of times; after that the run is described by its beginning
+STALL_NS = (
+    2_000_000  # schedulers take a millisecond or two now and then: what is longer is no noise
+)
+EDGE_NS = 20_000  # 5 to 20 µs on a core for all that is done as one step ends and the next begins
+EDGES_RATIO = 0.02  # of the time of steps, at most: shorter ones are told of several at once
+MOST_TOGETHER = 256  # so that even the shortest are told of every few milliseconds
 
 
 class StepClock:
@@ -36,7 +42,8 @@ class StepClock:
         self._last_ns: int | None = None
         self._waited_ns = 0
         self._disturbed_now = self._watched_now = False
-        self.edges = 0
+        self.told = 0  # of steps, alone or several together
+        self._edges, self._counted, self._each = 0, 0, 1
         self.first_ns: int | None = None
         self.warm_unix_ns: int | None = None  # when the first two steps were over
         self.interval_ns, self.wait_ns = array("q"), array("q")
@@ -45,6 +52,8 @@ class StepClock:
         # Of the process in ordinary steps after the first: page faults, time of all threads in the
         # kernel, and outside of it.
         self.counted = self.faults = self.kernel_ns = self.user_ns = 0
+        self._first_told = 0  # of the intervals that were added last
+        self._usual_ns = 0  # of steps that were told of together
         self._usage: tuple[int, int, int] | None = None
         self._usage_ns, self._uncounted = 0, 0  # when that was, and steps since
 
@@ -60,35 +69,69 @@ class StepClock:
         """The present interval is not an ordinary step."""
         self._disturbed_now = True
 
+    @property
+    def edges(self) -> int:
+        """Ends of steps so far, also of those that were only counted."""
+        return self._edges + self._counted
+
+    def counts(self) -> bool:
+        """Whether a step that has ended is only counted, until the clock is told of several."""
+        waits = self._counted + 1 < self._each
+        self._counted += waits
+        return waits
+
+    def spare(self, *, short: bool) -> None:
+        """Be told of ``short`` steps together from now on, as many as what was just told says."""
+        steps = range(self._first_told, len(self.interval_ns)) if short else range(0)
+        took_ns = sum(self.interval_ns[i] for i in steps)
+        wanted = int(EDGE_NS * len(steps) / (EDGES_RATIO * took_ns)) if took_ns else 1
+        self._each = min(max(wanted, 1), MOST_TOGETHER)
+
     def watch(self) -> None:
         """The same, and all that makes it longer is that its operations are listened to: among
         themselves such steps show whether steps become faster."""
         self._disturbed_now = self._watched_now = True
 
     def edge(self) -> int:
-        """A step ends and the next begins; returns how many intervals there are now."""
+        """A step ends and the next begins, or those that were only counted did so before; returns
+        how many intervals there are now."""
+        steps, self._counted = self._counted + 1, 0
+        self._first_told, self.told = len(self.interval_ns), self.told + 1
         now_ns = self._clock_ns()
         if self._last_ns is None:
             self.first_ns = now_ns
         elif len(self.interval_ns) < MOST_STEPS:
             if self._disturbed_now:
-                self.disturbed.add(len(self.interval_ns))
+                self.disturbed.update(range(len(self.interval_ns), len(self.interval_ns) + steps))
             if self._watched_now:
-                self.watched.add(len(self.interval_ns))
-            self._count_usage(now_ns)
-            self.interval_ns.append(now_ns - self._last_ns)
+                self.watched.update(range(len(self.interval_ns), len(self.interval_ns) + steps))
+            self._count_usage(now_ns, steps)
+            took_ns = now_ns - self._last_ns
+            self.interval_ns.append(took_ns if steps == 1 else self._last_of(steps, took_ns))
             self.wait_ns.append(self._waited_ns)
             if len(self.interval_ns) == FIRST_STEPS:
                 self.warm_unix_ns = time.time_ns()
         self._last_ns, self._waited_ns = now_ns, 0
         self._disturbed_now = self._watched_now = False
-        self.edges += 1
+        self._edges += steps
         return len(self.interval_ns)
 
-    def _count_usage(self, now_ns: int) -> None:
+    def _last_of(self, steps: int, took_ns: int) -> int:
+        """Of steps that were told of together: keep all but the last, and return that.
+
+        They share their time, unless they took so much longer than those before that it was one.
+        """
+        usual_ns, self._usual_ns = self._usual_ns, took_ns // steps
+        if usual_ns and took_ns - steps * usual_ns >= STALL_NS:
+            self._usual_ns = usual_ns
+        self.interval_ns.extend(array("q", [self._usual_ns]) * (steps - 1))
+        self.wait_ns.extend(array("q", [0]) * (steps - 1))
+        return took_ns - (steps - 1) * self._usual_ns
+
+    def _count_usage(self, now_ns: int, ended: int) -> None:
         """Of short steps, of many together: asking takes longer than all else at an edge."""
         disturbed = self._disturbed_now or len(self.interval_ns) < FIRST_STEPS
-        self._uncounted += 1
+        self._uncounted += ended
         if resource is None or not (disturbed or now_ns - self._usage_ns >= USAGE_EVERY_NS):
             return
         steps, self._uncounted, self._usage_ns = self._uncounted, 0, now_ns

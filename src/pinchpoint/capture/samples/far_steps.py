@@ -10,15 +10,16 @@ from collections import deque
 from random import Random
 from typing import Any
 
-from pinchpoint.capture.process.step_clock import FIRST_STEPS, StepClock
+from pinchpoint.capture.process.step_clock import FIRST_STEPS, STALL_NS, StepClock
 from pinchpoint.capture.samples.host_facts import Counters
 from pinchpoint.capture.samples.parts import Parts
 from pinchpoint.capture.samples.sampler import Sampler
 from pinchpoint.capture.samples.spans import Spans
 
 FAR_RATIO = 1.5  # of the typical step; ordinary noise stays below
-FAR_NS = 2_000_000  # at least so much longer: schedulers take a millisecond or two now and then
+FAR_NS = STALL_NS  # at least so much longer
 RECENT = 33  # steps by which the typical one is known; odd, so that the middle is one of them
+JUDGED_EVERY = 8  # times: what is typical changes slowly
 JUDGED_FROM = 7  # steps; until then all are kept
 MOST_EVENTS = 96  # far steps whose samples are kept: all alike likely, so that shares are true
 MOST_NUMBERS = 4096  # far steps whose number is kept, by which a period shows
@@ -44,11 +45,18 @@ class FarSteps:
         self.typical_wait_ns = 0
         self.disturbed_ns = 0  # by which steps were longer that were recorded or held up
         self.count = self.total_ns = self.excess_ns = self.far = 0
+        self._known, self._heard = -1, 0  # the last step that was heard of; how often one was
         self.numbers, self.excess = array("q"), array("q")
 
     def edge(self, clock: StepClock) -> None:
-        """A step has ended, and the clock knows how long it took."""
+        """A step has ended, or several short ones have, and the clock knows how long they took.
+
+        The others of several were alike, and typical.
+        """
         number = len(clock.interval_ns) - 1
+        steps, self._known = max(number - self._known, 1), number
+        if steps > 1:
+            self._count_others(clock, number, steps - 1)
         if (
             self._sampler.recent_looks
             or self.count < JUDGED_FROM
@@ -58,7 +66,13 @@ class FarSteps:
         else:
             self._spans.take()
             self._parts.count_unseen()
-            self._count(number, clock.interval_ns[number], clock.wait_ns[number])
+            self._count(clock.interval_ns[number], clock.wait_ns[number])
+
+    def _count_others(self, clock: StepClock, last: int, steps: int) -> None:
+        if last not in clock.disturbed:
+            self.count += steps
+            self.total_ns += steps * clock.interval_ns[last - 1]
+            self._parts.count_unseen(steps)
 
     def _stands_out(self, clock: StepClock, number: int) -> bool:
         """Whether there is more to keep of this step than how long it took."""
@@ -102,14 +116,16 @@ class FarSteps:
             self._parts.skip()
         else:
             self._parts.add(number, seen)
-        self._count(number, took_ns, wait_ns)
+        self._count(took_ns, wait_ns)
 
-    def _count(self, number: int, took_ns: int, wait_ns: int) -> None:
+    def _count(self, took_ns: int, wait_ns: int) -> None:
         self.count += 1
         self.total_ns += took_ns
         self._recent.append(took_ns)
         self._waits.append(wait_ns)
-        if len(self._recent) >= JUDGED_FROM and (not self.typical_ns or number % 8 == 0):
+        self._heard += 1
+        due = not self.typical_ns or self._heard % JUDGED_EVERY == 0
+        if len(self._recent) >= JUDGED_FROM and due:
             self._judge()
 
     def overdue_in_s(self, clock: StepClock) -> float | None:

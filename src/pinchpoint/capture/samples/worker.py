@@ -19,6 +19,7 @@ from pinchpoint.run_folder.layout import SAMPLES, SAMPLES_SCHEMA, write_json
 EVERY_S = 0.05  # there are often many workers on few cores
 FIRST_NOTE_LOOKS = 20  # one second of work
 AGAIN_S = 5.0
+_child: "WorkerSamples | None" = None  # of this process, where it works for a pool
 _LOADER = "torch.utils.data"  # whose workers are looked at while they make batches
 
 
@@ -40,6 +41,13 @@ class WorkerSamples:
         self._sampler.end()
         if self._sampler.looks:
             self._write()
+
+    def drop(self) -> None:
+        """Look no more, and leave nothing."""
+        self._sampler.end()
+        self._sampler.looks = 0
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
     def _maybe_write(self) -> None:
         if self._sampler.looks < FIRST_NOTE_LOOKS or time.monotonic() < self._write_at:
@@ -85,9 +93,10 @@ def watch_pools(module: Any, folder: Path, looked_at: Callable[[], bool]) -> Non
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _of_a_loader(self) or looked_at():
             return bootstrap(self, *args, **kwargs)
+        global _child
         samples = None
         with contextlib.suppress(Exception):  # the user's program comes first
-            samples = WorkerSamples(folder, None, "child", busy=True)
+            _child = samples = WorkerSamples(folder, None, "child", busy=True)
         try:
             return bootstrap(self, *args, **kwargs)
         finally:
@@ -96,6 +105,14 @@ def watch_pools(module: Any, folder: Path, looked_at: Callable[[], bool]) -> Non
                     samples.end()
 
     process._bootstrap, process.start = watched, counted
+
+
+def hand_over() -> None:
+    """Somebody else looks at this process from now on."""
+    global _child
+    child, _child = _child, None
+    if child is not None:
+        child.drop()
 
 
 def _of_a_loader(process: Any) -> bool:
