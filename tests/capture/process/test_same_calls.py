@@ -79,6 +79,7 @@ def listened(step, *functions, steps=STEPS, note=True):
 @pytest.fixture(autouse=True)
 def _all_is_own(monkeypatch):
     monkeypatch.setattr(same_calls, "is_own", lambda file: file == __file__)
+    monkeypatch.setattr(same_calls, "MOST_NS", 1 << 62)  # whatever else the machine does
 
 
 def test_the_same_arguments_again_and_who_passes_them():

@@ -327,6 +327,21 @@ def test_a_module_that_gets_the_same_values_is_called_again(again):
     assert again(step) == {"Encoder": (6, 1)}
 
 
+def test_looks_that_take_too_long_end(again, monkeypatch):
+    """Where another thread holds the interpreter, each of our operations waits for it."""
+    monkeypatch.setattr("pinchpoint.capture.process.same_inputs.MOST_NS", 1)
+    encoder, head = encoder_and_head()
+    entered = []
+    encoder.register_forward_pre_hook(lambda module, args: entered.append(args))
+
+    def step(number):
+        with torch.no_grad():
+            head(encoder(torch.ones(4, 8)) + number)
+
+    assert again(step) == {}
+    assert len(entered) == 6
+
+
 def test_a_picture_is_encoded_anew_in_each_of_the_steps_that_make_it(again):
     """Wherever the watch begins: a round of six steps has one input."""
     encoder, head = encoder_and_head()
