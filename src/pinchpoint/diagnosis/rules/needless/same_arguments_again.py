@@ -6,9 +6,9 @@ Functions that hold a twentieth of the step or more, of the program or of a libr
 what they answer. Told is the outermost one most of whose calls were given what an earlier call was,
 if all of these answered the same: what draws at random, or reads something that changes, does not.
 Numbers, text, containers, arrays and tensors on the CPU are compared by what they hold, other
-objects by which one it is. A function that changes its arguments, gives one of them back, or
-answers nothing or next to nothing is left alone: it may be called for what it does. So is a loop in
-which nothing is seen to be new: it measures something.
+objects by which one it is. A function that changes its arguments or attributes of theirs, gives one
+of them back, or answers nothing or next to nothing is left alone: it may be called for what it
+does. So is a loop in which nothing is seen to be new: it measures something.
 
 ## Why it matters
 A cache whose key never matches, a table that is rebuilt in each call, a file that is read in each
@@ -43,7 +43,7 @@ from pinchpoint.diagnosis.evidence.heard import (
 )
 from pinchpoint.diagnosis.evidence.host_spans import outermost
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
-from pinchpoint.diagnosis.record import STACKS
+from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import NotChecked, Rule
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Rows
@@ -51,7 +51,11 @@ from pinchpoint.trace.durations import duration
 from pinchpoint.trace.names import rows_named
 from pinchpoint.trace.run_samples import HeardCalls, HeardFunction
 
-RULE = Rule(needs=("host_ops",), record=STACKS, removes_host_work=True)
+RULE = Rule(
+    needs=("host_ops",),
+    record=Record("the whole run: pinchpoint run python train.py"),
+    removes_host_work=True,
+)
 
 LEAST_RATIO = 0.05  # of the step: half of it is what two runs differ by
 # A decorated function begins with its decorators, and is recorded at one of these lines.
