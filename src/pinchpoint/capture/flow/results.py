@@ -41,7 +41,5 @@ def read_or_kept(
 ) -> frozenset[int]:
     """Storages that any operation reads but to look at them in another way, and what stays."""
     read = {n for step in steps for one in step if not one.view for n, _ in one.reads}
-    kept = (
-        n for n, one in enumerate(storages) if one.alive or one.escaped or one.after_backward
-    )
+    kept = (n for n, one in enumerate(storages) if one.alive or one.escaped or one.after_backward)
     return frozenset(read.union(kept))

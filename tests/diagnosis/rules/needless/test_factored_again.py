@@ -33,9 +33,7 @@ def trying(kind="tries", *, times=2, of=3, device=True):
     note = VainWork(
         kind, place, operations, False, times, of, None, 1.0, 0.0, 1 - times / max(of, 1)
     )
-    values = RunValues(
-        30, 1, True, (), (), 0, work=(note,), operators=(CHOLESKY, "aten::mm")
-    )
+    values = RunValues(30, 1, True, (), (), 0, work=(note,), operators=(CHOLESKY, "aten::mm"))
     return replace(b.trace(), run=RunFacts(values=values))
 
 

@@ -45,7 +45,8 @@ def check(trace: Trace) -> Iterator[Found]:
     """Places at which factorisations fail and are tried again."""
     values, told = watched(trace), False
     for work in () if values is None else values.work or ():
-        mine = work.kind == "tries" and work.of is not None and 0 < work.times < work.of
+        of = work.of or 0
+        mine = work.kind == "tries" and 0 < work.times < of
         rows = vain(trace, work, beside_modules=False) if mine else None
         if rows is None:
             continue
@@ -54,13 +55,13 @@ def check(trace: Trace) -> Iterator[Found]:
         device = f"{duration(rows.device_ns)} of the device's time, " if rows.device_ns else ""
         yield Found(
             summary=(
-                f"{work.times} of {work.of} factorisations a step{where} fail and are tried again"
+                f"{work.times} of {of} factorisations a step{where} fail and are tried again"
                 f" ({rows.longest}): all of them take {device}{duration(rows.host_ns)} of the"
                 " host's as recorded"
             ),
             evidence=(
                 Evidence("factorisations that fail", work.times, "per step"),
-                Evidence("factorisations", work.of, "per step"),
+                Evidence("factorisations", of, "per step"),
                 Evidence("of their work that stays without those", work.left_ratio, "ratio"),
                 *rows.evidence,
             ),
