@@ -169,6 +169,44 @@ class OperandNote(msgspec.Struct, frozen=True, kw_only=True):
     taken: tuple[Count, ...] = ()  # shape of the numbers of what it takes
 
 
+Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class FunctionNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that was listened to: what it was given and what it answered, in a few steps."""
+
+    function: FrameNote = ("", 0, "")  # its first line
+    caller: FrameNote | None = None  # the line of the program that calls it most often
+    own: bool = True  # of the program; else of a library that it calls
+    calls: Count = 0  # in all of these steps
+    ns: Ns = 0  # of the same, without what listening cost
+    told: Count = 0  # of them, whose values were compared
+    distinct: Count = 0  # that differ in what they were given
+    later: Count = 0  # told, after the first of the steps
+    new: Count = 0  # of these, that were given what none before was
+    alike: bool = False  # those that were given the same answered the same
+    answers: Count = 0  # that differ
+    numbers: Count = 0  # and letters, in the largest answer
+    varied: bool = False  # they are not all the same one
+    unread: bool = False  # some of what it was given lies on a device
+    inside: tuple[Count, ...] = ()  # rows of functions that most of its calls come from
+    tiny_ratio: Ratio = 0.0  # of an array of it, numbers too small for all of their digits
+    tiny_of: str = ""  # given, answer: which array
+    why: str = ""  # values of most other calls were not compared
+    untold: Count = 0  # such calls
+
+
+class CallsNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Functions that hold much of the time of the thread of the steps."""
+
+    steps: Count = 0  # in turn, that were listened to
+    step_ns: Ns | None = None  # one of these, without what listening cost
+    by: str | None = None  # what steps are told by: optimizer, loader, module, …
+    functions: tuple[FunctionNote, ...] = ()  # most time first
+    why: str = ""  # nothing was heard
+    cost_ns: Ns = 0
+
+
 class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of one process."""
 
@@ -191,4 +229,5 @@ class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     caches: tuple[CacheNote, ...] = ()  # most misses first
     tensor_files: tuple[TensorFilesNote, ...] = ()  # most time first
     operands: tuple[OperandNote, ...] = ()
+    calls: CallsNote | None = None
     installed: tuple[str, ...] = ()  # packages imported from where pip puts them

@@ -117,6 +117,40 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class HeardFunction:
+    """A function whose calls were listened to for a few steps."""
+
+    frame: str  # ``file(line): function`` with its first line, as the profiler spells it
+    caller: str | None  # the line of the program that calls it
+    calls: int  # a step, and
+    ns: float  # in them
+    told: int  # calls whose values were compared, in all of the steps
+    distinct: int  # of these, that differ in what they were given
+    new_ratio: float  # of those after the first step, that were given what none before was
+    alike: bool  # those that were given the same answered the same
+    answers: int  # that differ
+    numbers: int  # and letters, in the largest answer
+    varied: bool  # they are not all the same one
+    unread: bool  # some of what it was given lies on a device
+    inside: tuple[int, ...]  # rows of functions that most of its calls come from
+    tiny_ratio: float  # of an array of it, numbers too small for all of their digits
+    tiny_of: str  # given, answer
+    why: str  # values of most other calls were not compared
+    untold: int  # such calls
+
+
+@dataclass(frozen=True)
+class HeardCalls:
+    """What was heard of functions that hold much of the time of the thread of the steps."""
+
+    steps: int
+    by: str | None  # what steps are told by: optimizer, loader, module, …
+    functions: tuple[HeardFunction, ...]
+    why: str  # nothing was heard
+    step_ns: int | None = None  # one of these, in which functions took what they did
+
+
+@dataclass(frozen=True)
 class SampledWorker:
     """What one worker process of a loader was doing while it made batches."""
 
@@ -182,6 +216,7 @@ class RunSamples:
     caches: tuple[CacheUse, ...] = ()  # of all that miss often, most misses first
     tensor_files: tuple[TensorFiles, ...] = ()  # most time first
     operands: tuple[Operand, ...] = ()
+    heard: HeardCalls | None = None
     installed: tuple[str, ...] = ()  # packages that the program imported and did not bring along
 
     def spelt(self, stack: int) -> tuple[str, ...]:

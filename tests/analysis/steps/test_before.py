@@ -22,6 +22,25 @@ def test_what_a_program_does_once_is_most_of_the_recording():
     assert before_what_is_judged(b.trace()) == Before(2003, "cudaMalloc", 700)
 
 
+@pytest.mark.parametrize(
+    ("inner", "longest"),
+    [
+        pytest.param([("aten::empty", 300, 20)], ("wait for a batch", 900), id="holds little"),
+        pytest.param([("fetch", 100, 850), ("aten::empty", 300, 20)], ("fetch", 850), id="inner"),
+        pytest.param([("cudaFree", 100, 500)], ("cudaFree", 500), id="holds much"),
+    ],
+)
+def test_a_call_that_holds_little_takes_its_time_itself(inner, longest):
+    b = TraceBuilder()
+    b.annotation("start", 0, 2000)
+    b.annotation("wait for a batch", 50, 900)
+    for name, at, takes in inner:
+        b.op(name, at, takes)
+    b.op("aten::linear", 1000, 500)
+    kernels(b, 2000)
+    assert before_what_is_judged(b.trace()) == Before(2003, *longest)
+
+
 @pytest.mark.parametrize("begins", [1700, 1900])
 def test_little_before_it_is_not_said(begins):
     b = TraceBuilder()

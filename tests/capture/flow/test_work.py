@@ -585,6 +585,13 @@ def test_too_many_operations_end_the_watch(told, monkeypatch):
     assert "too many" in told.why_not
 
 
+def test_a_watch_that_takes_too_long_ends(told, monkeypatch):
+    monkeypatch.setattr("pinchpoint.capture.flow.watch.MOST_IN_ALL_NS", 1)
+    kept = matrix()
+    assert told(lambda number: (torch.randn(4, 8) @ kept.sin()).sum().item()) == {}
+    assert "too long" in told.why_not
+
+
 def test_errors_of_the_program_are_its_own(told):
     def step(number):
         with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):

@@ -49,8 +49,13 @@ def clock(monkeypatch):
     at = SimpleNamespace(ms=0.0)
     named = SimpleNamespace(perf_counter_ns=lambda: round(at.ms * 1e6))
     monkeypatch.setattr(own_loops, "time", named)
-    monkeypatch.setattr(own_loops, "_on_core_ns", lambda thread: named.perf_counter_ns())
+    monkeypatch.setattr(own_loops, "_on_cores", lambda: on_cores(at.ms))
     return at
+
+
+def on_cores(ms, other_ms=0.0):
+    """Of the main thread and of another one."""
+    return {threading.main_thread().ident: round(ms * 1e6), 7: round(other_ms * 1e6)}
 
 
 class Learning:
@@ -178,12 +183,23 @@ def test_other_threads_are_none_of_its_rounds(learning):
     assert [one.count for one in learning.loops._rounds.values()] == [0]
 
 
-def test_a_loop_that_waits_for_the_work_of_others_is_none(learning, monkeypatch):
-    monkeypatch.setattr(own_loops, "_on_core_ns", lambda thread: round(learning.clock.ms * 1e4))
+@pytest.mark.parametrize(
+    ("mine", "others", "chosen"),
+    [(1, 0, True), (0.05, 0, False), (0.4, 0.3, True), (0.4, 3, False)],
+)
+def test_a_loop_that_waits_for_the_work_of_others_is_none(
+    learning, monkeypatch, mine, others, chosen
+):
+    """By shares of the time that the thread, and other threads, were on a core."""
+
+    def shares():
+        return on_cores(mine * learning.clock.ms, others * learning.clock.ms)
+
+    monkeypatch.setattr(own_loops, "_on_cores", shares)
     learning.loops._begin_anew()
     learning.steps(12)
     learning.look()
-    assert not learning.loops.chosen
+    assert learning.loops.chosen == chosen
 
 
 def test_what_was_held_up_is_forgotten(learning):
@@ -202,13 +218,31 @@ def test_it_looks_for_something_else_once_that_has_ended(learning):
     learning.steps(12)
     learning.look()
     learning.loops.lost()
-    assert learning.loops.changed
+    assert learning.loops.learns
+    for least_ms in (2_000, 1_000):  # in place of what was
+        for _ in range(12):
+            learning.clock.ms += 90
+            learning.jump(learning.main, 200, 120)
+        stack = [(learning.step, 0), (learning.main, 0)]
+        learning.loops.look(stack, (least_ms + 1_000) * 1_000_000)
+        assert learning.loops.chosen == learning.loops.changed == (least_ms == 1_000)
+    assert learning.turned == []
+
+
+def test_what_was_chosen_goes_on_where_it_comes_again(learning):
+    """After an evaluation, say, whose own loop is looked at meanwhile."""
+    learning.steps(12)
+    learning.look()
+    learning.loops.lost()
     learning.look()
     for _ in range(12):
         learning.clock.ms += 90
-        learning.jump(learning.main, 200, 120)
-    learning.look()
+        learning.jump(learning.step, 200, 120)
+    learning.jump(learning.main)
+    assert learning.turned == [learning.clock.ms]
     assert learning.loops.chosen
+    assert not learning.loops.changed
+    assert learning.monitoring.local == {learning.main: JUMP, learning.step: 0}
 
 
 def test_at_its_end_nothing_is_left(learning):

@@ -904,11 +904,16 @@ def test_a_model_that_is_called_at_the_end_has_not(session, clock):
     assert (session.steps_by, session.clock.edges) == ("loop", 1000)
 
 
-def test_another_loop_begins_anew(session, clock):
-    turn(session, clock, 8)
+@pytest.mark.parametrize(("rounds", "anew"), [(8, 0), (60, 1)])
+def test_another_loop_begins_anew(session, clock, rounds, anew):
+    """Its values are looked at, too, where those of the first one were recorded."""
+    looks = []
+    session.look_anew = lambda: looks.append(True)
+    turn(session, clock, rounds)
     session.loops.changed = True
     turn(session, clock, 5)
-    assert session.clock.edges == 5
+    assert (session.clock.edges, len(looks)) == (5, anew)
+    assert {r.window for r in session.recordings} <= {"early"}
 
 
 @pytest.mark.parametrize(("steps", "timed"), [(0, False), (6, True)])

@@ -129,6 +129,7 @@ def test_what_is_called_too_often_is_heard_of_no_more(server):
     passes = JUDGED[0][0]
     answers = [server.at(0.001 * number, START, 2 + number % 2) for number in range(passes)]
     assert answers[-1] is DISABLE
+    assert server.at(0.2, RETURN, 2) is DISABLE
     assert server.calls.note() is None
 
 

@@ -8,7 +8,8 @@ import pytest
 from pinchpoint.capture.process import unmarked
 from pinchpoint.capture.process.ranks import Identity
 from pinchpoint.capture.process.session import CaptureSession
-from pinchpoint.capture.process.unmarked import look_for_loops
+from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.process.unmarked import look_for_loops, rounds_were_all
 from pinchpoint.capture.settings import Settings
 
 
@@ -18,8 +19,8 @@ class Loops:
     def __init__(self):
         self.looks, self.chosen, self.soon, self.was_lost = 0, False, True, False
 
-    def look(self, stack):
-        self.looks += 1
+    def look(self, stack, least_ns=0):
+        self.looks, self.least_ns = self.looks + 1, least_ns
 
     def lost(self):
         self.chosen, self.was_lost = False, True
@@ -90,3 +91,45 @@ def test_one_whose_next_turn_is_overdue_is_lost(tmp_path):
     session.loops.soon = False
     look_for_loops(session, works=True)
     assert session.loops.was_lost
+
+
+@pytest.fixture
+def done(tmp_path, monkeypatch):
+    """A session whose rounds of some seconds were recorded, and have come no more since."""
+    monkeypatch.setattr(unmarked, "stopped", lambda clock, least_s: True)
+    session = make(tmp_path)
+    session.loops.chosen, session.loops.soon = True, False
+    session.loops.over = session.loops.changed = False
+    session.step("loop")
+    session.stage = Stage.DONE
+    forgotten = []
+    monkeypatch.setattr(session, "forget_rounds", lambda: forgotten.append(True))
+    session.forgotten = forgotten
+    return session
+
+
+def test_rounds_that_have_ended_may_have_prepared_others(done):
+    assert not rounds_were_all(done)
+    assert (done.loops.was_lost, done.loops.looks) == (True, 1)
+    assert not done.forgotten  # not yet
+
+
+def test_what_is_known_by_no_rounds_for_long_is_recorded_by_time(done, monkeypatch):
+    monkeypatch.setattr(unmarked, "STALLED_S", 0.0)
+    done.clock.interval_ns.append(5)
+    assert not rounds_were_all(done)
+    assert done.forgotten
+
+
+@pytest.mark.parametrize("why", ["marked", "over", "ended"])
+def test_nothing_is_left_to_watch_for(done, why):
+    done.steps_by = "module" if why == "marked" else "loop"
+    done.loops.over, done.ended = why == "over", why == "ended"
+    assert rounds_were_all(done)
+    assert done.loops.looks == 0
+
+
+def test_others_have_to_go_on_for_half_as_long(done):
+    done.clock.first_ns, done.clock._last_ns = 0, 30_000_000_000
+    rounds_were_all(done)
+    assert done.loops.least_ns == 15_000_000_000

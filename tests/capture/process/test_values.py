@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pinchpoint.capture.process.looks import Looks
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.process.values import ValuesLook
@@ -40,14 +41,15 @@ def seen(tmp_path):
             clock=StepClock(),
             stage=Stage.TIMING,
             quiet_busy=False,
+            looks=Looks(),
         )
         eyes = ValuesLook(session)
         before = torch.nn.functional.scaled_dot_product_attention
         eyes.start()
         try:
-            session.look_begins()
+            session.looks.begins()
             step()
-            session.look_ends()
+            session.looks.ended()
         finally:
             eyes.stop()
         assert torch.nn.functional.scaled_dot_product_attention is before
@@ -325,6 +327,21 @@ def test_a_module_that_gets_the_same_values_is_called_again(again):
     assert again(step) == {"Encoder": (6, 1)}
 
 
+def test_looks_that_take_too_long_end(again, monkeypatch):
+    """Where another thread holds the interpreter, each of our operations waits for it."""
+    monkeypatch.setattr("pinchpoint.capture.process.same_inputs.MOST_NS", 1)
+    encoder, head = encoder_and_head()
+    entered = []
+    encoder.register_forward_pre_hook(lambda module, args: entered.append(args))
+
+    def step(number):
+        with torch.no_grad():
+            head(encoder(torch.ones(4, 8)) + number)
+
+    assert again(step) == {}
+    assert len(entered) == 6
+
+
 def test_a_picture_is_encoded_anew_in_each_of_the_steps_that_make_it(again):
     """Wherever the watch begins: a round of six steps has one input."""
     encoder, head = encoder_and_head()
@@ -460,15 +477,16 @@ def test_where_there_may_be_few_steps_all_is_looked_at_before_they_are_recorded(
         stage=Stage.RECOVERING,
         quiet_busy=False,
         watching=False,
+        looks=Looks(),
     )
     eyes, watching = ValuesLook(session), []
     eyes.start()
     for number in range(14):
         now[0] += 400_000_000
         session.clock.edge()
-        session.look_ends()
+        session.looks.ended()
         session.stage = Stage.RECOVERING if number < 4 else Stage.WAITING
-        session.look_begins()
+        session.looks.begins()
         watching.append(session.watching)
         x = torch.randn(4, 8)
         x.sin()  # nobody reads it

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pinchpoint.diagnosis.evidence.operators import elsewhere, known, shipped, table
+from pinchpoint.diagnosis.evidence.operators import elsewhere, known, known_on_cpu, shipped, table
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.errors import UnreadableFile
 
@@ -24,6 +24,9 @@ def test_entries_are_whole_and_each_is_the_first_for_its_example():
         assert entry.source
         around = (entry.example_around,) if entry.example_around else ()
         found = known(*entry.example, around=around, across_layouts=entry.across_layouts)
+        if entry.only_on_cpu:
+            assert found != entry
+            found = known_on_cpu(entry.example[0])
         assert found == entry, entry.example
 
 

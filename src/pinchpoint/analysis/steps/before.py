@@ -16,12 +16,14 @@ from pinchpoint.trace.arrays import Ints
 
 LEAST_TIMES = 4  # what is judged: four fifths of the recording are something else
 LEAST_PART_RATIO = 0.1  # of that time: shorter calls do not say where it went
+LITTLE_RATIO = 0.1  # of a call: what calls within it may take while it is that which takes long
+NEARLY_RATIO = 0.9  # of a call: one within it that lasts as long says more of where it went
 _SHOWN = (HostKind.OPERATOR, HostKind.ANNOTATION, HostKind.COMPILE)  # stacks begin long before
 
 
 @dataclass(frozen=True)
 class Before:
-    """How long, and the longest call in it that holds no other; "" where none is long."""
+    """How long, and the longest call in it that takes its time itself; "" where none is long."""
 
     duration_ns: int
     longest: str
@@ -40,9 +42,10 @@ def before_what_is_judged(trace: Trace) -> Before | None:
     lasting_ns = begins - int(shown.start_ns.min())
     if lasting_ns < LEAST_TIMES * (int(found.end_ns[rows[-1]]) - begins):
         return None
-    name, longest_ns = _longest(shown, begins)
-    if longest_ns < LEAST_PART_RATIO * lasting_ns:
+    longest = _longest(shown, begins, round(LEAST_PART_RATIO * lasting_ns))
+    if longest is None:
         return Before(lasting_ns, "", 0)
+    name, longest_ns = longest
     return Before(lasting_ns, trace.names[name], longest_ns)
 
 
@@ -71,12 +74,21 @@ def _shown(trace: Trace) -> _Calls:
     return _Calls(*(part[order] for part in parts))
 
 
-def _longest(shown: _Calls, until_ns: int) -> tuple[int, int]:
-    """Name and duration of the longest before that moment in which its thread began no other."""
+def _longest(shown: _Calls, until_ns: int, least_ns: int) -> tuple[int, int] | None:
+    """Name and duration of the longest before that moment which takes its time itself: the calls
+    that its thread made within it, and that hold no other, take little of it. Of one in another
+    that is hardly longer the inner; None where all are shorter."""
+    lasting = shown.end_ns - shown.start_ns
     holds = np.append(
         (shown.thread[1:] == shown.thread[:-1]) & (shown.start_ns[1:] < shown.end_ns[:-1]), False
     )
-    counts = ~holds & (shown.start_ns < until_ns)
-    lasting = np.where(counts, shown.end_ns - shown.start_ns, 0)
-    at = int(lasting.argmax())
-    return int(shown.name[at]), int(lasting[at])
+    chosen = -1
+    for row in np.flatnonzero((shown.start_ns < until_ns) & (lasting >= least_ns)).tolist():
+        within = ~holds & (shown.thread == shown.thread[row])
+        within &= (shown.start_ns >= shown.start_ns[row]) & (shown.end_ns <= shown.end_ns[row])
+        if holds[row] and lasting[within].sum() > LITTLE_RATIO * lasting[row]:
+            continue
+        in_it = chosen >= 0 and shown.end_ns[row] <= shown.end_ns[chosen]
+        if chosen < 0 or lasting[row] > (NEARLY_RATIO if in_it else 1) * lasting[chosen]:
+            chosen = row
+    return None if chosen < 0 else (int(shown.name[chosen]), int(lasting[chosen]))

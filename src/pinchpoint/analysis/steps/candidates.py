@@ -37,8 +37,8 @@ class LaunchedWork:
 
 
 def repeated_work(trace: Trace) -> LaunchedWork:
-    """The launches; else the device operations; else the outer operators of the main
-    thread, or its outer annotations."""
+    """The launches; else the device operations; else the outer operators of the main thread, of
+    all threads where a graph was executed by a pool of them; or its outer annotations."""
     ops = trace.device_ops
     if ops is None or not len(ops):
         return _host_work(trace)
@@ -64,6 +64,10 @@ def repeated_work(trace: Trace) -> LaunchedWork:
     return _numbered(at[order], key[order], until[order], "launches")
 
 
+# Of a graph's runs (RunMetadata), from the feed to the last fetch; a pool of threads executes them.
+OF_WHOLE_RUNS = ("TensorFlow 1 timeline",)
+
+
 def _host_work(trace: Trace) -> LaunchedWork:
     host = trace.host_ops
     none = np.zeros(0, np.int64)
@@ -72,7 +76,8 @@ def _host_work(trace: Trace) -> LaunchedWork:
     mine = host["thread"] == main_thread(trace)
     operator = host["kind"] == HostKind.OPERATOR
     if (operator & mine).any():
-        outer = operator & ~_inside(host, operator) & mine
+        threads = mine | (trace.source.recorder in OF_WHOLE_RUNS)
+        outer = operator & ~_inside(host, operator) & threads
         return _numbered(
             host["start_ns"][outer], host["name"][outer], host.end_ns[outer], "host operators"
         )

@@ -42,7 +42,7 @@ FEWEST_PIECES = 3  # without other evidence, two alike halves may be chance
 # More alike rounds than this are no layers, whatever is joined to them: the deepest language models
 # have 126 (Llama 3.1 405B).
 MOST_LAYERS = 128
-FEWEST_KINDS_OF_MANY = 4  # of work, and of launches: a round of fewer is a loop inside of something
+FEWEST_KINDS_OF_MANY = 3  # copies, and two of kernels: around one kernel it is a loop in something
 # Spans of one name that hold all work are calls of a step, even where steps differ (a save every
 # few steps, a sequence that grows); layers never hold what comes before and after them.
 NEARLY_ALL = 0.98

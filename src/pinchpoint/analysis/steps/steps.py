@@ -22,6 +22,7 @@ from pinchpoint.analysis.host.launches import (
     own_work,
 )
 from pinchpoint.analysis.statistics import median, percentile
+from pinchpoint.analysis.steps.candidates import OF_WHOLE_RUNS
 from pinchpoint.analysis.steps.compiled_calls import steps_by_calls
 from pinchpoint.analysis.steps.markers import marked_spans
 from pinchpoint.analysis.steps.module_nesting import module_calls, outermost
@@ -49,7 +50,6 @@ STRAY_WORK_RATIO = 0.05  # of a wait, or of a step's operations: the device was 
 NEARLY_ALL_RATIO = 0.95  # of the launches: copies in and results out may be outside the model
 WHOLE_STEP_RATIO = 0.95  # of the device operations of the fullest step, in a file that is cut off
 
-_OF_WHOLE_RUNS = ("TensorFlow 1 timeline",)  # RunMetadata: from the feed to the last fetch
 _ENCLOSING = (HostKind.PYTHON, HostKind.MODULE, HostKind.OVERHEAD)
 
 
@@ -369,7 +369,7 @@ def _extent(trace: Trace) -> tuple[int, int]:
     host = trace.host_ops
     inner = None if host is None else host.take(~np.isin(host["kind"], _ENCLOSING))
     device = None if trace.device_ops is None else trace.device_ops.take(own_work(trace))
-    if trace.source.recorder in _OF_WHOLE_RUNS:
+    if trace.source.recorder in OF_WHOLE_RUNS:
         both = [rows for rows in (device, inner) if rows is not None and len(rows)]
         if both:
             first = min(int(rows["start_ns"].min()) for rows in both)

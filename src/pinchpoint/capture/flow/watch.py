@@ -42,6 +42,8 @@ from pinchpoint.frozen import dataclass
 
 MOST_OPERATIONS = 10_000  # in a step; half a second of bookkeeping, and 15 MB until the last one
 MOST_NS = 1_500_000_000  # of bookkeeping in a step
+# Of all steps, by the clock: another thread may hold the interpreter, and never give it up itself.
+MOST_IN_ALL_NS = 5_000_000_000
 LONGEST_NS = 5_000_000  # of one operation: beyond that, another thread had the core
 MOST_SUMS = 512  # in a step, of answers that are compared
 # Methods of tensors that hand their memory to something which is not seen; others call these.
@@ -226,6 +228,8 @@ class Watch:
         self.cost_ns += took
         if self._step_ns > MOST_NS or len(self.steps[-1]) > MOST_OPERATIONS:
             self.why_not = "too many operations in a step"
+        if self.cost_ns > MOST_IN_ALL_NS:
+            self.why_not = "looking at operations took too long"
         return answer
 
     def _look_at_values(self, begun: _Begun, call: tuple[Any, Any, Any]) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 from pinchpoint.capture.process.compiled_calls import has_lock
 from pinchpoint.capture.process.rhythms import KEPT, LOOK_NS, SHORTEST_NS, Rhythm, choose
 from pinchpoint.capture.samples.own_code import is_own
+from pinchpoint.capture.samples.sampler import OURS, times_of
 from pinchpoint.capture.samples.stacks import Place, import_roots, line_of, relative
 
 _TOOLS = (4, 3)  # of sys.monitoring; the others are named for debuggers, coverage, profilers, …
@@ -63,13 +64,14 @@ class OwnLoops:
         self.changed = False  # the next turn is the first one of something else than before
         self._turned = turned
         self._tool: int | None = None
-        self._began = self._over = False
+        self._began = self.over = False  # over: for good
         self._thread = threading.main_thread().ident or 0
         self._codes: dict[CodeType, int] = {}  # asked about, and how deep they are
         self._rounds: dict[tuple[CodeType, int], _Rounds] = {}
         self._chosen: _Rounds | None = None
+        self._before: _Rounds | None = None  # was chosen, and came no more
         self._since_ns = self._soon_until_ns = 0
-        self._on_core: tuple[int, int | None] = (0, None)
+        self._on_core: tuple[int, dict[int, int]] = (0, {})
 
     @property
     def learns(self) -> bool:
@@ -86,9 +88,9 @@ class OwnLoops:
         """Whether that is soon known, or is and the next turn is due."""
         return time.perf_counter_ns() < self._soon_until_ns
 
-    def look(self, stack: Sequence[Place]) -> None:
+    def look(self, stack: Sequence[Place], least_ns: int = 0) -> None:
         """Where the main thread is now, innermost first: ask about that, and choose if it is time
-        to."""
+        to, which it is for what has come round for so long."""
         self._begin()
         if self._tool is None:
             return
@@ -98,7 +100,8 @@ class OwnLoops:
         rhythms = [_rhythm(one) for one in rounds]
         choice = choose(rhythms, now_ns, now_ns - self._since_ns)
         self._soon_until_ns = now_ns + LOOK_NS if choice.soon else 0
-        if choice.at is not None and self._works():
+        lasted_ns = 0 if choice.at is None else now_ns - rhythms[choice.at].first_ns
+        if choice.at is not None and lasted_ns >= least_ns and self._works():
             self._soon_until_ns = rhythms[choice.at].silent_ns
             self._settle(rounds[choice.at])
 
@@ -111,13 +114,17 @@ class OwnLoops:
         self._begin_anew()
 
     def lost(self) -> None:
-        """What was chosen comes no more: look for something else."""
-        if self._chosen is None or self._over:
+        """What was chosen comes no more: look for something else, unless it comes again first."""
+        chosen, self._chosen = self._chosen, None
+        if chosen is None or self._tool is None:
             return
-        self._listen_to(None)
-        self._chosen, self._codes, self._rounds = None, {}, {}
-        self.changed = True
+        self._before, self._codes, self._rounds = chosen, {}, {}
         self._begin_anew()
+        self._ask_about([chosen.code])
+
+    def forget(self) -> None:
+        """What was chosen before is no part of what is looked for."""
+        self._before = None
 
     def give_up(self) -> None:
         """Look no more; what was found goes on."""
@@ -126,7 +133,7 @@ class OwnLoops:
 
     def end(self) -> None:
         """Hear no more, and never again."""
-        self._over = True
+        self.over = True
         tool, self._tool = self._tool, None
         monitoring: Any = getattr(sys, "monitoring", None)
         if tool is None or monitoring.get_tool(tool) != _NAME:  # the program has freed it
@@ -142,7 +149,7 @@ class OwnLoops:
 
     def _begin(self) -> None:
         monitoring: Any = getattr(sys, "monitoring", None)
-        if self._began or self._over or monitoring is None or not has_lock():
+        if self._began or self.over or monitoring is None or not has_lock():
             return
         self._began = True
         tool = next((one for one in _TOOLS if monitoring.get_tool(one) is None), None)
@@ -157,7 +164,7 @@ class OwnLoops:
 
     def _begin_anew(self) -> None:
         self._since_ns = time.perf_counter_ns()
-        self._on_core = self._since_ns, _on_core_ns(self._thread)
+        self._on_core = self._since_ns, _on_cores()
         if self._tool is None:
             return
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
@@ -201,11 +208,17 @@ class OwnLoops:
 
     def _came(self, code: CodeType, head: int, at: int) -> bool:
         """Take note of it; whether to hear of this place again."""
+        before, mine = self._before, threading.get_ident() == self._thread
+        if mine and before is not None and code is before.code and head == before.head:
+            self._chosen, self._before = before, None
+            self._listen_to(before)
+            self._turned()
+            return True
         rounds = self._rounds.get((code, head))
         if rounds is None:
             rounds = _Rounds(code, head, self._codes.get(code, 0))
             self._rounds[code, head] = rounds
-        if threading.get_ident() != self._thread:
+        if not mine:
             rounds.elsewhere += 1
             return rounds.elsewhere < MOST_ELSEWHERE
         now_ns = time.perf_counter_ns()
@@ -221,12 +234,15 @@ class OwnLoops:
         return True
 
     def _works(self) -> bool:
-        """Whether the thread is at work; True where the system does not tell."""
-        (since_ns, before_ns), now_ns = self._on_core, _on_core_ns(self._thread)
-        if before_ns is None or now_ns is None:
+        """Whether the thread is at work, and other threads of Python are not more so: a loop that
+        takes in what others computed is recorded with them. True where the system does not tell."""
+        (since_ns, before), now = self._on_core, _on_cores()
+        if self._thread not in before or self._thread not in now:
             return True
         lasted_ns = time.perf_counter_ns() - since_ns
-        return now_ns - before_ns >= LEAST_ON_CORE_RATIO * lasted_ns
+        mine_ns = now.pop(self._thread) - before[self._thread]
+        others_ns = sum(ns - before.get(thread, 0) for thread, ns in now.items())
+        return mine_ns >= max(LEAST_ON_CORE_RATIO * lasted_ns, others_ns)
 
     # What is heard once it has chosen
 
@@ -235,20 +251,21 @@ class OwnLoops:
         self.kind = "call" if head == _CALL else "loop"
         line = code.co_firstlineno if head == _CALL else line_of(code, head)
         self.place = relative(code.co_filename, import_roots()), line, code.co_qualname
+        self.changed, self._before = self._before is not None, None
         self._chosen = rounds
         self._listen_to(rounds)
-        self._rounds = {}
 
-    def _listen_to(self, rounds: _Rounds | None) -> None:
+    def _listen_to(self, rounds: _Rounds) -> None:
         """To nothing but these."""
         monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
         jump, start = _events(monitoring)
-        wanted = 0 if rounds is None else start if rounds.head == _CALL else jump
+        wanted = start if rounds.head == _CALL else jump
+        self._rounds = {}
         with suppress(Exception):  # the user's program comes first
             for code in tuple(self._codes):
-                mine = rounds is not None and code is rounds.code
+                mine = code is rounds.code
                 monitoring.set_local_events(self._tool, code, wanted if mine else 0)
-            self._codes = {} if rounds is None else {rounds.code: rounds.depth}
+            self._codes = {rounds.code: rounds.depth}
             for event in (jump, start):
                 heard = self._turns(2 + (event == jump)) if event == wanted else None
                 monitoring.register_callback(self._tool, event, heard)
@@ -308,9 +325,12 @@ def _rhythm(rounds: _Rounds) -> Rhythm:
     return Rhythm(rounds.depth, rounds.count, rounds.first_ns, tuple(rounds.times_ns))
 
 
-def _on_core_ns(thread: int) -> int | None:
-    """Time on cores of a thread so far; None where the system does not tell."""
-    try:
-        return time.clock_gettime_ns(time.pthread_getcpuclockid(thread))
-    except (AttributeError, OSError):
-        return None
+def _on_cores() -> dict[int, int]:
+    """Time so far that the threads of Python, but ours, were on a core or ready to run, in
+    nanoseconds; without those of which the system does not tell."""
+    found = {}
+    for thread in threading.enumerate():
+        on_core, queued = times_of(thread.native_id)
+        if on_core is not None and not thread.name.startswith(OURS):
+            found[thread.ident or 0] = on_core + (queued or 0)
+    return found

@@ -76,6 +76,7 @@ class Program:
         self._deaths = Deaths(lambda: self._save(self.session))
         self.session.other_records = lambda: self._own_profile.records
         self._primed = False
+        self._look: ValuesLook | None = None
         self._ignore_models: Callable[[], None] = _nothing
         self._take_back: list[Callable[[], None]] = []
 
@@ -90,9 +91,8 @@ class Program:
         self._take_back.append(both_branches.watch(self._hook_failed))
         self._take_back.append(jacobians.watch(self._hook_failed))
         if self.settings.names:
-            look = ValuesLook(self.session)
-            look.start()
-            self._take_back.append(look.stop)
+            self._look_at_values()
+            self.session.look_anew = self._look_at_values
         self._deaths.start()
         self._take_back.append(self._deaths.stop)
         marked.append(self._marked)
@@ -105,6 +105,13 @@ class Program:
             watch.start()
         if self._whole_run is not None:
             self._whole_run.start()
+
+    def _look_at_values(self) -> None:
+        if self._look is not None:
+            self._look.stop()
+        self._look = ValuesLook(self.session)
+        self._look.start()
+        self._take_back.append(self._look.stop)
 
     def finish(self) -> None:
         """The interpreter ends."""

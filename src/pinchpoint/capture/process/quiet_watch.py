@@ -34,7 +34,7 @@ from pinchpoint.capture.process.stalls import (
     WINDOW_STALLED_S,
     stopped,
 )
-from pinchpoint.capture.process.unmarked import SOON_S, look_for_loops
+from pinchpoint.capture.process.unmarked import SOON_S, look_for_loops, rounds_were_all
 from pinchpoint.capture.settings import (
     BARE,
     EARLY_AFTER_S,
@@ -104,7 +104,9 @@ class QuietWatch:
         tries = 0
         while tries < TRIES and not self._end.wait(self._look_again_s()):
             if self._session.stage in (Stage.TIMING, Stage.DONE):
-                return
+                if rounds_were_all(self._session):
+                    return
+                continue
             if self._session.stage is not Stage.WAITING:
                 self._end_what_stalls()
                 continue

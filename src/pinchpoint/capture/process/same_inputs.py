@@ -33,6 +33,9 @@ IN_A_STEP = 1 << 24
 # Times as many on another device, whose memory moves a hundred times as many a second; pictures of
 # a thousand by a thousand are among them. Its launches are a few milliseconds of the host then.
 ON_DEVICE = 16
+# Of all steps, by the clock: where another thread never gives the interpreter up, each of our
+# operations waits five milliseconds for it, and an ordinary look is a fiftieth of that.
+MOST_NS = 2_000_000_000
 SAMPLED = 1 << 12  # weights of one parameter, of the last ones: what trains changes them all
 PARAMETERS = 8
 _PLAIN = (int, float, str, bytes, bool, type(None))
@@ -84,7 +87,10 @@ class SameInputs:
         ]
 
     def step_ends(self) -> list[dict[str, Any]] | None:
-        """None while more steps are to be watched; at the end what was called again."""
+        """None while more steps are to be watched; at the end what was called again; nothing where
+        looking took too long."""
+        if not self.watches:
+            return []
         if len(self._steps) < STEPS:
             self._steps.append([])
             self._entered, self._elements = {}, {}
@@ -117,6 +123,8 @@ class SameInputs:
             call = _Call(type(module).__name__, None)
         self._steps[-1].append(call)
         self.cost_ns += time.perf_counter_ns() - began_ns
+        if self.cost_ns > MOST_NS:
+            self.end()
 
     def _call(self, torch: Any, module: Any, said: tuple[Any, Any], answer: Any) -> _Call:
         name, place = type(module).__name__, self._place()

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from pinchpoint.capture.process.compiled_calls import CompiledCalls
@@ -120,6 +121,7 @@ class CaptureSession(Restartable):
         self._rounds = Rounds()
         self._graphs = GraphReplays()
         self.line_tracer: str | None = None  # what the last step's lines were reported to
+        self.look_anew: Callable[[], None] = lambda: None  # at values, of other steps than so far
         self._late, self._late_since_ns = 0, 0  # steps of an optimizer after all was recorded
 
     @property
@@ -286,9 +288,22 @@ class CaptureSession(Restartable):
             return
         if self.loops.changed or self.steps_by in BY_CALLS:
             self.loops.changed = False
-            self._start_over()
-            self.steps_by = None
+            self.forget_rounds()
         self.step(LOOP)
+
+    def forget_rounds(self) -> None:
+        """What came round so far was no more than a part of the program's work."""
+        recorded = self.steady_recorded
+        self.loops.forget()
+        self._start_over()
+        self.steps_by = None
+        if recorded:
+            self.look_anew()
+
+    @property
+    def outlasts_ns(self) -> int:
+        """For how long others have to come round in place of those that were recorded."""
+        return max(LATE_NS, self.clock.lasted_ns // 2)
 
     def _fetched(self, wait_ns: int, iterator: Any) -> None:
         self._loader.fetched(iterator)

@@ -25,6 +25,7 @@ from typing import Any
 from pinchpoint.capture.process.budget import NAMED_STEPS, Budget
 from pinchpoint.capture.process.end import OnTermination
 from pinchpoint.capture.process.loaders import LoaderRhythm
+from pinchpoint.capture.process.looks import Looks
 from pinchpoint.capture.process.memory import resident_bytes
 from pinchpoint.capture.process.policy import (
     Policy,
@@ -102,8 +103,7 @@ class Stages:
         self.other_records: Callable[[], bool] = lambda: False  # the program's own profiler, now
         self.stepped: Callable[[], None] = lambda: None  # told after each step, before our part
         self.foresight: Foresight | None = None
-        # Of single steps in no window: told at each edge before one is opened, and after.
-        self.look_ends = self.look_begins = self.stepped
+        self.looks = Looks()
         self.budget, self.launches = Budget(settings), LaunchCost()
         self._kind: Kind = "times"
         self._asked: Kind = "times"  # what was made for it, which may hold less
@@ -164,7 +164,7 @@ class Stages:
         intervals = self.clock.edge()
         self.budget.step_took(self.clock.interval_ns)
         self.stepped()
-        self.look_ends()
+        self.looks.ended()
         if self.quiet_busy:
             self.clock.disturb()
             return
@@ -176,7 +176,7 @@ class Stages:
             self._go_on(intervals)
         if self.stage in _UNSETTLED:
             self.clock.disturb()
-        self.look_begins()
+        self.looks.begins()
 
     def _go_on(self, intervals: int) -> None:
         match self.stage:
@@ -196,13 +196,13 @@ class Stages:
             self.clock.disturb()
         intervals = self.clock.edge()
         self.stepped()
-        self.look_ends()
+        self.looks.ended()
         if began_ns:
             self.budget.edges_ns += TIMED_EDGES * (time.thread_time_ns() - began_ns)
         self._maybe_record_more(intervals)
         if self.stage is not _DONE:
             self.clock.disturb()
-        self.look_begins()
+        self.looks.begins()
 
     def _maybe_prime(self, intervals: int) -> None:
         if self._agreement.due(self.clock.edges, self.policy.ready(self.clock)):

@@ -35,7 +35,7 @@ class _Calls:
         self.code, self.depth = code, depth
         self.open: dict[int, int] = {}  # by thread: when it began, 0 where it was held up
         self.threads: set[int] = set()  # as the system numbers them: identities are used again
-        self.begun = 0
+        self.begun, self.too_often = 0, False
         self.first_ns = self.last_ns = 0
         self.took_ns: list[int] = []
 
@@ -154,7 +154,7 @@ class ThreadedCalls:
                     one.begun >= passes and now_ns - one.first_ns < one.begun * shortest_ns
                     for passes, shortest_ns in JUDGED
                 ):
-                    one.took_ns, one.open = [], {}
+                    one.took_ns, one.open, one.too_often = [], {}, True
                     return disable
                 if thread != self._main:
                     if len(one.threads) < MOST_KEPT:
@@ -167,6 +167,8 @@ class ThreadedCalls:
         def ended(code: CodeType, offset: int, value: object) -> Any:
             try:
                 one = calls[code]
+                if one.too_often:
+                    return disable
                 began_ns = one.open.pop(ident(), 0)
                 if began_ns and len(one.took_ns) < MOST_KEPT:
                     one.last_ns = now()

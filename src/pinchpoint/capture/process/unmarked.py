@@ -4,8 +4,9 @@ import sys
 import threading
 
 from pinchpoint.capture.process.policy import optimizer_exists
-from pinchpoint.capture.process.session import CaptureSession
-from pinchpoint.capture.process.stalls import WARM_UP_S, stopped
+from pinchpoint.capture.process.session import LOOP, CaptureSession
+from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.process.stalls import STALLED_S, WARM_UP_S, stopped
 from pinchpoint.capture.samples.sampler import OURS
 from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
 from pinchpoint.capture.windows import jax_works
@@ -26,6 +27,25 @@ def look_for_loops(session: CaptureSession, *, works: bool) -> bool:
         loops.look(stack_of(main))
         session.threaded.look(stack_of(one) for one in _others(main))
     return loops.soon
+
+
+def rounds_were_all(session: CaptureSession) -> bool:
+    """Whether nothing is left to watch for, now that steps were recorded. A loop may have prepared
+    what comes then: another one is looked for that lasts half as long, and where none is known for
+    longer than it took, all is as if it had not been."""
+    if session.steps_by != LOOP or session.loops.over or session.ended or session.settings.repeat:
+        return True
+    if session.stage is not Stage.DONE or not stopped(session.clock, WARM_UP_S):
+        return False
+    loops = session.loops
+    if loops.chosen and not loops.changed:
+        loops.lost()
+    if not loops.chosen and _may_look(session, works=True):
+        loops.look(stack_of(threading.main_thread().ident or 0), session.outlasts_ns)
+    silent_ns = 1e9 * session.clock.since_last_s
+    if not loops.chosen and silent_ns > max(1e9 * STALLED_S, session.clock.lasted_ns):
+        session.carefully(session.forget_rounds)
+    return False
 
 
 def _others(main: int) -> list[int]:

@@ -110,7 +110,7 @@ class ValuesLook:
             (BATCH_GIVEN, self._given),
         ):
             self._stop_hearing.append(event.listen(heard, _nothing))
-        self._session.look_ends, self._session.look_begins = self._step_ended, self._step_begins
+        self._session.looks.join(self)
 
     def stop(self) -> None:
         """No more looks."""
@@ -121,9 +121,14 @@ class ValuesLook:
         self._flow.end()
         while self._stop_hearing:
             self._stop_hearing.pop()()
-        self._session.look_ends = self._session.look_begins = _nothing
+        self._session.looks.leave(self)
 
-    def _step_ended(self) -> None:
+    @property
+    def due(self) -> bool:
+        """It stops once it is over; a program without torch it leaves alone."""
+        return "torch" in sys.modules
+
+    def step_ended(self) -> None:
         """An edge, before anything is recorded: write what was seen."""
         if self._same.watches or self._flow.watches:
             self._watched()
@@ -203,7 +208,7 @@ class ValuesLook:
     def _path(self) -> Path:
         return Path(self._session.settings.folder, VALUES, f"{self._session.identity.stem}.json")
 
-    def _step_begins(self) -> None:
+    def step_begins(self) -> None:
         """An edge, after what belongs to the recording: look at the step that begins, if due."""
         session = self._session
         after = session.stage in _AFTER

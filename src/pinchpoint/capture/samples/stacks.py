@@ -90,6 +90,11 @@ class StackTable:
             found = self._stacks[stack] = len(self._stacks)
         return found
 
+    def codes(self) -> dict[int, tuple[CodeType, ...]]:
+        """The functions of each stack, by its number, innermost first."""
+        codes = [code for _, code in sorted(self._codes.values(), key=lambda one: one[0])]
+        return {n: tuple(codes[at] for at in key[::2]) for key, n in list(self._stacks.items())}
+
     def spelt(
         self, numbers: Iterable[int]
     ) -> tuple[list[list[object]], dict[int, list[int]], list[str]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.capture.process.calls_look import CallsLook
 from pinchpoint.capture.process.session import CaptureSession
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.samples.caches import Caches
@@ -52,6 +53,7 @@ class WholeRun:
         self._after: list[tuple[int, int]] = []  # microseconds by stack
         self._after_ns: int | None = None
         self._caches = Caches()
+        self._calls = CallsLook(session, self.sampler)
         self._save_at = time.monotonic() + FIRST_SAVE_S
         self._count_at, self._counted = 0.0, 0
 
@@ -65,12 +67,15 @@ class WholeRun:
         self._session.foresight = self._foresight
         self._undo_gc = self.spans.watch_collections()
         self.sampler.start()
+        if self._session.settings.names:
+            self._calls.start()
 
     def finish(self) -> None:
         """Look no more, and write."""
         if not self._started:
             return
         self.sampler.end()
+        self._calls.stop()
         self._undo_gc()
         self.far.settle()
         if self._session.clock.edges:
@@ -83,6 +88,7 @@ class WholeRun:
         """This is a forked copy, in which the thread does not run."""
         self._started = False
         self._undo_gc()
+        self._calls.stop()
 
     def save(self) -> None:
         """Write what is known so far, if there is anything."""
@@ -100,7 +106,8 @@ class WholeRun:
     @property
     def cost_ns(self) -> int:
         """What looking has cost so far: time of the looking thread, and of the program's own."""
-        return self.sampler.pace.cost_ns + self._session.budget.edges_ns
+        looking_ns = self.sampler.pace.cost_ns + self._calls.cost_ns
+        return looking_ns + self._session.budget.edges_ns
 
     def _stepped(self) -> None:
         if self.spans.thread is None:
@@ -162,6 +169,7 @@ class WholeRun:
             "garbage": self._garbage(),
             "tensor_files": self.spans.files.document(),
             "caches": self._caches.document(),
+            "calls": self._calls.document,
             "operands": self.sampler.operands.document(),
             "installed": installed_packages(),
         }

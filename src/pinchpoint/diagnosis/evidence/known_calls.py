@@ -5,9 +5,15 @@ for any call, and says for what case it is. Figures are those of one thread of a
 (NumPy 2.4, torch 2.13, Python 3.11).
 """
 
-from pinchpoint.analysis.host.frames import frame_of
+from collections import Counter
+
+from pinchpoint.analysis.host.frames import Owner, frame_of
+from pinchpoint.analysis.mean.stacks import own_frame
+from pinchpoint.diagnosis.evidence.whole_run import call_at
+from pinchpoint.diagnosis.finding import Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
+from pinchpoint.trace import Trace
 
 _BUILTIN = regex(r"<built-in (?:method|function) (\w+)")
 
@@ -106,6 +112,37 @@ def advice_for(call: str) -> str:
         if fits and (name in known.names or not known.names):
             return f"; {known.advice}"
     return ""
+
+
+def advice_at(trace: Trace, place: Location | None, name: str = "") -> str:
+    """The same for the call that most looks at a place were at, else for a row of a recording that
+    has most of it, else for what most looks at that line were inside of."""
+    if place is None:
+        return ""
+    said = advice_for(call_at(trace, place)) or advice_for_row(name)
+    return said or advice_for_row(_inside(trace, place))
+
+
+def _inside(trace: Trace, place: Location) -> str:
+    """The function of a library that a line of the program is in most of the time, as looks have
+    it; empty where it is not one in three of them."""
+    samples, spent = trace.run.samples if trace.run else None, Counter[str]()
+    for one in (one for t in samples.threads for one in t.spent) if samples else ():
+        at = own_frame(one.frames)
+        if at is None or (at.file, at.line) != (place.file, place.line):
+            continue
+        called = ""
+        for name in one.frames:
+            frame = frame_of(name)
+            if frame is not None and frame.owner is Owner.USER:
+                break
+            called = name
+        spent[called] += one.us
+    name, us = max(spent.items(), key=lambda item: item[1], default=("", 0))
+    return name if us >= INSIDE_RATIO * sum(spent.values()) else ""
+
+
+INSIDE_RATIO = 1 / 3  # a judgement: of less, another call may be as much of it
 
 
 def advice_for_row(name: str) -> str:

@@ -27,6 +27,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     over_one_dimension: bool = True  # it is meant for convolutions over one dimension as well
     across_layouts: bool = False  # it is meant only where operands lie in memory in two orders
     on_cpu: bool = False  # it holds on a CPU as well
+    only_on_cpu: bool = False  # it holds on a CPU, and not on a device
     avoidable: bool = False  # the same result can be had at the machine's limit
     always: bool = False  # the reason holds wherever it runs: told without knowing its limit
     rate_unknown: bool = False  # on a device; what another way wins needs counters or a trial
@@ -181,11 +182,14 @@ def known(
     fitting = (
         entry
         for entry in table()
-        if entry.fits(operator, kernel, around) and (across_layouts or not entry.across_layouts)
+        if entry.fits(operator, kernel, around)
+        and (across_layouts or not entry.across_layouts)
+        and not entry.only_on_cpu
     )
     return next((e for e in fitting if e.over_one_dimension or not over_one_dimension), None)
 
 
 def known_on_cpu(operator: str) -> Known | None:
-    """The first entry that fits and holds on a CPU as well."""
-    return next((e for e in table() if e.on_cpu and e.fits(operator, "")), None)
+    """The first entry that fits and holds on a CPU, as well or only there."""
+    mine = (entry for entry in table() if entry.on_cpu or entry.only_on_cpu)
+    return next((entry for entry in mine if entry.fits(operator, "")), None)

@@ -8,6 +8,7 @@ from pinchpoint.errors import UnreadableFile
 from pinchpoint.run_folder.documents import ProcessDocument, read
 from pinchpoint.run_folder.layout import SAMPLES, TRACES, process_stem
 from pinchpoint.run_folder.samples import (
+    CallsNote,
     FarStepNote,
     FrameNote,
     PartNote,
@@ -20,6 +21,8 @@ from pinchpoint.trace.run_samples import (
     CacheUse,
     FarStep,
     Garbage,
+    HeardCalls,
+    HeardFunction,
     Operand,
     RunPart,
     RunSamples,
@@ -141,7 +144,40 @@ def _of(
             for o in found.operands
             if len(o.shape) == len(o.strides_bytes) and o.axis < len(o.shape)
         ),
+        heard=None if found.calls is None else _heard(found.calls, found.installed),
         installed=found.installed,
+    )
+
+
+def _heard(note: CallsNote, installed: Collection[str]) -> HeardCalls:
+    steps, known = max(note.steps, 1), len(note.functions)
+    return HeardCalls(
+        note.steps,
+        note.by,
+        tuple(
+            HeardFunction(
+                _spelt((f.function,), installed)[0],
+                None if f.caller is None else _spelt((f.caller,), installed)[0],
+                round(f.calls / steps),
+                f.ns / steps,
+                f.told,
+                f.distinct,
+                f.new / f.later if f.later else 1.0,
+                f.alike,
+                f.answers,
+                f.numbers,
+                f.varied,
+                f.unread,
+                tuple(row for row in f.inside if row < known),
+                f.tiny_ratio,
+                f.tiny_of,
+                f.why,
+                f.untold,
+            )
+            for f in note.functions
+        ),
+        note.why,
+        note.step_ns,
     )
 
 

@@ -340,6 +340,27 @@ def test_pools_that_are_made_in_each_step(outcome, count, over_s, said):
     assert said in finding.summary
 
 
+@pytest.mark.parametrize(("others_ns", "told"), [(40 * MS, False), (5 * MS, True)])
+def test_threads_that_a_call_starts_and_that_compute_are_its_work(outcome, others_ns, told):
+    """The thread of the steps is on a core for a tenth of the time."""
+    p = Program()
+    for _ in p.steps(7):
+        with p.frame("near.py(60): nearest"):
+            with p.frame("threading.py(973): start"):
+                p.host("Event.set", 20)
+            nested(p, ("threading.py(1115): join", ACQUIRE), 30_000)
+        p.kernel("work", 5_000)
+        p.sync()
+    run = looked_at(("near.py(60): nearest",))
+    (main,) = run.samples.threads
+    samples = replace(run.samples, threads=(replace(main, cpu_ns=1_000 * MS),))
+    own_ns = 3_500_000  # of a step of 35 ms
+    trace = replace(
+        p.trace(), run=replace(run, samples=samples, user_ns_per_step=own_ns + others_ns)
+    )
+    assert bool(outcome("host-waits", trace).findings) == told
+
+
 @pytest.mark.parametrize(
     ("on_core", "said"),
     [

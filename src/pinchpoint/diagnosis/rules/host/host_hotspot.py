@@ -59,7 +59,9 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
-from pinchpoint.diagnosis.evidence.known_calls import advice_for, advice_for_row
+from pinchpoint.diagnosis.evidence.heard import changes_each_time, said_of
+from pinchpoint.diagnosis.evidence.known_calls import advice_at
+from pinchpoint.diagnosis.evidence.named_work import CALLS_THE_DRIVER, COMPUTES, NAMED, Work
 from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.evidence.seen_computing import (
     LEAST_GAIN_RATIO,
@@ -142,7 +144,7 @@ def _may_be_told(trace: Trace, spot: _Spot) -> bool:
         return False
     if computes_on_cpu(trace) and spot.row in np.flatnonzero(inside_calls_for_history(trace)):
         return False  # what a library does with a history is told with that
-    return spot.steps >= AGAIN or _work(spot) is _COMPUTES
+    return spot.steps >= AGAIN or _work(spot) is COMPUTES
 
 
 def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
@@ -172,7 +174,8 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
         saving_ns_per_step=(low, high),
         location=looks.location,
         fix=_without_tracer(trace)
-        + f"{keeps} with operators on whole tensors, once before the loop, or in another process",
+        + f"{keeps} with operators on whole tensors, once before the loop, or in another process"
+        + advice_at(trace, looks.location),
         confidence="medium",
     )
 
@@ -186,7 +189,7 @@ _MEANWHILE = "in Python while the device has nothing to do"
 def _shared(trace: Trace, found: HostComputing) -> Ints:
     """Of stretches of Python, the function that calls several which compute; of work that names
     itself none: each kind has a fix of its own."""
-    named = np.isin(activity(trace)[found.row], tuple(_NAMED))
+    named = np.isin(activity(trace)[found.row], tuple(NAMED))
     return np.where(named, NO_ROW, shared_callers(trace, found))
 
 
@@ -277,11 +280,11 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
     where = f" in {at}" if at else ""
     entry = known(spot.name, "") if spot.on_cpu else None
     generic = not (spot.on_cpu or _work(spot).fix)
-    of_call = (advice_for(call_at(trace, at)) or advice_for_row(spot.name)) if generic else ""
+    of_call = advice_at(trace, at, spot.name) if generic else ""
     mine = found.took_ns[spot.what]
     longest = int(spot.what[np.argmax(mine)])
     uploads, waits = sent_after(trace, found.row[spot.what])
-    garbage_ns = 0 if spot.does in _NAMED else garbage_left_ns(trace, at)
+    garbage_ns = 0 if spot.does in NAMED else garbage_left_ns(trace, at)
     changes = (
         RemoveHostTime(found.start_ns[spot.what], found.end_ns[spot.what], garbage_ns),
         *made_on_the_device(trace, uploads, waits),
@@ -294,6 +297,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
             + where
             + _said(trace, spot, at, alone=alone)
             + (", and the result is copied to the device" if len(uploads) else "")
+            + said_of(trace, at)
             + (f"; {duration(garbage_ns)} {_LEAVES}" if garbage_ns else "")
         ),
         evidence=(
@@ -313,7 +317,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         at_best=looked.at_best,
         location=at,
         fix=_without_tracer(trace)
-        + _fix(spot, alone=alone)
+        + _fix(spot, alone=alone, once=not changes_each_time(trace, at))
         + (f". {entry.instead}" if entry else of_call),
         confidence="medium",
     )
@@ -332,42 +336,14 @@ def _said(trace: Trace, spot: _Spot, at: Location | None, *, alone: bool) -> str
     return "" if alone else lead + _what(spot)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """Work that names itself, in words."""
-
-    verb: str
-    fix: str
-
-
-_NAMED = {
-    GapKind.MALLOC: _Work(
-        "is in calls that allocate or free device memory",
-        "Make the memory once and use it again, and do not give it back",
-    ),
-    GapKind.COMPILE: _Work("compiles", "Compile once: keep what is compiled, and its inputs alike"),
-    GapKind.CODE_LOAD: _Work("loads device code", "Load it before the loop, by one call of each"),
-    GapKind.GC: _Work("collects garbage", "Collect by hand, every few hundred steps"),
-    GapKind.CHECKPOINT: _Work(
-        "saves or loads tensors",
-        "Do it more rarely, or in another thread from a copy in host memory",
-    ),
-    GapKind.LOGGING: _Work("writes logs or files", "Write more rarely, or in another thread"),
-}
-_CALLS_THE_DRIVER = _Work(
-    "is in calls to the driver", "Do once before the loop what the call prepares"
-)
-_COMPUTES = _Work("computes", "")
-
-
-def _work(spot: _Spot) -> _Work:
-    if spot.in_driver and spot.does not in _NAMED:
-        return _CALLS_THE_DRIVER
-    return _NAMED.get(spot.does, _COMPUTES)
+def _work(spot: _Spot) -> Work:
+    if spot.in_driver and spot.does not in NAMED:
+        return CALLS_THE_DRIVER
+    return NAMED.get(spot.does, COMPUTES)
 
 
 def _what(spot: _Spot) -> str:
-    if spot.on_cpu and spot.does not in _NAMED:
+    if spot.on_cpu and spot.does not in NAMED:
         return f"{spot.name} and what is around it work on tensors on the CPU"
     if spot.in_driver:
         return f"mostly {spot.name}"
@@ -375,7 +351,8 @@ def _what(spot: _Spot) -> str:
     elsewhere = frame and spot.location and frame.file != spot.location.file
     file = f" ({frame.file}:{frame.line})" if frame and elsewhere else ""
     call = _NO_NAME.get(_call(spot), _call(spot))
-    return f"mostly {'' if spot.does in _NAMED else 'Python in '}{call}{file}"
+    call = "a function without a name" if call in NAMELESS else call
+    return f"mostly {'' if spot.does in NAMED else 'Python in '}{call}{file}"
 
 
 _NO_NAME = {
@@ -393,12 +370,15 @@ def _call(spot: _Spot) -> str:
     return frame.function if frame else builtin[1] if builtin else spot.name
 
 
-def _fix(spot: _Spot, *, alone: bool) -> str:
+def _fix(spot: _Spot, *, alone: bool, once: bool) -> str:
     named = _work(spot).fix
     if named:
         return named
     if spot.on_cpu:
         return "Keep the tensor on the device and compute there"
     if alone:
-        return "Do it once if what it reads stays, on whole arrays, or in another process"
-    return "Do it with operators on whole tensors, once before the loop, or in another process"
+        return (
+            f"Do it {'once if what it reads stays, ' * once}on whole arrays, or in another process"
+        )
+    before = ", once before the loop" if once else ""
+    return f"Do it with operators on whole tensors{before}, or in another process"

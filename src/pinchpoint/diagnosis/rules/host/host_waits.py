@@ -5,9 +5,10 @@ Time on the thread that launches in a call that only waits: a lock, `queue.get`,
 `Condition.wait`, a future's `result`, `select` and `poll`, `recv`, `sleep`; in a loader's `next`;
 in a synchronisation with the device that is not the end of the step; in a collective that the host
 does (gloo, MPI). Waits for the backward pass and for a program that was started have names of their
-own and are left out. Told is the function of the program that the step would get at least 10 %
-shorter without, unless other findings explain it. Without Python stacks no wait for a thread shows,
-but looks at a whole run show it.
+own and are left out, as is the join of threads that a call starts itself and that compute
+meanwhile, as SciPy's `workers=` does. Told is the function of the program that the step would get
+at least 10 % shorter without, unless other findings explain it. Without Python stacks no wait for a
+thread shows, but looks at a whole run show it.
 
 ## Why it matters
 A thread that waits launches nothing. A batcher that waits 30 ms for requests to fill a batch which
@@ -50,6 +51,7 @@ from pinchpoint.diagnosis.evidence.awaited import (
     others_sleep,
 )
 from pinchpoint.diagnosis.evidence.device_work import location_of
+from pinchpoint.diagnosis.evidence.forked_threads import waits_for_its_own_threads
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.whole_run import waits_at, waits_for_others
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
@@ -97,7 +99,8 @@ class _Waits:
     end_ns: Ints
     of_steps: Ints  # ns of each judged step
     ns_per_step: int
-    call: str  # what waits, of the longest stretch
+    row: int  # of ``host_rows``, of the longest stretch
+    call: str  # what waits there
     around: str  # annotation around that; empty: none
     kind: GapKind
     location: Location | None
@@ -151,7 +154,10 @@ def _for_a_sleeper(trace: Trace, waits: _Waits) -> Location | None:
 
 def _may_be_told(trace: Trace, waits: _Waits) -> bool:
     """Not waits for batches that are ready, nor for work that is done meanwhile."""
-    if waits.kind is GapKind.WAIT and _while_xla_computes(trace, waits):
+    if waits.kind is GapKind.WAIT and (
+        _while_xla_computes(trace, waits)
+        or waits_for_its_own_threads(trace, waits.row, waits.ns_per_step)
+    ):
         return False
     if waits.kind is GapKind.DATA:
         loader = loads(trace)
@@ -214,6 +220,7 @@ def _longest(trace: Trace, did: HostPieces, kinds: tuple[GapKind, ...]) -> _Wait
         end,
         np.bincount(step, end - start, len(windows)).astype(np.int64),
         round(float((end - start).sum()) / len(windows)),
+        int(row[longest]),
         trace.names[host_rows(trace).name[row[longest]]],
         place_of(trace, int(row[longest])).annotation or "",
         kind,
