@@ -21,7 +21,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pinchpoint.bench.ab.decision import LOOKS, abba, decide
+from pinchpoint.bench.ab.decision import (
+    EARLY,
+    EARLY_CONFIDENCE,
+    LOOKS,
+    abba,
+    decide,
+    decide_all,
+)
 from pinchpoint.bench.baselines import Entry, SessionMedian
 from pinchpoint.bench.baselines.screen import screen
 from pinchpoint.bench.statistics.distributions import t_quantile
@@ -104,7 +111,16 @@ def pair_ratios(profile: Profile, trials: int, summary: str, seed: int) -> Value
 
 
 def outcome(d: Values, threshold: float) -> tuple[str, int]:
-    """The verdict and the pairs used when the looks are taken in turn."""
+    """The verdict and the pairs used when the looks are taken in turn; before them a pass."""
+    early = decide_all(
+        {"": d[:EARLY]},
+        {"": threshold},
+        looks=(EARLY,),
+        alpha=0.0,
+        pass_confidence=EARLY_CONFIDENCE,
+    )[""]
+    if early.verdict == "pass" and early.estimate_ratio > -threshold / 2:
+        return "pass", EARLY
     for look in LOOKS:
         decision = decide(d[:look], threshold)
         if decision.verdict != "inconclusive":

@@ -50,7 +50,7 @@ def test_a_long_reason_goes_below_its_commit():
     why = "wall time: B takes 12.3 % longer (8.1 to 15.9 %), " * 3 + "the end"
     tried = Tried(commit="a", verdict="regressed", why=why, change_ratio=0.123)
     said = terminal.render(blocks(bisect_page(bisect("good", ("a",), lambda _: tried))))
-    assert "regressed   +12.3 %" in said
+    assert "regressed  12.3 % worse" in said
     assert "the end" in said
     assert max(map(len, said.splitlines())) <= 80
 

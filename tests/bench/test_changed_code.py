@@ -2,7 +2,7 @@ import subprocess
 
 import pytest
 
-from pinchpoint.bench.ab.changed_code import ChangedCode, changed_code
+from pinchpoint.bench.ab.changed_code import ChangedCode, Hunk, changed_code
 
 BEFORE = """
 class Net:
@@ -50,8 +50,8 @@ def repository(tmp_path):
     return tmp_path, git
 
 
-FORWARD = ChangedCode("sub/train.py", "Net.forward", 6, 1, "x = x + x")
-RATE = ChangedCode("sub/train.py", "", 13, 1, "RATE = 2")
+FORWARD = ChangedCode("sub/train.py", "Net.forward", 6, 1, "x = x + x", (Hunk((6,), ()),))
+RATE = ChangedCode("sub/train.py", "", 13, 1, "RATE = 2", (Hunk((13,), (11,)),))
 
 
 def test_functions_whose_lines_differ_from_the_base(repository):

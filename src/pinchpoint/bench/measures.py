@@ -161,6 +161,37 @@ _LATENCIES = tuple(
 MEASURES: dict[str, Measure] = {m.name: m for m in (*_FIXED, *_LATENCIES)}
 
 
+# What says as much of a program that does not give the first.
+_INSTEAD = {
+    "device_peak_bytes": "host_peak_rss_bytes",
+    "energy_j_per_step": CPU_TIME,
+    STEP_TIME: WORK,
+    THROUGHPUT: WORK,
+    "step_time_p95_ms": WORK,
+    "step_time_p99_ms": WORK,
+    WORK: DURATION,
+}
+_WHY_NOT = {  # where a run notes why it has no such number; most others are of its steps
+    "device_peak_bytes": "memory.torch_peak_allocated_bytes",
+    "host_peak_rss_bytes": "memory.host_peak_rss_bytes",
+    "energy_j_per_step": "gpu",
+    "goodput_req_per_s": "goodput_req_per_s",
+    WORK: "work",
+    OWN_WORK: "work",
+    CPU_WORK: "work",
+}
+
+
+def not_given(measure: Measure, run: RunMetrics) -> tuple[str, str | None]:
+    """Why a run does not give a measure, and which one that it gives says as much; None: none."""
+    latency = any(measure.name == known.name for known in _LATENCIES)
+    why = run.unknown.get(_WHY_NOT.get(measure.name, "latency_ms" if latency else "steps"))
+    instead: str | None = _INSTEAD.get(measure.name)
+    while instead is not None and not MEASURES[instead].get(run):
+        instead = _INSTEAD.get(instead)
+    return why or "it is null or zero in metrics.json", instead
+
+
 def custom_measure(name: str, better: Better) -> Measure:
     """A number that the command prints."""
     return Measure(name, "", better, name, lambda run: run.custom.get(name))

@@ -181,14 +181,14 @@ class _Session:
         change = timing.median_ns / before["median_ns"] - 1
         old_high = (before["median_ci95_ns"] or (0, before["median_ns"]))[1]
         if change > self._limit and interval[0] > old_high:
-            from pinchpoint.bench.ab.result import signed
+            from pinchpoint.bench.words import in_words
 
-            said = f"median {signed(change)} against the stored one"
+            said = f"median {in_words(change)} against the stored one"
             pytest.fail(f"{said} (a screen; prove it with bench ab)", pytrace=False)
 
     def lines(self) -> list[str]:
-        from pinchpoint.bench.ab.result import signed
         from pinchpoint.bench.micro.timing import nanoseconds
+        from pinchpoint.bench.words import in_words
 
         found = []
         for test, timing in self.timings.items():
@@ -196,7 +196,7 @@ class _Session:
             before = self._before.get(test)
             if before:
                 change = timing.median_ns / before["median_ns"] - 1
-                line += f" ({signed(change)} against before)"
+                line += f" ({in_words(change)} against before)"
                 if self._limit is not None and timing.batched.ci95_ns is None:
                     line += ", too few rounds to judge it: allow more time"
             found.append(line + "".join(f" [{r.id}]" for r in timing.remarks))

@@ -24,6 +24,7 @@ class Gated(msgspec.Struct, frozen=True, kw_only=True):
     change_ratio: float | None
     outcome: Outcome
     why: str
+    better: str = "lower"
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +36,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     change_ratio: float | None  # null: not known
     worse: bool
     why_unknown: str = ""
+    better: str = "lower"
 
 
 def judged(
@@ -72,6 +74,7 @@ def _outcome(one: Compared, threshold: Threshold) -> Gated:
         change_ratio=change,
         outcome=outcome,
         why=why,
+        better=one.better,
     )
 
 

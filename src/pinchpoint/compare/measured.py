@@ -12,7 +12,7 @@ import msgspec
 from pinchpoint.bench.ab.changed_code import ChangedCode
 from pinchpoint.bench.ab.result import AbResult, MeasureResult
 from pinchpoint.bench.measures import CPU_TIME, OWN_TIME, STEP_TIME
-from pinchpoint.compare.profiles import ProfileComparison
+from pinchpoint.compare.profiles import CauseOfChange, ProfileComparison
 from pinchpoint.compare.worth import ChangedWorth
 from pinchpoint.frozen import dataclass
 
@@ -76,6 +76,30 @@ def grown(code: Sequence[ChangedCode], found: ProfileComparison | None) -> tuple
     lines = [w for w in found.worth if w.by == "line" and w.change_ns > 0] if found else []
     each = [Grown(one, next((w for w in lines if _is_of(w, one)), None)) for one in code]
     return tuple(sorted(each, key=lambda g: -g.worth.change_ns if g.worth else 0))
+
+
+def new_at_changed_code(
+    found: ProfileComparison, code: Sequence[ChangedCode]
+) -> tuple[tuple[CauseOfChange, ChangedCode], ...]:
+    """Causes that B alone has, in functions that the commit changed: what they rest on is in one
+    recording and not in the other, whatever both say of times."""
+    pairs = []
+    for cause in found.causes:
+        if cause.rests_on != "finding" or cause.a_saving_ns is not None or not cause.where:
+            continue
+        if (cause.change_ns or 0) < 0:
+            continue  # of A
+        at = next((one for one in code if one.function and _is_at(cause.where, one)), None)
+        if at is not None:
+            pairs.append((cause, at))
+    return tuple(pairs)
+
+
+def _is_at(where: str, code: ChangedCode) -> bool:
+    """Of a location in words: ``forward (model.py:41), Block``."""
+    function, _, place = where.partition(" (")
+    same_file = PurePath(place.partition(":")[0].partition(")")[0]).name == PurePath(code.file).name
+    return same_file and code.function.split(".")[-1] == function
 
 
 def _is_of(worth: ChangedWorth, code: ChangedCode) -> bool:

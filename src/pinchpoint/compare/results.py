@@ -182,6 +182,7 @@ def gated(found: ResultComparison, asked: Sequence[str]) -> ResultComparison:
             change_ratio=None if c.why_unknown else c.change_ratio,
             worse=c.verdict == "worse",
             why_unknown=c.why_unknown,
+            better=c.better,
         )
         for c in found.changes
     ]

@@ -7,8 +7,11 @@ from urllib.parse import quote
 from pinchpoint.diagnosis.finding import Finding, Location
 from pinchpoint.diagnosis.registry import page
 from pinchpoint.json_text import indented, said
+from pinchpoint.report.ci import with_place
 from pinchpoint.report.documents.clean import clean
 from pinchpoint.report.documents.report import Report
+from pinchpoint.report.pages.result import ResultPage
+from pinchpoint.report.plain import plain
 from pinchpoint.report.words import report as wording
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -33,6 +36,40 @@ def sarif(report: Report, version: str) -> bytes:
         "runs": [{"tool": {"driver": driver}, "results": results}],
     }
     return indented(document)
+
+
+def result_sarif(result: ResultPage, version: str) -> bytes:
+    """A benchmark's failures, each at the line that the commit changed; without one, no place.
+
+    ``version``: of Pinchpoint.
+    """
+    failed = [case for case in result.cases if case.outcome == "fail"]
+    rules: list[dict[str, Any]] = [
+        {"id": c.name, "shortDescription": {"text": f"{c.name} got worse"}} for c in failed
+    ]
+    driver = {"name": "Pinchpoint", "version": version, "rules": rules}
+    results = []
+    for number, case in enumerate(failed):
+        said: dict[str, Any] = {
+            "ruleId": case.name,
+            "ruleIndex": number,
+            "level": "error",
+            "message": {"text": plain(with_place(case, result), 1000)},
+        }
+        at = result.place
+        if at is not None:
+            place = _place(Location(file=at.file, line=at.line))
+            logical = [{"fullyQualifiedName": at.function}] if at.function else []
+            where: dict[str, Any] = {"physicalLocation": place}
+            said["locations"] = [where | ({"logicalLocations": logical} if logical else {})]
+        results.append(said)
+    return indented(
+        {
+            "$schema": SCHEMA,
+            "version": "2.1.0",
+            "runs": [{"tool": {"driver": driver}, "results": results}],
+        }
+    )
 
 
 def _rule(id_: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ FOLDER_VARIABLE = "PINCHPOINT_STEP_FOLDER"
 FUNCTION_VARIABLE = "PINCHPOINT_STEP_FUNCTION"
 KNOBS_VARIABLE = "PINCHPOINT_KNOBS"
 END_VARIABLE = "PINCHPOINT_END_AFTER"
+LINES_VARIABLE = "PINCHPOINT_LINES"  # {file: [[first line, last line], …]} that are looked for
 
 
 def path_with_hooks(env: Mapping[str, str]) -> str:

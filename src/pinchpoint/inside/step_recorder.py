@@ -17,7 +17,7 @@ import threading
 import time
 from typing import Any, Callable
 
-from . import END_VARIABLE, FOLDER_VARIABLE, FUNCTION_VARIABLE
+from . import END_VARIABLE, FOLDER_VARIABLE, FUNCTION_VARIABLE, LINES_VARIABLE
 from .after_function import after_function
 from .hooks import BATCH_FETCHED, GRAPH_REPLAYED, MODEL_CALLED, OPTIMIZER_STEPPED
 from .meeting import meeting
@@ -77,6 +77,7 @@ class _Recorder:
         self._others = other_threads()
         self._instructions = instruction_counter()
         self._meet = meeting()
+        self._lines = _line_watch()
         self._ignore_models: Callable[[], None] | None = None
         self._steps = 0  # of optimizers
         self._end_after = os.environ.get(END_VARIABLE)
@@ -114,6 +115,8 @@ class _Recorder:
         series.data_wait_ns.append(self.wait_ns)
         series.batches.append(self.batches)
         series.frames.append(_compiled_frames())
+        if self._lines is not None:
+            self._lines.marked()
         if self._end_after is not None and self._is_enough(source, series.host_ns):
             self._end(len(series.host_ns) - 1)
 
@@ -192,6 +195,8 @@ class _Recorder:
             "switches": self._try(_switches, torch),
             "problems": self.problems,
         }
+        if self._lines is not None:
+            document["lines"] = self._lines.document()
         path = os.path.join(self.folder, "steps-%d.json" % self.pid)
         with open(path + ".part", "w", encoding="utf-8") as file:
             json.dump(document, file)
@@ -223,6 +228,15 @@ class _Recorder:
     def note(self, where: str, error: Exception) -> None:
         """Keep a problem for the record; the program goes on."""
         self.problems.append(f"{where}: {type(error).__name__}: {error}"[:300])
+
+
+def _line_watch() -> Any:
+    """Who looks at lines, if somebody asks for some; else nothing of it is imported."""
+    if not os.environ.get(LINES_VARIABLE):
+        return None
+    from .line_watch import asked_for
+
+    return asked_for()
 
 
 def _end_surely() -> None:

@@ -100,8 +100,19 @@ def _annotation(report: Report, finding: Finding) -> str:
 
 
 def _case(level: str, result: ResultPage, case: Case) -> str:
-    title = plain(f"{result.title}: {case.name}")
-    return _command(level, {"title": title}, plain(case.message, 1000))
+    place = result.place if case.outcome == "fail" else None
+    where = {"file": place.file, "line": str(place.line)} if place else {}
+    where["title"] = plain(f"{result.title}: {case.name}")
+    return _command(level, where, plain(with_place(case, result), 1000))
+
+
+def with_place(case: Case, result: ResultPage) -> str:
+    """What failed, and where the commit changed it."""
+    if case.outcome != "fail" or result.place is None:
+        return case.message
+    at = result.place
+    owner = f"{at.function} ({at.file}:{at.line})" if at.function else f"{at.file}:{at.line}"
+    return f"{case.message}; {owner}: {at.said}"
 
 
 def _command(level: str, properties: dict[str, str], message: str) -> str:
@@ -147,7 +158,10 @@ def _add(suite: Xml.Element, case: Case, result: ResultPage) -> None:
     element = Xml.SubElement(
         suite, "testcase", classname=plain(result.title), name=plain(case.name)
     )
-    message = plain(case.message, 1000)
+    message = plain(with_place(case, result), 1000)
+    if case.outcome == "fail" and result.place is not None:  # as GitLab and Buildkite read them
+        element.set("file", plain(result.place.file))
+        element.set("line", str(result.place.line))
     if case.outcome == "fail":
         Xml.SubElement(element, "failure", message=message).text = message
     elif case.outcome == "inconclusive":

@@ -45,7 +45,7 @@ def test_equal_commands_pass(capsys):
 def test_a_worse_command_exits_with_1(capsys):
     assert _ab(b="10.5") == 1
     out = capsys.readouterr().out
-    assert "regressed: x worse by 5.0%" in out
+    assert "regressed: x 5.0 % worse" in out
 
 
 def test_a_better_command_passes(capsys):
@@ -120,7 +120,8 @@ def test_knob(capsys):
 def test_junit_and_github(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
-    assert _ab("--format", "github", "--junit", "junit.xml", b="12") == 1
+    words = ("--format", "github", "--junit", "junit.xml", "--sarif", "out.sarif")
+    assert _ab(*words, b="12") == 1
     out = capsys.readouterr().out
     assert "\n::error title=" in out
     assert "**B is worse: x 10.0 → 12.0, 20.0 % worse" in (tmp_path / "summary.md").read_text()
@@ -129,6 +130,8 @@ def test_junit_and_github(capsys, tmp_path, monkeypatch):
     ).read_text() == "verdict=regressed\nregressions=1\nimprovements=0\n"
     suite = Xml.parse(tmp_path / "junit.xml").getroot()[0]
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+    (run,) = json.loads((tmp_path / "out.sarif").read_text())["runs"]
+    assert [r["ruleId"] for r in run["results"]] == ["x"]
 
 
 def test_a_missing_baseline_is_said_before_anything_runs(capsys, tmp_path):
@@ -193,6 +196,20 @@ def test_the_first_session_says_what_can_be_compared_with_it(capsys, monkeypatch
     assert "--base" in out
 
 
+def test_a_gate_on_what_no_run_gives_says_so_and_what_to_take(capsys):
+    """``--warn device_peak_bytes`` of a program that uses no device watched nothing, in silence."""
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", *PRINTED]
+    asked = ["--fail", "x:20%", "--warn", "device_peak_bytes:2%", "--fail", "ttft_p99_ms:5%"]
+    program = ["--", sys.executable, "-c", "print('x: 10')"]
+    for more in (["--update"], ["--format", "github"]):
+        assert cli([*gate, *asked, *more, *program]) in (0, 4)
+        out = " ".join(capsys.readouterr().out.split())
+        assert out.count("--warn device_peak_bytes watches nothing: no run here gives it") == 1
+        assert "the program used no CUDA allocator that we saw" in out
+        assert "--fail ttft_p99_ms watches nothing: no run here gives it (not a serving run)" in out
+    assert "::warning title=check of t%3A ttft_p99_ms::ttft_p99_ms watches nothing" in out
+
+
 def test_check_accepts_a_new_level(capsys, tmp_path):
     gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", *PRINTED]
     before, after = ([sys.executable, "-c", f"print('x: {x}')"] for x in (10, 15))
@@ -212,6 +229,23 @@ def test_check_refuses_another_machine(capsys, tmp_path):
     assert cli(gate) == 3
     assert "CPU model" in capsys.readouterr().err
     assert cli([*gate, "--force"]) == 0
+
+
+def test_another_machine_is_refused_before_anything_is_measured(capsys, tmp_path):
+    """A check of minutes ended with the CPUs that it may use, which were known before it."""
+    gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", "--no-steps"]
+    program = ["--", sys.executable, "-c", "open('ran', 'a').close()"]
+    assert cli([*gate, "--fail", "duration_s:50%", "--update", *program]) == 0
+    text = (tmp_path / "b.json").read_text()
+    (tmp_path / "b.json").write_text(text.replace('"cpu_model": "', '"cpu_model": "Other '))
+    (tmp_path / "ran").unlink()
+    assert cli([*gate, *program]) == 3
+    said = capsys.readouterr().err
+    assert "CPU model" in said
+    assert "nothing was measured" in said
+    assert not (tmp_path / "ran").exists()
+    assert cli([*gate, "--force", "--allow-inconclusive", *program]) in (0, 1)
+    assert (tmp_path / "ran").exists()
 
 
 def test_calibrate(capsys):
@@ -273,7 +307,13 @@ def recorder(monkeypatch):
     return record
 
 
-def test_a_failure_is_explained_by_profiles_of_both(recorder, capsys, tmp_path):
+@pytest.fixture
+def alone(monkeypatch):
+    """As if nobody else used the CPUs."""
+    monkeypatch.setattr("pinchpoint.bench.run.waits.disturbed", lambda so_far: False)
+
+
+def test_a_failure_is_explained_by_profiles_of_both(recorder, capsys, tmp_path, alone):
     assert _ab("--profile-on-fail", "-o", "out", b="12") == 1
     out = capsys.readouterr().out
     assert "regressed" in out
@@ -391,7 +431,7 @@ def test_run_with_a_profile(recorder, capsys):
     assert "pinchpoint diagnose out/profile/traces/rank0.json.gz" in capsys.readouterr().err
 
 
-def test_a_failed_check_is_explained_too(recorder, capsys, tmp_path):
+def test_a_failed_check_is_explained_too(recorder, capsys, tmp_path, alone):
     gate = ["bench", "check", "--baseline", "b.json", "--name", "t", "-p", "1", *PRINTED]
     before, after = ([sys.executable, "-c", f"print('x: {x}')"] for x in (10, 15))
     assert cli([*gate, "--fail", "x:20%", "--update", "--", *before]) == 0
@@ -399,7 +439,7 @@ def test_a_failed_check_is_explained_too(recorder, capsys, tmp_path):
     assert "profile: pinchpoint diagnose" in capsys.readouterr().err
     assert cli([*gate, "--profile-on-fail", "--base", _prints("10"), "--", *after]) == 1
     out = capsys.readouterr().out
-    assert "side by side with the base: worse by 50.0 %" in out
+    assert "50.0 % worse (95 %: 50.0 to 50.0 % worse) against the base" in out
     assert "where the step goes" in out
 
 
@@ -497,8 +537,8 @@ def test_few_sessions_are_decided_in_pairs_with_the_commit_of_the_baseline(tmp_p
     assert cli([*gate, "--no-profile-on-fail", *program]) == 1
     said = capsys.readouterr()
     assert "few past sessions: measuring side by side with the base" in said.err
-    assert "side by side with the base: worse by 50.0 %" in said.out
-    assert "confirmed by 5 interleaved pairs" in said.out
+    assert "50.0 % worse (95 %: 50.0 to 50.0 % worse) against the base" in said.out
+    assert "5 pairs of runs with commit" in said.out
     script.write_text("print('x: 5')")
     assert cli([*gate, "--update", *program]) == 0
     assert len(json.loads(Path("b.json").read_text())["entries"]) == 1

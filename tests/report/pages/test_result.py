@@ -1,5 +1,6 @@
 from xml.etree import ElementTree as Xml
 
+import msgspec
 import pytest
 
 from pinchpoint.bench.ab.result import AbResult, MeasureResult
@@ -117,6 +118,15 @@ def test_whether_b_is_better_is_said_first_and_drawn():
     assert title == "A/B of python: 5 interleaved pairs"
     assert first.startswith("B is not worse: wall time 2.00 s → 1.00 s, 2.00 × better (95 %")
     shown = ab.page(result)
+    own = msgspec.structs.replace(wall, name="own_work_s", label="own", gated=False, verdict=None)
+    own = msgspec.structs.replace(own, estimate_ratio=0.091, ci95_ratio=(0.065, 0.118))
+    by_own = msgspec.structs.replace(
+        result,
+        verdict="regressed",
+        decided_by=("own_work_s",),
+        measures=(msgspec.structs.replace(wall, verdict="inconclusive"), own),
+    )
+    assert "B is worse: own 2.00 s → 1.00 s, 9.1 % worse" in ab.page(by_own).answer
     today, after = shown.ladder.rungs
     assert (today.ratio, after.ratio, after.high) == pytest.approx((2.0 / 2.2, 1.0 / 2.2, 1.0))
     (facts,) = shown.tables[0].below

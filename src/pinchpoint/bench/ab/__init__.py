@@ -10,7 +10,13 @@ import msgspec
 
 from pinchpoint.bench.ab.advice import advice
 from pinchpoint.bench.ab.at_once import Manner, both_at_once, manner, why_apart
-from pinchpoint.bench.ab.decision import Decision, decide_all, looks_up_to
+from pinchpoint.bench.ab.decision import (
+    EARLY,
+    EARLY_CONFIDENCE,
+    Decision,
+    decide_all,
+    looks_up_to,
+)
 from pinchpoint.bench.ab.pairs import Pair, good_pairs, log_ratios, pair_seconds
 from pinchpoint.bench.ab.quiet import decide_quietly, unless_worse_by_itself
 from pinchpoint.bench.ab.result import EXCLUDED_LIMIT, AbResult, result_of
@@ -123,8 +129,11 @@ def decided(
     """
     pairs = [pair(i) for i in range(FEWEST_PAIRS)]
     looks = _looks(plan, pairs, notice, spent_s)
-    decisions: dict[str, Decision] = {}
-    for look in looks:
+    decisions = _early(plan, pairs, looks)
+    if decisions:
+        notice(f"after {len(pairs)} pairs: {_open_or_decided(decisions)}, with room to spare")
+        looks = (EARLY, looks[-1])
+    for look in () if decisions else looks:
         over = False
         while len(good_pairs(pairs)) < look and not _disturbed(pairs, look):
             over = _is_over(plan, pairs, spent_s)
@@ -158,6 +167,26 @@ def decided(
         in_budget=plan.budget_s is not None,
     )
     return msgspec.structs.replace(result, advice=said)
+
+
+def _early(plan: AbPlan, pairs: Sequence[Pair], looks: Sequence[int]) -> dict[str, Decision]:
+    """The decisions of the first pairs where all of them pass with room to spare, and nothing looks
+    better by so much that more pairs would say so; empty otherwise."""
+    good = good_pairs(pairs)
+    if not plan.stop_early or looks[0] <= EARLY or len(good) != len(pairs) or len(good) < EARLY:
+        return {}
+    gates, measures = plan.gates(good[0][0]), plan.measures()
+    ratios = {name: log_ratios(good, measures[name]) for name in gates}
+    if any(len(values) < EARLY for values in ratios.values()):
+        return {}
+    look, sure = (len(good),), EARLY_CONFIDENCE
+    decisions = decide_all(ratios, gates, looks=look, alpha=0.0, pass_confidence=sure)
+    decisions = unless_worse_by_itself(good, decisions, measures)
+    quiet = decide_quietly(good, decisions, measures, look, pass_confidence=sure)
+    passes = all(d.verdict == "pass" for d in decisions.values()) or quiet.verdict == "pass"
+    each = [*decisions.values(), *quiet.decisions.values()]
+    better = any(d.estimate_ratio <= -d.threshold_ratio / 2 for d in each)
+    return decisions if passes and not better else {}
 
 
 def _look(

@@ -26,6 +26,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str  # regressed, pass, inconclusive
     why: str
     change_ratio: float | None = None  # of the worsening
+    better: str = "lower"  # of the measure that it is of
 
 
 class Bisection(msgspec.Struct, frozen=True, kw_only=True):

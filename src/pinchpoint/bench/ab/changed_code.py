@@ -8,9 +8,17 @@ from pathlib import Path
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 
-_HUNK = regex(r"@@ -\d{1,9}(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*")
+_HUNK = regex(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*")
 _FILE = "+++ b/"
 _PYTHON = ".py"
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """Lines that stand in the place of others."""
+
+    added: tuple[int, ...]  # as they are numbered now
+    removed: tuple[int, ...]  # as they were numbered in the base
 
 
 @dataclass(frozen=True)
@@ -22,11 +30,16 @@ class ChangedCode:
     line: int  # the first that differs, as it is numbered now
     lines: int  # added, or removed where none was added
     text: str  # the first added line; empty where lines were only removed
+    hunks: tuple[Hunk, ...] = ()
 
     @property
     def at(self) -> str:
         """``Net.forward (train.py:17)``."""
-        place = f"{Path(self.file).name}:{self.line}"
+        return self.at_line(self.line)
+
+    def at_line(self, line: int) -> str:
+        """The same with another of its lines."""
+        place = f"{Path(self.file).name}:{line}"
         return f"{self.function} ({place})" if self.function else place
 
 
@@ -46,32 +59,39 @@ def changed_code(base: str, now: str | None, folder: Path) -> tuple[ChangedCode,
     for file, line, added, removed in _hunks(diff or ""):
         python = file.endswith(_PYTHON)
         kept = [(n, text) for n, text in added if not python or _says(text)]
-        gone = [text for text in removed if not python or _says(text)]
+        gone = [n for n, text in removed if not python or _says(text)]
         if not kept and not gone:
             continue
-        text = _text(where, file, now) if python else ""
+        text = text_of(where, file, now) if python else ""
         at = kept[0][0] if kept else line
         function = _function_at(text, at)
         before = found.get((file, function))
-        new = ChangedCode(file, function, at, len(kept or gone), kept[0][1].strip() if kept else "")
+        first = kept[0][1].strip() if kept else ""
+        hunk = Hunk(tuple(n for n, _ in kept), tuple(gone))
+        new = ChangedCode(file, function, at, len(kept or gone), first, (hunk,))
         found[file, function] = new if before is None else _both(before, new)
     return tuple(found.values())
 
 
 def _both(first: ChangedCode, second: ChangedCode) -> ChangedCode:
     lines, text = first.lines + second.lines, first.text or second.text
-    return ChangedCode(first.file, first.function, first.line, lines, text)
+    hunks = (*first.hunks, *second.hunks)
+    return ChangedCode(first.file, first.function, first.line, lines, text, hunks)
 
 
 def _says(line: str) -> bool:
     return bool(line.strip()) and not line.strip().startswith("#")
 
 
-def _hunks(diff: str) -> Iterator[tuple[str, int, list[tuple[int, str]], list[str]]]:
-    """File, the first line now, the added lines with their numbers and the removed ones."""
-    file, at, left = "", 0, 0
-    added: list[tuple[int, str]] = []
-    removed: list[str] = []
+_Lines = list[tuple[int, str]]
+
+
+def _hunks(diff: str) -> Iterator[tuple[str, int, _Lines, _Lines]]:
+    """File, the first line now, the added lines with their numbers and the removed ones with
+    theirs."""
+    file, at, was_at, left = "", 0, 0, 0
+    added: _Lines = []
+    removed: _Lines = []
     # Only newlines end a line of git: a form feed in the source is no end of one.
     for line in [*diff.split("\n"), "diff "]:
         if left and line[:1] in "+-":
@@ -79,7 +99,7 @@ def _hunks(diff: str) -> Iterator[tuple[str, int, list[tuple[int, str]], list[st
             if line[0] == "+":
                 added.append((at + len(added), line[1:]))
             else:
-                removed.append(line[1:])
+                removed.append((was_at + len(removed), line[1:]))
             continue
         if file and (added or removed) and not line.startswith("\\"):
             yield file, at, added, removed
@@ -89,7 +109,8 @@ def _hunks(diff: str) -> Iterator[tuple[str, int, list[tuple[int, str]], list[st
         elif line.startswith("diff "):
             file = ""
         elif hunk := _HUNK.fullmatch(line):
-            at, left = max(int(hunk[2]), 1), int(hunk[1] or 1) + int(hunk[3] or 1)
+            was_at, at = max(int(hunk[1]), 1), max(int(hunk[3]), 1)
+            left = int(hunk[2] or 1) + int(hunk[4] or 1)
 
 
 def _function_at(text: str, line: int) -> str:
@@ -120,7 +141,8 @@ def _in_function(tree: ast.AST, line: int) -> bool:
     return any(n.lineno <= line <= (n.end_lineno or 0) for n in nodes)
 
 
-def _text(top: Path, file: str, now: str | None) -> str:
+def text_of(top: Path, file: str, now: str | None) -> str:
+    """A file at a commit, or as it lies in the checkout; empty where there is none."""
     if now is not None:
         return _git(top, "show", f"{now}:{file}") or ""
     try:

@@ -9,7 +9,14 @@ of them says anything.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pinchpoint.bench.ab.decision import ALPHA, Decision, Values, Verdict, decide_all
+from pinchpoint.bench.ab.decision import (
+    ALPHA,
+    PASS_CONFIDENCE,
+    Decision,
+    Values,
+    Verdict,
+    decide_all,
+)
 from pinchpoint.bench.ab.pairs import Pair, log_ratios
 from pinchpoint.bench.measures import OWN_TIME, OWN_WORK, QUIET_STEP, QUIET_WORK, TIMES, Measure
 
@@ -34,6 +41,8 @@ def decide_quietly(
     decisions: Mapping[str, Decision],
     measures: Mapping[str, Measure],
     looks: Sequence[int],
+    *,
+    pass_confidence: float = PASS_CONFIDENCE,
 ) -> QuietDecision:
     """Where wall time is gated and open; ``decisions`` are those of the gated measures.
 
@@ -42,7 +51,7 @@ def decide_quietly(
     must pass, the time without waiting for a CPU among them, and nothing may be open but wall times
     that do not look worse.
     """
-    found = _decisions(pairs, decisions, measures, looks)
+    found = _decisions(pairs, decisions, measures, looks, pass_confidence)
     worse = tuple(n for n, d in found.items() if d.verdict == "regressed")
     own = next((d for n, d in found.items() if n in (OWN_TIME, OWN_WORK)), None)
     if worse and (own is None or own.estimate_ratio > own.threshold_ratio / 2):
@@ -90,6 +99,7 @@ def _decisions(
     decisions: Mapping[str, Decision],
     measures: Mapping[str, Measure],
     looks: Sequence[int],
+    pass_confidence: float,
 ) -> dict[str, Decision]:
     """Of each quiet measure, against the smallest threshold of the wall times that are open."""
     times = [
@@ -101,7 +111,14 @@ def _decisions(
         return {}
     whole = _ratios(pairs, measures)
     thresholds = dict.fromkeys(whole, min(times))
-    return decide_all(whole, thresholds, looks=looks, alpha=QUIET_ALPHA, trim_ratio=TRIM_RATIO)
+    return decide_all(
+        whole,
+        thresholds,
+        looks=looks,
+        alpha=QUIET_ALPHA,
+        trim_ratio=TRIM_RATIO,
+        pass_confidence=pass_confidence,
+    )
 
 
 def _may_be_unchanged(wall: Decision) -> bool:

@@ -22,6 +22,7 @@ from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, RunOptions, waits
 from pinchpoint.bench.statistics.intervals import mean_interval
 from pinchpoint.bench.statistics.series import two_modes
+from pinchpoint.bench.words import improved, in_words
 from pinchpoint.monitor.environment import redacted_command
 
 SCHEMA = "bench.ab/1"
@@ -223,20 +224,18 @@ def _verdict(
         why = f"{excluded} of {pairs} pairs were disturbed"
         if not undoubted:
             return "inconclusive", why
-        said = ", ".join(f"{m.label} {worsened(m.estimate_ratio)}" for m in undoubted)
+        said = ", ".join(f"{m.label} {in_words(m.estimate_ratio, m.better)}" for m in undoubted)
         return "regressed", f"{said}; {why}, and show it as well"
     regressed = [m for m in gated if m.verdict == "regressed"]
     if regressed:
-        said = ", ".join(f"{m.label} {worsened(m.estimate_ratio)}" for m in regressed)
+        said = ", ".join(f"{m.label} {in_words(m.estimate_ratio, m.better)}" for m in regressed)
         return "regressed", said
     still_open = [m for m in gated if m.verdict == "inconclusive"]
     if still_open:
         return "inconclusive", "; ".join(_why_open(m) for m in still_open)
     better = [m for m in gated if m.improved]
     if better:
-        return "pass", ", ".join(
-            f"{m.label} {improved(m.estimate_ratio, m.better)}" for m in better
-        )
+        return "pass", ", ".join(f"{m.label} {improved(m.estimate_ratio)}" for m in better)
     return "pass", "no change as large as the threshold"
 
 
@@ -246,7 +245,7 @@ def _of_its_own(pairs: Sequence[Pair], shown: Sequence[MeasureResult]) -> str:
     own = next((m for m in shown if m.name in (OWN_TIME, OWN_WORK)), None)
     if own is None or not any(run.threads_sleep for pair in pairs for run in pair):
         return ""
-    return f" ({own.label} {signed(own.estimate_ratio)})"
+    return f" ({own.label} {in_words(own.estimate_ratio)})"
 
 
 def _by_quiet_measures(
@@ -259,36 +258,15 @@ def _by_quiet_measures(
     if found.verdict in ("regressed", "pass"):
         return found.verdict, said, f"{said}; wall time here cannot tell ({why})"
     open_ones = ", ".join(
-        f"{measures[n].label} {signed(d.estimate_ratio)}" for n, d in found.decisions.items()
+        f"{measures[n].label} {in_words(d.estimate_ratio)}" for n, d in found.decisions.items()
     )
     return "inconclusive", "", f"{why}; {open_ones}" if open_ones else why
 
 
 def _worse_or_not(decision: Decision) -> str:
     if decision.verdict == "regressed":
-        return worsened(decision.estimate_ratio)
-    return f"not worse by {decision.threshold_ratio:.1%}"
-
-
-def worsened(ratio: float) -> str:
-    """``worse by 12.0%``; from twice on ``worse by 2.14 ×``."""
-    return f"worse by {f'{1 + ratio:.3g} ×' if ratio >= 1 else f'{ratio:.1%}'}"
-
-
-def signed(ratio: float) -> str:
-    """``+12.0%``; from twice on ``2.14 ×``."""
-    return f"{1 + ratio:.3g} ×" if ratio >= 1 else f"{ratio:+.1%}"
-
-
-def improved(worsening_ratio: float, better: str) -> str:
-    """``better by 12.0%``; from twice on ``improved 2.14 ×``.
-
-    The share is of A: 50 ms instead of 100 ms is 50 %, 2/s for 1/s is 100 %.
-    """
-    change = log1p(worsening_ratio)
-    if change <= -log(2):
-        return f"improved {exp(-change):.2f} ×"
-    return f"better by {-expm1(change) if better == 'lower' else expm1(-change):.1%}"
+        return in_words(decision.estimate_ratio)
+    return f"less than {100 * decision.threshold_ratio:.3g} % worse"
 
 
 def _why_open(measure: MeasureResult) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pinchpoint.bench.ab.gain import gain, improved_times, is_own, worsened_for_sure
-from pinchpoint.bench.ab.result import AbResult, MeasureResult, signed
+from pinchpoint.bench.ab.gain import gain_in_words, gains, improved_times, is_own
+from pinchpoint.bench.ab.result import AbResult, MeasureResult
 from pinchpoint.bench.baselines import Baseline, Entry, Gate, comparable, entry_key
 from pinchpoint.bench.baselines.screen import (
     FAILS_ALONE,
@@ -19,6 +19,7 @@ from pinchpoint.bench.baselines.screen import (
 )
 from pinchpoint.bench.measures import CPU_TIME, MEASURES, OWN_TIME, TIMES, Better, Measure
 from pinchpoint.bench.result import AcrossRuns, BenchResult, was_busy
+from pinchpoint.bench.words import in_words, with_range
 from pinchpoint.errors import MeasurementInvalid, NotComparable, UsageError
 from pinchpoint.monitor.environment import differences, refusals
 
@@ -151,7 +152,7 @@ def _why(item: CheckItem, busy: bool, cpu: CheckItem | None) -> str:
     where = "the machine is busy" if busy else f"after {item.sessions} sessions"
     said = f"{where}, wall time against a history decides nothing"
     if cpu is not None and cpu.change_ratio is not None:
-        said += f", and the CPU time of a step changed by {signed(cpu.change_ratio)}"
+        said += f", and the CPU time of a step is {in_words(cpu.change_ratio)}"
     return f"{said}: give --base to measure side by side"
 
 
@@ -163,8 +164,8 @@ def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
         for item in result.items
     )
     verdict, why = overall(items)
-    if verdict == "pass" and (better := gain(ab)):
-        why = f"{better.label} {improved_times(better)}, side by side with the base; {why}"
+    if verdict == "pass" and (better := gain_in_words(ab)):
+        why = f"{better}, against the base; {why}"
     elif verdict == "pass" and (by_pairs := [i for i in items if i.gate == "fail" and i.why]):
         why = f"{why}: {_reasons(by_pairs)}"
     return msgspec.structs.replace(result, items=items, verdict=verdict, why=why, confirmation=ab)
@@ -173,23 +174,17 @@ def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
 def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem:
     """An item with the verdict of the pairs; of an open wall time, with that of what decided."""
     verdict = found.verdict or item.verdict
-    best, instead = gain(ab), tuple[str, ...]()
-    better = found == best
-    why = f"side by side with the base: {_how(found, better=better)}"
+    better, instead, own = found in gains(ab), tuple[str, ...](), _own_gain(item, ab)
     open_time = verdict == "inconclusive" and bool(ab.decided_by) and item.name in TIMES
-    if (
-        best is not None
-        and is_own(best)
-        and item.name in TIMES
-        and (open_time or verdict == "pass")
-    ):
-        verdict, better, instead = "pass", True, (best.name,)
-        why = f"side by side with the base: {_with_values(best, better=True)}"
+    why = f"{_how(found, better=better)} against the base"
+    if own is not None and (open_time or verdict == "pass"):
+        verdict, better, instead = "pass", True, (own.name,)
+        why = f"{_with_values(own, better=True)} against the base"
     elif open_time:
         verdict, instead = ab.verdict, ab.decided_by
         worse = [m for m in ab.measures if m.name in instead and verdict == "regressed"]
         decided = ", ".join(_with_values(m, better=False) for m in worse) or ab.decided or ab.why
-        why = f"side by side with the base: {decided}; wall time here cannot tell"
+        why = f"{decided} against the base; wall time here cannot tell"
     elif verdict == "inconclusive":
         why = f"{why}, which {found.pairs} pairs here cannot tell"
     else:
@@ -208,18 +203,22 @@ def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem
     )
 
 
+def _own_gain(item: CheckItem, ab: AbResult) -> MeasureResult | None:
+    """What improved in place of a wall time that is not known to have."""
+    best = next(iter(gains(ab)), None)
+    return best if best is not None and is_own(best) and item.name in TIMES else None
+
+
 def _with_values(m: MeasureResult, *, better: bool) -> str:
-    """``CPU time of a step 24.4 to 28.0 ms, worse by 14.8 % (95 %: …)``."""
+    """``CPU time of a step 24.4 to 28.0 ms, 14.8 % worse (95 %: …)``."""
     base, now = (f"{side:#.3g}".rstrip(".") for side in m.sides)
-    how = improved_times(m) if better else worsened_for_sure(m)
-    return f"{m.label} {base} to {now} {m.unit}, {how}"
+    return f"{m.label} {base} to {now} {m.unit}, {_how(m, better=better)}"
 
 
-def _how(found: MeasureResult, *, better: bool) -> str:
+def _how(m: MeasureResult, *, better: bool) -> str:
     if better:
-        return improved_times(found)
-    sure = found.verdict == "regressed"
-    return worsened_for_sure(found) if sure else signed(found.estimate_ratio)
+        return improved_times(m)
+    return with_range(m.estimate_ratio, m.ci95_ratio, m.better)
 
 
 def _of_its_own(item: CheckItem, ab: AbResult) -> str:
@@ -228,7 +227,7 @@ def _of_its_own(item: CheckItem, ab: AbResult) -> str:
     own = next((m for m in ab.measures if m.name == OWN_TIME), None)
     if item.name not in TIMES or own is None:
         return ""
-    return f" ({own.label} {signed(own.estimate_ratio)})"
+    return f" ({own.label} {in_words(own.estimate_ratio)})"
 
 
 def suspects(result: CheckResult) -> dict[str, float]:

@@ -16,6 +16,7 @@ import numpy as np
 from pinchpoint.bench.baselines import Entry
 from pinchpoint.bench.statistics.distributions import t_quantile
 from pinchpoint.bench.statistics.series import ChangePoint, change_points
+from pinchpoint.bench.words import in_words
 from pinchpoint.frozen import dataclass
 
 CONFIDENCE = 0.995  # two gated measures then alarm in one of a hundred unchanged checks
@@ -61,7 +62,8 @@ def screen(
         least = LEAST_CHANGE if threshold is None else threshold
         return _exact(change, least, center, len(past))
     bound = _bound(logs, threshold, runs)
-    verdict, why = _judge(change, bound, threshold, len(past), fails_alone)
+    how = in_words(change, entry.better)
+    verdict, why = _judge(change, how, bound, threshold, len(past), fails_alone)
     return Screen(verdict, why, center, change, bound, len(past))
 
 
@@ -87,19 +89,28 @@ def _bound(
 
 
 def _judge(
-    change: float, bound: float, threshold: float | None, sessions: int, fails_alone: float
+    change: float,
+    how: str,
+    bound: float,
+    threshold: float | None,
+    sessions: int,
+    fails_alone: float,
 ) -> tuple[str, str]:
     few = f"; only {sessions} past sessions, too few to know their spread"
     note = few if sessions < FEW_SESSIONS else ""
     if change > bound and change >= fails_alone:
-        return "regressed", f"{change:.1%} worse, over the bound of {bound:.1%}{note}"
+        return "regressed", f"{how}, over the bound of {_percent(bound)}{note}"
     if change > bound:
-        said = f"{change:.1%} worse, over the bound of {bound:.1%}; history alone fails from "
-        return "suspect", f"{said}{fails_alone:.0%}{note}"
+        said = f"{how}, over the bound of {_percent(bound)}; history alone fails from"
+        return "suspect", f"{said} {_percent(fails_alone)}{note}"
     if threshold is not None and bound > threshold:
-        why = f"sessions vary so much that only changes over {bound:.1%} show"
-        return "inconclusive", f"{why}, the threshold is {threshold:.1%}"
-    return "pass", f"within the bound of {bound:.1%}{note}"
+        why = f"sessions vary so much that only changes over {_percent(bound)} show"
+        return "inconclusive", f"{why}, the threshold is {_percent(threshold)}"
+    return "pass", f"within the bound of {_percent(bound)}{note}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.1f} %"
 
 
 def levels(entry: Entry, candidate: float | None = None) -> tuple[ChangePoint, ...]:

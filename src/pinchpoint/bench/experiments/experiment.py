@@ -17,12 +17,13 @@ from typing import Any
 import msgspec
 
 from pinchpoint.bench.ab import AbPlan, Notice, run_ab
-from pinchpoint.bench.ab.result import AbResult, improved
+from pinchpoint.bench.ab.result import AbResult
 from pinchpoint.bench.experiments.knobs import Setting, with_settings
 from pinchpoint.bench.folders import new_id, utc_now
 from pinchpoint.bench.measurement import Measurement
 from pinchpoint.bench.measures import THROUGHPUT
 from pinchpoint.bench.run import Arm
+from pinchpoint.bench.words import improved
 from pinchpoint.errors import MeasurementInvalid, UnreadableFile, UsageError
 from pinchpoint.frozen import dataclass
 from pinchpoint.json_text import encoded
@@ -209,7 +210,7 @@ def _judged(
         why += f". To decide: {'; or '.join(result.advice)}" if result.advice else ""
     elif outcome == "gain":
         # Arm A has the change and B is the program as it is: what B is worse by, A gains.
-        why = f"{best.label} {improved(1 / (1 + best.estimate_ratio) - 1, best.better)}"
+        why = f"{best.label} {improved(1 / (1 + best.estimate_ratio) - 1)}"
     return replace_struct(
         about,
         outcome=outcome,

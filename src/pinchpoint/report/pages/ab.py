@@ -7,8 +7,9 @@ from typing import Any
 
 from pinchpoint.bench.ab.bisect import Bisection
 from pinchpoint.bench.ab.calibration import Calibration
-from pinchpoint.bench.ab.gain import gain, improved_times
+from pinchpoint.bench.ab.gain import gain_in_words, gains, improved_times
 from pinchpoint.bench.ab.result import AbResult, MeasureResult
+from pinchpoint.bench.words import in_words, range_in_words, with_range
 from pinchpoint.compare.fix import FixOutcome
 from pinchpoint.report.blocks import Fact, Ladder, Rung, Table
 from pinchpoint.report.pages.fix import fix_ladder
@@ -16,11 +17,8 @@ from pinchpoint.report.pages.result import (
     Case,
     Outcome,
     ResultPage,
-    better_or_worse,
-    change,
     figure,
     table,
-    worsening_range,
 )
 from pinchpoint.report.quantity import number
 from pinchpoint.report.words.fix import fix_sentence
@@ -108,7 +106,7 @@ def page(result: AbResult, fix: FixOutcome | None = None) -> ResultPage:
         warnings=result.warnings,
         notes=(*_arms(result), *result.notes, *(f"to decide: {how}" for how in result.advice)),
         cases=tuple(
-            Case(m.name, _OUTCOMES[m.verdict], _message(m), improved=m == gain(result))
+            Case(m.name, _OUTCOMES[m.verdict], _message(m), improved=m in gains(result))
             for m in gated
         ),
     )
@@ -123,15 +121,14 @@ def _measured(result: AbResult, gated: list[MeasureResult]) -> str:
     """Whether B is better, of the measure that decides; of several the one that is worse."""
     if not gated:
         return ""
-    if better := gain(result):
-        a, b = better.sides
-        values = f"{figure(a, better.unit)} → {figure(b, better.unit)}"
-        return f"B is better: {better.label} {values}, {improved_times(better)}"
-    m = next((m for m in gated if m.verdict == result.verdict), gated[0])
+    if found := gains(result):
+        values = " → ".join(figure(side, found[0].unit) for side in found[0].sides)
+        return f"B is better: {gain_in_words(result)} ({values})"
+    decided = [m for m in result.measures if m.name in result.decided_by]
+    m = next((m for m in (*gated, *decided) if m.verdict == result.verdict), (*decided, *gated)[0])
     said = _SAID.get(result.verdict, "")
-    sure = f" (95 % interval: {worsening_range(m.ci95_ratio)})" if m.ci95_ratio else ""
     values = " → ".join(figure(side, m.unit) for side in m.sides)
-    return f"{said}: {m.label} {values}, {better_or_worse(m.estimate_ratio)}{sure}"
+    return f"{said}: {m.label} {values}, {with_range(m.estimate_ratio, m.ci95_ratio, m.better)}"
 
 
 _SAID = {
@@ -165,8 +162,8 @@ def _arms_as_bars(gated: list[MeasureResult]) -> Ladder | None:
 def bisect_page(found: Bisection) -> ResultPage:
     """Which commit, and what was compared on the way."""
     tried = tuple(reversed(found.tried))
-    rows = tuple((t.commit[:10], t.verdict, change(t.change_ratio)) for t in tried)
-    compared = table("commit", ("", "verdict", "worse by"), rows)
+    rows = tuple((t.commit[:10], t.verdict, in_words(t.change_ratio, t.better)) for t in tried)
+    compared = table("commit", ("", "verdict", "it is"), rows)
     if found.verdict == "found":
         headline = f"the first commit that is worse than {found.good}: {found.first_bad}"
     elif found.verdict == "not worse":
@@ -194,7 +191,7 @@ def _table(title: str, measures: list[MeasureResult]) -> Table:
         (
             m.label,
             *(figure(side, m.unit) for side in m.sides),
-            better_or_worse(m.estimate_ratio),
+            in_words(m.estimate_ratio, m.better),
             m.verdict or "",
         )
         for m in measures
@@ -207,8 +204,8 @@ def sureness(m: MeasureResult) -> tuple[Fact, ...]:
     """Within what the change lies, and how large a worsening these pairs would show."""
     seen = m.smallest_visible_ratio
     said = (
-        f"95 %: {worsening_range(m.ci95_ratio)}" if m.ci95_ratio else "",
-        f"{better_or_worse(seen)} would be seen" if seen else "",
+        f"95 %: {range_in_words(m.ci95_ratio, m.better)}" if m.ci95_ratio else "",
+        f"{in_words(seen, m.better)} would be seen" if seen else "",
     )
     text = "; ".join(filter(None, said))
     return (Fact("", text),) if text else ()
@@ -216,12 +213,10 @@ def sureness(m: MeasureResult) -> tuple[Fact, ...]:
 
 def _message(m: MeasureResult) -> str:
     a, b = (figure(side, m.unit) for side in m.sides)
-    interval = worsening_range(m.ci95_ratio)
-    limit = change(m.threshold_ratio)
     if m.improved:
         return f"{m.label}: {a} to {b}, {improved_times(m)}"
-    how = better_or_worse(m.estimate_ratio)
-    return f"{m.label}: {a} to {b}, {how} ({interval}), limit {limit}"
+    how = with_range(m.estimate_ratio, m.ci95_ratio, m.better)
+    return f"{m.label}: {a} to {b}, {how}, allowed {100 * (m.threshold_ratio or 0):.3g} %"
 
 
 def _arms(result: AbResult) -> list[str]:

@@ -3,17 +3,33 @@
 from dataclasses import replace
 from textwrap import shorten
 
+import msgspec
+
 from pinchpoint.bench.ab.changed_code import ChangedCode
+from pinchpoint.bench.ab.costly_lines import CostlyLine
 from pinchpoint.bench.ab.result import MeasureResult
-from pinchpoint.compare.measured import Grown, agrees, grown, steps_compared, within
-from pinchpoint.compare.profiles import ProfileComparison
+from pinchpoint.bench.words import with_range
+from pinchpoint.compare.measured import (
+    Grown,
+    agrees,
+    grown,
+    new_at_changed_code,
+    steps_compared,
+    within,
+)
+from pinchpoint.compare.profiles import CauseOfChange, ProfileComparison
 from pinchpoint.report.blocks import Text
 from pinchpoint.report.pages import compare as compare_page
-from pinchpoint.report.pages.result import ResultPage, better_or_worse, figure, worsening_range
-from pinchpoint.report.quantity import duration, relative
+from pinchpoint.report.pages.result import Place, ResultPage, figure
+from pinchpoint.report.quantity import duration, percent, relative
 
 _MOST = 3  # functions of a commit, and as many files in the command that shows them
 _LINE = 72  # characters of a changed line
+_BUSY = (
+    "profiles: recorded while others took the CPUs, so that times of their pieces are left out"
+    " here; change.md has them"
+)
+_NONE = 0.0005  # of a step; less is 0.0 %
 
 
 def with_change(
@@ -22,25 +38,43 @@ def with_change(
     step: MeasureResult | None,
     code: tuple[ChangedCode, ...] = (),
     base: str | None = None,
+    costly: CostlyLine | None = None,
+    *,
+    busy: bool = False,
 ) -> ResultPage:
     """The page with what changed. ``found``: both profiles; ``step``: what the pairs measured of a
-    step; ``code``: what differs from commit ``base``."""
+    step; ``code``: what differs from commit ``base``; ``costly``: the line of it that costs.
+
+    ``busy``: others took the CPUs. A few recorded steps of one run each tell no times of pieces
+    then (an operation that nobody changed went from 2.4 to 0.5 ms at load 6 on 2 CPUs): causes that
+    a recording shows by more than times are said, and no table.
+    """
     sure = None
     if found is not None and step is not None:
         sure = within(found, step) if agrees(found, step) else None
     elif found is not None:
         sure = found
-    said = [_code(one) for one in grown(code, sure)[:_MOST]]
+    ordered = sorted(grown(code, sure), key=lambda one: costly is None or one.code != costly.code)
+    said = [_code(one, costly) for one in ordered[:_MOST]]
     if len(code) > _MOST:
         said.append(Text(f"and {len(code) - _MOST} more places that the commit changed"))
     tables, notes = page.tables, page.notes
-    if sure is not None:
+    if sure is not None and busy:
+        causes = tuple(c for c in sure.causes if c.rests_on != "piece")
+        said += compare_page.profiles_page(msgspec.structs.replace(sure, causes=causes)).reasons
+        notes = (*notes, _BUSY)
+    elif sure is not None:
         change = compare_page.profiles_page(sure)
         said += change.reasons
         tables = (*tables, *change.tables)
         notes = (*notes, f"profiles: {change.headline}", *change.notes)
     elif found is not None and step is not None:
-        said.append(Text(_cannot_tell(found, step)))
+        said += [_new_here(cause, one) for cause, one in new_at_changed_code(found, code)]
+        contradiction = _cannot_tell(found, step)
+        if costly is None:
+            said.append(Text(contradiction))
+        else:  # where the time went is known without them
+            notes = (*notes, contradiction)
     files = list(dict.fromkeys(one.file for one in code))[:_MOST]
     look = f"git diff {base[:10]} -- {' '.join(files)}" if base and files else None
     return replace(
@@ -49,26 +83,50 @@ def with_change(
         tables=tables,
         notes=notes,
         next_command=page.next_command or look,
+        place=_place(ordered[0].code, said[0], costly) if ordered else page.place,
     )
 
 
-def _code(one: Grown) -> Text:
+def _place(code: ChangedCode, said: Text, costly: CostlyLine | None) -> Place:
+    line = costly.line if costly is not None and costly.code == code else code.line
+    return Place(code.file, line, code.function, said.text)
+
+
+def _code(one: Grown, costly: CostlyLine | None) -> Text:
     code = one.code
+    if costly is not None and costly.code == code:
+        return Text(_costs(costly), label=code.at_line(costly.line))
     count = f"{code.lines} line{'s' if code.lines > 1 else ''}"
     said = f"the commit changed {count} here" if code.text else f"the commit removed {count} here"
     if code.text:
-        said += f", first: {shorten(code.text, _LINE, placeholder=' …')}"
+        first = "first changed line" if code.lines > 1 else "it"
+        said += f"; {first}: {shorten(code.text, _LINE, placeholder=' …')}"
     if one.worth is not None:
         a, b = (duration(ns) for ns in (one.worth.a_ns, one.worth.b_ns))
         said += f" (without it a step were {a} shorter before, and {b} now, by the profiles)"
     return Text(said, label=code.at)
 
 
+def _costs(costly: CostlyLine) -> str:
+    """What the line has of a step, and what it replaced had."""
+    before = f"{percent(costly.a_ratio)} % before" if costly.a_ratio >= _NONE else "nothing before"
+    said = f"this line takes {percent(costly.b_ratio)} % of a step, {before}:"
+    said += f" {shorten(costly.text, _LINE, placeholder=' …')}"
+    lines = costly.code.lines
+    rest = f"; the commit changed {lines} lines of this function" if lines > 1 else ""
+    return f"{said} (timed in {costly.steps:,} steps of one more run{rest})"
+
+
+def _new_here(cause: CauseOfChange, code: ChangedCode) -> Text:
+    said = f"{cause.summary}; now, and not before, where the commit changed {code.at}"
+    return Text(said, label=cause.id)
+
+
 def _cannot_tell(found: ProfileComparison, step: MeasureResult) -> str:
     """Both figures, and which one to believe."""
     a, b = (figure(side, step.unit) for side in step.sides)
-    sure = f" (95 %: {worsening_range(step.ci95_ratio)})" if step.ci95_ratio else ""
-    measured = f"{step.label} {a} → {b}, {better_or_worse(step.estimate_ratio)}{sure}"
+    how = with_range(step.estimate_ratio, step.ci95_ratio, step.better)
+    measured = f"{step.label} {a} → {b}, {how}"
     both = steps_compared(found)
     if both is None:
         return f"The profiles have no step to compare; the pairs say: {measured}."

@@ -2,18 +2,18 @@
 
 from dataclasses import replace
 
-from pinchpoint.bench.ab.result import AbResult
+from pinchpoint.bench.ab.result import AbResult, MeasureResult
 from pinchpoint.bench.baselines import GATES, Baseline, Entry
 from pinchpoint.bench.baselines.check import CheckItem, CheckResult
 from pinchpoint.bench.baselines.screen import levels
+from pinchpoint.bench.statistics.series import ChangePoint
+from pinchpoint.bench.words import in_words
 from pinchpoint.report.blocks import Table
 from pinchpoint.report.pages import ab as ab_page
 from pinchpoint.report.pages.result import (
     Case,
     Outcome,
     ResultPage,
-    better_or_worse,
-    change,
     figure,
     table,
 )
@@ -27,23 +27,21 @@ _HISTORY_ROWS = 20  # sessions on a screen
 
 
 def page(result: CheckResult) -> ResultPage:
-    """Gated measures first, then those that are only shown; what pairs judged by their figures, and
-    what past sessions had apart from these."""
+    """Gated measures first, then those that are only shown. Where pairs judged, their figures: what
+    past sessions had stands in a note, as it decides nothing then."""
     items = sorted(result.items, key=lambda i: GATES.index(i.gate))
     tables = [_table(items)]
-    notes: tuple[str, ...] = (*_past(items), *(note for i in items for note in _levels(i)))
-    if result.confirmation:
-        confirmation = ab_page.page(result.confirmation)
+    notes = tuple(note for i in items for note in _levels(i))
+    if result.confirmation is None:
+        notes = (*_past(items), *notes)
+    else:
         paired = [i for i in items if i.base_value is not None]
-        others = [i for i in items if i.base_value is None]
-        gated = [i for i in others if i.gate != "show"]  # by their history, as they were not paired
-        tables = [
-            _paired(paired, result.confirmation),
-            *([_table(gated)] if gated else []),
-            *confirmation.tables[1:],
-            _apart([*paired, *(i for i in others if i.gate == "show")]),
-        ]
-        notes += (f"confirmed by {ab_page.pairs(result.confirmation)}", *confirmation.notes)
+        gated = [i for i in items if i.base_value is None and i.gate != "show"]  # by their history
+        shown = [m for m in result.confirmation.measures if not m.gated]
+        tables = [_paired(paired, result.confirmation)]
+        tables += [_table(gated)] if gated else []
+        tables += [_without_gate(shown)] if shown else []
+        notes = (*_past_values(paired), *ab_page.page(result.confirmation).notes, *notes)
     return ResultPage(
         title=f"check of {result.bench_id}" + (" (forced)" if result.forced else ""),
         verdict=result.verdict,
@@ -59,14 +57,14 @@ def page(result: CheckResult) -> ResultPage:
 def _table(items: list[CheckItem]) -> Table:
     return table(
         "measure",
-        ("", "before", "now", "worse by", "bound", "gate", "verdict"),
+        ("", "before", "now", "now is", "bound", "gate", "verdict"),
         tuple(
             (
                 i.label,
                 figure(i.center, i.unit),
                 figure(i.value, i.unit),
-                change(i.change_ratio),
-                change(i.bound_ratio),
+                in_words(i.change_ratio, i.better),
+                "-" if i.bound_ratio is None else f"{100 * i.bound_ratio:.1f} %",
                 _gate(i),
                 "" if i.gate == "show" else i.verdict,
             )
@@ -76,34 +74,51 @@ def _table(items: list[CheckItem]) -> Table:
 
 
 def _paired(items: list[CheckItem], found: AbResult) -> Table:
-    """What decides, side by side with the base."""
+    """What decides: pairs of runs, the base and the program here."""
     rows = tuple(
         (
             i.label,
             figure(i.base_value, i.unit),
             figure(i.now_value, i.unit),
-            better_or_worse(i.base_change_ratio),
+            in_words(i.base_change_ratio, i.better),
             _gate(i),
             i.verdict,
         )
         for i in items
     )
     by_name = {m.name: m for m in found.measures}
-    header = ("", "base", "now", "now is", "gate", "verdict")
-    made = table("side by side with the base", header, rows)
+    commit = found.arms.get("A", {}).get("params", {}).get("commit")
+    base = f"commit {str(commit)[:10]}" if commit else "the base"
+    left = f", {found.pairs_excluded} left out" if found.pairs_excluded else ""
+    title = f"{found.pairs_measured} pairs of runs with {base}{left}"
+    made = table(title, ("", "base", "now", "now is", "gate", "verdict"), rows)
     return replace(made, below=tuple(ab_page.sureness(by_name[i.name]) for i in items))
 
 
-def _apart(items: list[CheckItem]) -> Table:
-    """What past sessions had, of other hours: nothing is decided by them beside pairs."""
+def _without_gate(measures: list[MeasureResult]) -> Table:
+    """The same pairs; intervals are in the document."""
     return table(
-        "past sessions, without a say here",
-        ("", "these", "this one", "worse by"),
+        "without a gate",
+        ("", "base", "now", "now is"),
         tuple(
-            (i.label, figure(i.center, i.unit), figure(i.value, i.unit), change(i.change_ratio))
-            for i in items
+            (
+                m.label,
+                *(figure(side, m.unit) for side in m.sides),
+                in_words(m.estimate_ratio, m.better),
+            )
+            for m in measures
         ),
     )
+
+
+def _past_values(items: list[CheckItem]) -> list[str]:
+    """Of other hours: nothing is decided by them beside pairs."""
+    known = [i for i in items if i.center is not None]
+    if not known:
+        return []
+    most = max(i.sessions for i in known)
+    values = ", ".join(f"{i.label} {figure(i.center, i.unit)}" for i in known)
+    return [f"{_sessions_in_words(most)} of other hours, which decided nothing here: {values}"]
 
 
 def _gate(item: CheckItem) -> str:
@@ -160,7 +175,7 @@ def history_page(baseline: Baseline) -> ResultPage:
             tables.append(_sessions(f"{key.split('|')[0]} {name}", entry))
             notes += [
                 f"{name}: {figure(p.before, entry.unit)} to {figure(p.after, entry.unit)} from "
-                f"session {p.at + 1} ({change(p.change_ratio)}, p {p.p:.1g})"
+                f"session {p.at + 1} ({in_words(_worsening(p, entry), entry.better)}, p {p.p:.1g})"
                 for p in levels(entry)
             ]
     return ResultPage(
@@ -169,6 +184,10 @@ def history_page(baseline: Baseline) -> ResultPage:
         tables=tuple(tables),
         notes=tuple(notes),
     )
+
+
+def _worsening(p: ChangePoint, entry: Entry) -> float:
+    return p.change_ratio if entry.better == "lower" else 1 / (1 + p.change_ratio) - 1
 
 
 def _sessions(title: str, entry: Entry) -> Table:

@@ -5,6 +5,7 @@ from itertools import groupby
 from pathlib import PurePath
 from textwrap import shorten
 
+from pinchpoint.bench.words import in_words
 from pinchpoint.compare.changed_rows import ChangedRow
 from pinchpoint.compare.gates import Gated
 from pinchpoint.compare.profiles import CauseOfChange, ChangedPart, ProfileComparison
@@ -14,7 +15,6 @@ from pinchpoint.report.pages.fix import fix_ladder
 from pinchpoint.report.pages.result import (
     Case,
     ResultPage,
-    better_or_worse,
     figure,
     range_of,
     table,
@@ -326,12 +326,16 @@ def _measures(title: str, changes: tuple[ResultChange, ...]) -> Table:
             c.label,
             figure(c.a_median, c.unit),
             figure(c.b_median, c.unit),
-            better_or_worse(c.change_ratio if (c.a_median > 0) == (c.b_median > 0) else None),
+            in_words(_known(c), c.better),
             c.verdict,
         )
         for c in changes
     )
     return table(title, ("", "A", "B", "B is", "verdict"), rows)
+
+
+def _known(c: ResultChange) -> float | None:
+    return c.change_ratio if (c.a_median > 0) == (c.b_median > 0) else None
 
 
 def _ranges(changes: tuple[ResultChange, ...]) -> Table:
@@ -352,7 +356,7 @@ def _ranges(changes: tuple[ResultChange, ...]) -> Table:
 
 def _gates(gates: tuple[Gated, ...]) -> list[Table]:
     rows = tuple(
-        (g.label, better_or_worse(g.change_ratio), f"{100 * g.threshold_ratio:.3g} %", g.outcome)
+        (g.label, in_words(g.change_ratio, g.better), f"{100 * g.threshold_ratio:.3g} %", g.outcome)
         for g in gates
     )
     return [table("gate", ("", "B is", "allowed", ""), rows)] if gates else []
@@ -365,6 +369,6 @@ def _verdict(gates: tuple[Gated, ...]) -> str | None:
 
 def _cases(gates: tuple[Gated, ...]) -> tuple[Case, ...]:
     return tuple(
-        Case(g.name, g.outcome, f"{g.label}: {better_or_worse(g.change_ratio)}; {g.why}")
+        Case(g.name, g.outcome, f"{g.label}: {in_words(g.change_ratio, g.better)}; {g.why}")
         for g in gates
     )

@@ -16,7 +16,7 @@ from pinchpoint.report.blocks import (
     Text,
     Title,
 )
-from pinchpoint.report.quantity import number, quantity, relative
+from pinchpoint.report.quantity import number, quantity
 
 Outcome = Literal["pass", "fail", "inconclusive", "warn"]
 
@@ -29,6 +29,16 @@ class Case:
     outcome: Outcome
     message: str
     improved: bool = False  # better, for certain; its outcome is a pass
+
+
+@dataclass(frozen=True)
+class Place:
+    """A source line that a result names: where annotations stand."""
+
+    file: str  # below the top of the repository
+    line: int
+    function: str  # empty outside of functions
+    said: str  # a sentence about it
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,7 @@ class ResultPage:
     answer: str = ""  # whether a fix worked, before everything else
     ladder: Ladder | None = None  # the picture of that
     headline_answers: str = ""  # which questions of a reader; empty: that of its verdict
+    place: Place | None = None  # of what failed
 
 
 def table(title: str, header: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> Table:
@@ -87,9 +98,6 @@ def blocks(result: ResultPage) -> Page:
 # Figures of benchmarks as people read them.
 
 
-ABSURD = 1000.0  # ratios beyond this say only that nothing is known
-
-
 def figure(value: float | None, unit: str) -> str:
     """A value in the unit of its measure; ``-`` where there is none."""
     if value is None:
@@ -97,45 +105,6 @@ def figure(value: float | None, unit: str) -> str:
     if unit in ("bytes", "ratio"):
         return quantity(value, unit)
     return f"{number(value)} {unit}".strip()
-
-
-def change(ratio: float | None) -> str:
-    """A worsening as a signed percentage; from twice on as how many times."""
-    if ratio is None:
-        return "-"
-    return relative(1.0, 1 + ratio) if abs(ratio) < ABSURD else f"over {ABSURD:.0f} ×"
-
-
-def better_or_worse(ratio: float | None) -> str:
-    """A worsening in words: ``48.0 % better``, ``3.1 % worse``, from twice on ``2.10 × worse``."""
-    if ratio is None:
-        return "-"
-    return f"{_size(ratio)} {'worse' if ratio > 0 else 'better'}" if round(ratio, 3) else "the same"
-
-
-def _size(ratio: float) -> str:
-    """How much better or worse, without saying which."""
-    return change(ratio).removesuffix(" less").lstrip("+-")
-
-
-def worsening_range(interval: tuple[float, float] | None) -> str:
-    """An interval of worsenings: ``9.6 to 44.6 % better``, ``2.1 % better to 3.0 % worse``."""
-    if interval is None:
-        return "-"
-    low, high = sorted(interval)
-    if low * high <= 0:
-        return f"{better_or_worse(low)} to {better_or_worse(high)}"
-    least, most = sorted((low, high), key=abs)
-    said, unit = _size(least), _size(most)[-1]
-    return f"{said.removesuffix(f' {unit}')} to {better_or_worse(most)}"
-
-
-def change_range(interval: tuple[float, float] | None) -> str:
-    """An interval of worsenings."""
-    if interval is None:
-        return "-"
-    low, high = map(change, interval)
-    return f"{low.removesuffix(' %') if high.endswith('%') else low} to {high}"
 
 
 def range_of(interval: tuple[float | None, float | None] | None, unit: str = "") -> str:

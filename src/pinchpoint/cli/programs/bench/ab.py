@@ -183,7 +183,7 @@ def compare(
         if deciding.profile_on_fail and result.verdict == "regressed":
             from pinchpoint.cli.programs.bench.explanation import with_explanation
 
-            page = with_explanation(page, arms, session.session.folder, result)
+            page = with_explanation(page, arms, session.session.folder, result, measuring)
     return result, page
 
 

@@ -159,6 +159,7 @@ def _judged(
         verdict=result.verdict,
         why=result.why,
         change_ratio=worst.estimate_ratio if worst else None,
+        better=worst.better if worst else "lower",
     )
 
 

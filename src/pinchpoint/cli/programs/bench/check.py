@@ -19,6 +19,8 @@ from pinchpoint.cli.programs.bench.base import (
 )
 from pinchpoint.cli.programs.bench.options import Measuring, Showing, Switch, present
 from pinchpoint.cli.programs.bench.run import measure
+from pinchpoint.cli.programs.bench.same_machine import must_be_of_this_machine
+from pinchpoint.cli.programs.bench.unwatched import with_unwatched
 from pinchpoint.errors import MeasurementInvalid, UsageError
 
 if TYPE_CHECKING:
@@ -139,15 +141,17 @@ def check(
             if past is not None and past.entries:
                 note(f"{baseline}: no session of this benchmark so far; nothing is compared")
             update.write(past, accept=False)
-            present(new, _first_page(new, command), showing)
+            present(
+                new, with_unwatched(_first_page(new, command), past, new, gates, measures), showing
+            )
             return 0
         found = _judged(past, new, paired[0] if paired else None, before, asked)
-        page = check_page.page(found)
+        page = with_unwatched(check_page.page(found), past, new, gates, measures)
         if before.lost:
             page = replace(page, warnings=(*page.warnings, without_base(before.lost)))
         if gating.profile_on_fail and found.verdict == "regressed" and before.command:
             left_s = budget_s - (monotonic() - begin_s)
-            page = explained_check(page, before, measuring.output, found.confirmation, left_s)
+            page = explained_check(page, before, measuring, found.confirmation, left_s)
     present(found, page, showing)
     if gating.accept or (gating.update and found.verdict in ("pass", "warned")):
         update.write(_with_gates(past, new, gates), accept=gating.accept)
@@ -171,6 +175,8 @@ def _first_page(new: "BenchResult", command: tuple[str, ...]) -> "ResultPage":
     base = 'give --base "COMMAND BEFORE THE CHANGE", or measure in a git repository'
     if (new.environment.get("code") or {}).get("commit") and command:
         base = "later checks measure side by side with this commit (or --base COMMAND)"
+    if new.kind != "run":
+        base = "pinchpoint compare A B holds two results of the same hour against each other"
     if not was_busy(new):
         return replace(page, notes=(*page.notes, f"the first session of a baseline; {base}"))
     said = "other programs were using the CPUs: wall time against this session will decide nothing"
@@ -313,6 +319,8 @@ def _say_at_once(
             hint=f'pinchpoint bench ab -- "python {then}" "python {now}" compares the two;'
             " --accept begins a new level with this one",
         )
+    if not gating.force:
+        must_be_of_this_machine(past)
     gated = any(entry.gate != "show" for entry in (entries or {}).values())
     if not (gated or gating.fail or gating.warn):
         note("no measure of this command has a gate: nothing will fail; --fail step_time_ms:5%")

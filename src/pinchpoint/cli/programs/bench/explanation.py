@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pinchpoint.bench.ab.result import AbResult
     from pinchpoint.bench.run import Arm
     from pinchpoint.cli.programs.bench.base import Base
+    from pinchpoint.cli.programs.bench.options import Measuring
     from pinchpoint.report.pages.result import ResultPage
 
 
@@ -17,26 +18,35 @@ def with_explanation(
     arms: "tuple[Arm, Arm]",
     folder: Path,
     result: "AbResult | None",
+    measuring: "Measuring",
     limit_s: float | None = None,
 ) -> "ResultPage":
-    """The page, what the commit changed, and what profiles of both arms say about it."""
+    """The page, what the commit changed, which of its lines costs, and what profiles of both arms
+    say about it."""
     from pinchpoint.bench.ab.changed_code import changed_code
+    from pinchpoint.cli.programs.bench.line_costs import line_that_costs
     from pinchpoint.cli.programs.bench.profiles import MOST_S, profiles_of
     from pinchpoint.compare.measured import measured_step
     from pinchpoint.report.pages.change import with_change
 
-    together = result is not None and any(run.at_once for run in result.runs)
-    found = profiles_of(arms, folder, at_once=together, limit_s=limit_s or MOST_S)
     base, now = (arm.params.get("commit") for arm in arms)
     code = changed_code(str(base), str(now) if now else None, Path.cwd()) if base else ()
+    costly = None
+    if code and result is not None:
+        options = measuring.run_options(arms[1].command)
+        costly = line_that_costs(code, arms, result, options, folder)
+    runs = result.runs if result else ()
+    together = any(run.at_once for run in runs)
+    busy = together or any(run.threads_sleep for run in runs)
+    found = profiles_of(arms, folder, at_once=together, limit_s=limit_s or MOST_S)
     step = measured_step(result) if result else None
-    return with_change(page, found, step, code, str(base) if base else None)
+    return with_change(page, found, step, code, str(base) if base else None, costly, busy=busy)
 
 
 def explained_check(
     page: "ResultPage",
     before: "Base",
-    output: Path | None,
+    measuring: "Measuring",
     pairs: "AbResult | None",
     left_s: float,
 ) -> "ResultPage":
@@ -49,10 +59,12 @@ def explained_check(
     limit_s = min(max(left_s, LEAST_S), MOST_S)
     if left_s < LEAST_S:
         note(f"worse: profiles say what changed, beyond the budget ({limit_s:.0f} s at most)")
+    output = measuring.output
     where = output.with_name(f"{output.name}-profile") if output else None
     with start_session("profile", {"command": list(before.command)}, where) as session:
         if before.at_hand:
-            page = with_explanation(page, before.arms(), session.folder, pairs, limit_s)
+            arms, at = before.arms(), session.folder
+            page = with_explanation(page, arms, at, pairs, measuring, limit_s)
         else:
             alone = session.folder / "profile-B"
             trace = take_profile(Arm("B", before.command), alone, limit_s=limit_s)

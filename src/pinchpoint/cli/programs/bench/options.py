@@ -177,6 +177,8 @@ class Showing:
         terminal, json, markdown or github (annotations, job summary and outputs).
     junit
         Also write JUnit XML to this file.
+    sarif
+        Also write what failed as SARIF to this file, at the changed line.
     html
         Also write one self-contained page to this file.
     force
@@ -187,12 +189,17 @@ class Showing:
     markdown: Annotated[bool, Switch] = False
     format: Format | None = None
     junit: Path | None = None
+    sarif: Path | None = None
     html: Path | None = None
     force: Force = False
 
     def __post_init__(self) -> None:
         """A page that cannot be written is said before anything is measured."""
-        for path, beginning in ((self.junit, b"<?xml"), (self.html, b"<!doctype")):
+        for path, beginning in (
+            (self.junit, b"<?xml"),
+            (self.sarif, b"{"),
+            (self.html, b"<!doctype"),
+        ):
             if path is not None:
                 must_be_writable(path, beginning, force=self.force)
 
@@ -238,6 +245,12 @@ def present(
         from pinchpoint.report.ci import junit
 
         write_file(showing.junit, junit(page), inputs=inputs, force=showing.force)
+    if showing.sarif:
+        from pinchpoint import __version__
+        from pinchpoint.export.sarif import result_sarif
+
+        text = result_sarif(page, __version__).decode()
+        write_file(showing.sarif, text, inputs=inputs, force=showing.force)
     if showing.html:
         from pinchpoint.report import html
         from pinchpoint.report.pages.result import blocks
