@@ -91,7 +91,9 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     # order: products that another order makes cheaper; gradients: work for such as nobody reads;
     # moved: made again within a step of one parameter, with a state that it moves on itself;
     # tiny: slow because a part of its numbers (read_ratio) is next to zero; zeros: sent to other
-    # ranks, or work on as many rows as are sent, of which a part (read_ratio) is nothing but zeros
+    # ranks, or work on as many rows as are sent, of which a part (read_ratio) is nothing but zeros;
+    # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
+    # ``times`` of ``of`` a step fail and are tried again
     kind: str = ""
     places: tuple[FrameNote, ...] = ()  # lines that start it, heaviest first
     operations: tuple[OperationNote, ...] = ()

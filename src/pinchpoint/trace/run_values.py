@@ -97,7 +97,9 @@ class VainWork:
     # gradients: work for gradients that are stored and that nobody reads; moved: made again within
     # a step of one parameter, with a state that it moves on itself; tiny: slow because a part of
     # its numbers is next to zero; zeros: sent to other ranks, or work on as many rows as are sent,
-    # of which a part is nothing but zeros
+    # of which a part is nothing but zeros;
+    # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
+    # ``times`` of ``of`` a step fail and are tried again
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]

@@ -210,7 +210,13 @@ class Watch:
         except Exception as error:  # tensors without storage, of other devices
             self.why_not = f"{type(error).__name__}: {error}"
         between = time.perf_counter_ns()
-        answer = func(*args, **kwargs)
+        try:
+            answer = func(*args, **kwargs)
+        except Exception:  # the program may go on: a factorisation that fails is tried again
+            if before is not None:
+                with contextlib.suppress(Exception):
+                    self._after(before, ())
+            raise
         again = time.perf_counter_ns()
         if before is not None:
             try:

@@ -38,6 +38,7 @@ from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
 from pinchpoint.capture.flow.positions import Position, of_any_shape, positions
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
 from pinchpoint.capture.flow.states import made_again
+from pinchpoint.capture.flow.unread import of_solvers
 from pinchpoint.capture.flow.watch import Watch
 from pinchpoint.capture.samples.stacks import frames_of_threads, stack_of
 
@@ -168,7 +169,7 @@ def _notes(watch: Watch, found: Numbered, *, beside_threads: bool) -> Iterator[d
     if not found.unseen_writers:
         notes += _moved_on(watch, found, lines)
     if not found.unseen_writers:
-        unread = [*_unused(watch, lines), *_orders(watch, lines)]
+        unread = [*_unused(watch, lines), *_orders(watch, lines), *_of_solvers(watch, lines)]
         notes += (note | {"beside_threads": beside_threads} for note in unread)
     notes.sort(key=lambda note: -note.pop("weight"))
     yield from notes[:MOST_NOTES]
@@ -266,6 +267,11 @@ def _whole_calls(few: Sequence[bool], operations: Sequence[Operation]) -> list[b
     keys = [(one.stack, one.kind.name, one.shapes) for one in operations]
     more = {key for key, member in zip(keys, few, strict=True) if not member}
     return [member and key not in more for key, member in zip(keys, few, strict=True)]
+
+
+def _of_solvers(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
+    some_shape = _of_any_shape(watch)
+    yield from of_solvers(watch, lines, UNUSED_IN, some_shape, lambda dead: _in_all(watch, dead))
 
 
 def _orders(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
