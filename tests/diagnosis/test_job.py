@@ -251,6 +251,15 @@ def test_standing_in_collectives_wins_no_more_than_their_transfer():
     assert of_hosts(waits).found == () or of_hosts(waits).found[0].saving_ns <= 1.1 * MS
 
 
+def test_own_work_for_collectives_goes_with_them():
+    """Both ranks pack what they send for 4 ms; the wait of rank 0 stays."""
+    sent = [RankFinding("broadcast-in-steps", rank, 12 * MS, beside_ns=4 * MS) for rank in (0, 1)]
+    alone = [RankFinding("broadcast-in-steps", rank, 12 * MS) for rank in (0, 1)]
+    (found,), without = of_hosts(*sent).found, of_hosts(*alone).found
+    assert 4 * MS <= found.saving_ns <= 5.1 * MS
+    assert without == () or without[0].saving_ns <= 1.1 * MS
+
+
 def test_one_rank_that_is_late_in_some_steps_is_named_for_these():
     """In one of three steps, as no other rank ever is."""
     late = Job(ranks=3, steps=9, stall_ms=lambda rank, step: 9.0 * (rank == 1 and step in (3, 6)))

@@ -114,6 +114,8 @@ class Found(Finding, frozen=True, kw_only=True):
     # What it takes in each judged step of its recording, where no other rank has a part in that.
     in_steps_ns: tuple[int, ...] = ()
     in_collectives: bool = False  # its time is that of standing in collectives, for other ranks
+    # Of a finding about collectives what the rank itself does for them, and what goes with them.
+    beside_collectives_ns: int = 0
 
     def shown(self, **known: Any) -> Finding:
         """What a document shows of it, with what is known by then."""

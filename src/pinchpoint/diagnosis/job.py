@@ -205,13 +205,15 @@ def _in_far_steps(same: Sequence[RankFinding]) -> int:
 
 def _without_waiting(job: Job, found: RankFinding) -> int:
     """What a finding about collectives gives its rank. Where the rank stands in them because others
-    are late, only the transfer can go: waiting ends with no change to the collectives."""
+    are late, only the transfer can go, and the rank's own work for it: waiting ends with no change
+    to the collectives."""
     between = job.between
     waits = float(np.mean(between.waiting_ns[found.rank])) if between.waiting_ns.size else 0.0
     moves = between.transfer_ns[found.rank] + between.untold_ns[found.rank]
     transfer = float(np.mean(moves)) if moves.size else 0.0
     only_transfer = waits > transfer or found.in_collectives  # or a rule that tells them apart
-    return min(found.saving_ns, round(transfer)) if only_transfer else found.saving_ns
+    most = round(transfer) + found.beside_ns
+    return min(found.saving_ns, most) if only_transfer else found.saving_ns
 
 
 def _outside_far_steps(found: Sequence[RankFinding]) -> list[RankFinding]:

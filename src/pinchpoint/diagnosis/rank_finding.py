@@ -27,6 +27,7 @@ class RankFinding:
     far_steps: tuple[int, ...] = ()  # of the run, where it is about those alone
     in_steps_ns: tuple[int, ...] = ()  # what it takes in each step, of the rank's own
     in_collectives: bool = False  # the rank stands in collectives for so long
+    beside_ns: int = 0  # of a finding about collectives, own work that goes with them
 
     def winning(self, at: int | None) -> "RankFinding":
         """With the least that it may win (0), the most (1), or what is said."""

@@ -114,6 +114,7 @@ def record_of(trace: Trace, file: RankFile) -> RankRecord:
             far_steps=_numbers(far, item),
             in_steps_ns=ranked.finding.in_steps_ns,
             in_collectives=ranked.finding.in_collectives,
+            beside_ns=ranked.finding.beside_collectives_ns,
         )
         for ranked, item in zip(said.found, items["findings"], strict=True)
         if not _may_stand_in_a_collective(far, item)

@@ -108,6 +108,7 @@ def _of_ranks(records: Records) -> tuple[list[RankFinding], tuple[str, ...]]:
                 f.far_steps,
                 f.in_steps_ns,
                 f.in_collectives,
+                f.beside_ns,
             )
             for f in record.found
         ]

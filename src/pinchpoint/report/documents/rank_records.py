@@ -26,6 +26,7 @@ class FoundOnRank(msgspec.Struct, frozen=True, kw_only=True):
     far_steps: tuple[int, ...] = ()  # numbers of those of the run that it is about; empty: of all
     in_steps_ns: tuple[int, ...] = ()  # what it takes in each step, of its own; empty: not known
     in_collectives: bool = False
+    beside_ns: int = 0  # of a finding about collectives, own work that goes with them
 
 
 class RankRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -64,7 +64,7 @@ def test_without_sizes_waiting_looks_like_transfer(outcome):
 MS = 1_000_000
 
 
-def on_cpus(*, wrapped=True, waited=0, sent=(1, 1, 1, 1, 1)):
+def on_cpus(*, wrapped=True, waited=0, sent=(1, 1, 1, 1, 1), packs=False):
     """Steps of 30 ms: gloo sends 2 MB for 8 ms, in all steps but one longer by what it waits
     for the other rank; then a product of 15 ms."""
     b = TraceBuilder()
@@ -75,6 +75,12 @@ def on_cpus(*, wrapped=True, waited=0, sent=(1, 1, 1, 1, 1)):
         b.step(step, at, 30 * MS)
         if wrapped:
             b.annotation(DDP, at + 1_000, 29 * MS)
+        if packs:
+            b.op("aten::flatten_dense_tensors", at + 2_000, 2_000)
+            b.op("aten::unflatten_dense_tensors", at + 8_100_000, 500_000)
+            b.op("aten::copy_", at + 9 * MS, 4 * MS)
+            b.op("aten::embedding", at + 13 * MS, 500_000)
+            b.op("aten::copy_", at + 13_600_000, 100_000)  # the model's own
         for call in range(times):
             b.op("c10d::broadcast_", at + 5_000 + call, 20_000, shapes="[[[500000]]]")
             b.annotation("gloo:broadcast", at + 30_000, 8 * MS + waited * (step != 2), thread=gloo)
@@ -100,3 +106,12 @@ def test_of_a_program_on_cpus_other_broadcasts_are_not_of_buffers(outcome):
 def test_of_a_program_on_cpus_that_sends_now_and_then(outcome):
     assert outcome("broadcast-in-steps", on_cpus(sent=(0, 2, 0, 0, 0))).answer == "not checked"
     assert outcome("broadcast-in-steps", on_cpus(sent=(0,) * 5)).answer == "clear"
+
+
+def test_what_the_wrapper_packs_and_unpacks_goes_with_them(outcome):
+    (finding,) = outcome("broadcast-in-steps", on_cpus(packs=True)).findings
+    assert "and 4.50 ms to pack and unpack them" in finding.summary
+    assert finding.beside_collectives_ns == 4_502_000
+    assert len(finding.changes[1].start_ns) % 3 == 0
+    (without,) = outcome("broadcast-in-steps", on_cpus()).findings
+    assert without.beside_collectives_ns == 0

@@ -8,7 +8,8 @@ masks and moving averages that were registered as buffers. A rank that comes ear
 of each call only as much counts as the shortest with a message of its size took. Where sizes were
 not recorded, waiting and transfer cannot be told apart, and it is not checked. Of a program on CPUs
 the broadcasts of the backend (gloo, MPI) for which the thread of the steps waits: where each step
-has as many, those at one place in the step are alike.
+has as many, those at one place in the step are alike; what the wrapper does to put buffers into one
+tensor, and to write what came into each, goes with them.
 
 ## Why it matters
 The forward pass waits for the whole transfer. It is needed only where ranks would otherwise compute
@@ -30,19 +31,19 @@ from math import ceil
 import numpy as np
 
 from pinchpoint.analysis.device.collectives import Collectives, collectives
-from pinchpoint.analysis.host.ancestry import parents, within
+from pinchpoint.analysis.host.ancestry import above, parents, within
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.replay import DropDeviceOps, RemoveHostTime
 from pinchpoint.analysis.replay.least_step import device_ns
-from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step, rows_in_steps
 from pinchpoint.diagnosis.evidence.device_work import device_work
 from pinchpoint.diagnosis.evidence.host_collectives import HostCalls, host_calls
 from pinchpoint.diagnosis.evidence.host_spans import host_spans, named
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import NO_HINT, About, NotChecked, Rule
-from pinchpoint.trace import Trace
-from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows
+from pinchpoint.trace import HostKind, Trace
+from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows, distinct
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -156,12 +157,16 @@ def _of_the_host(trace: Trace) -> Iterator[Found]:
     place = host_spans(trace, around, "what issues broadcasts")
     known = bool((sent.bytes >= 0).all())
     a_step = round(per_step(trace, int(sent.bytes.sum())))
+    packing = _packing(trace, wrapper) if of_buffers else np.zeros(0, np.intp)
+    packing_ns = round(per_step(trace, int(host["duration_ns"][packing].sum())))
+    gone = RemoveHostTime(host["start_ns"][packing], host.end_ns[packing])
+    packs = f", and {duration(packing_ns)} to pack and unpack them" if packing_ns else ""
     what = f" {a_step / 1e6:.3g} MB" if known else ""
     at = int(sent.rows[np.argmax(moving)])
     yield Found(
         summary=(
             f"{_who(of_buffers) if known else _who(of_buffers).removesuffix(' of')}{what} to all"
-            f" ranks in each step, {duration(exposed_ns)} in which nothing is computed"
+            f" ranks in each step, {duration(exposed_ns)} in which nothing is computed{packs}"
         ),
         evidence=(
             Evidence(
@@ -173,14 +178,42 @@ def _of_the_host(trace: Trace) -> Iterator[Found]:
             ),
             Evidence("broadcasts", int(in_each[0]), "per step"),
             *((Evidence("sent", a_step, "bytes per step"),) if known else ()),
+            *((Evidence("packing", packing_ns, "ns per step"),) if packing_ns else ()),
         ),
-        cost_ns_per_step=exposed_ns,
-        changes=(_less(trace, sent, (moving * LEAST_WON_RATIO).astype(np.int64)),),
-        at_best=(_less(trace, sent, sent.alone_ns),),
+        cost_ns_per_step=exposed_ns + packing_ns,
+        changes=(_less(trace, sent, (moving * LEAST_WON_RATIO).astype(np.int64)), gone),
+        at_best=(_less(trace, sent, sent.alone_ns), gone),
+        beside_collectives_ns=packing_ns,
         location=None if place is None else place.place,
         fix=_FIX_OF_BUFFERS if of_buffers else _FIX,
         hint=_HINT_OF_BUFFERS if of_buffers else "",
     )
+
+
+def _packing(trace: Trace, wrapper: Mask) -> Rows:
+    """What the wrapper computes to send buffers: before its last broadcast, where it makes one
+    tensor of them, and right after it, where it writes what came into each."""
+    host = trace.host_ops
+    assert host is not None
+    up, operators = parents(host), host["kind"] == HostKind.OPERATOR
+    top = operators & (above(up, operators) == len(host)) & within(up, wrapper)[: len(host)]
+    rows = np.flatnonzero(top & rows_in_steps(trace, host))
+    rows = rows[np.argsort(host["start_ns"][rows], kind="stable")]
+    names = [trace.names[name] for name in host["name"][rows].tolist()]
+    of = np.searchsorted(host["start_ns"][wrapper], host["start_ns"][rows], "right")
+    found: list[int] = []
+    for each in distinct(of).tolist():
+        mine = np.flatnonzero(of == each).tolist()
+        sends = [at for at, n in enumerate(mine) if names[n].startswith("c10d::broadcast")]
+        if sends:
+            end = sends[-1] + 1
+            while end < len(mine) and names[mine[end]] in _UNPACKS:
+                end += 1
+            found += [rows[n] for at, n in enumerate(mine[:end]) if at not in sends]
+    return np.array(found, np.intp)
+
+
+_UNPACKS = ("aten::unflatten_dense_tensors", "aten::copy_")
 
 
 def _less(trace: Trace, sent: HostCalls, ns: Ints) -> RemoveHostTime:
