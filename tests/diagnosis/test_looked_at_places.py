@@ -64,6 +64,13 @@ def test_a_place_is_the_function_in_which_looks_were(trace, function):
     assert place(trace) == (function, line, "aten::item")
 
 
+def test_an_operator_is_in_a_call_and_not_where_python_computes():
+    """``pack`` computes for half of the step; ``measure`` reads for a third."""
+    packs = ("train.py(20): pack", MAIN)
+    assert place(run((packs, 500), (IN_NORMS, 350), ((MAIN,), 150)))[0] == "measure"
+    assert place(run((packs, 500), (IN_NORMS, 100), ((MAIN,), 150)))[0] == "main"
+
+
 def test_small_costs_and_modules_stay_where_they_are():
     trace = run((IN_NORMS, 600), ((MAIN,), 200))
     assert place(trace, cost_ms=20)[0] == "main"

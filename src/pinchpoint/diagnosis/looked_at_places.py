@@ -3,7 +3,7 @@
 torch's profiler may lose where a function ends (2.13, where one is left by an operator that has a
 mode of its own): what it does from then on belongs to its caller. Looks have each stack as it was.
 Where these cannot have been in a function for most of what is found there, and were in one function
-that it calls, that is the place.
+that it calls, that is the place; of an operator, in a call that the function makes.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import msgspec
 
-from pinchpoint.analysis.host.frames import PythonFrame
+from pinchpoint.analysis.host.frames import PythonFrame, frame_of
 from pinchpoint.analysis.mean.stacks import own_frame, own_functions
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
@@ -33,6 +33,7 @@ class _Looks:
 
     inner: dict[_Function, float]  # by the innermost function of the program
     below: dict[_Function, Counter[PythonFrame]]  # the same frames, by a function further out
+    in_calls: dict[_Function, Counter[PythonFrame]]  # of them those that were in a call
 
 
 def with_inner_places(trace: Trace, said: Diagnosis) -> Diagnosis:
@@ -50,13 +51,14 @@ def _placed(one: Ranked, looks: _Looks, base_ns: int) -> Ranked:
     here, least = (at.file, at.function), AGREES_RATIO * min(cost_ns / base_ns, 1.0)
     if least < AGREES_RATIO * LEAST_RATIO or looks.inner.get(here, 0.0) >= least:
         return one
+    below = (looks.in_calls if at.operator else looks.below).get(here, Counter())
     places: Counter[_Function] = Counter()
-    for frame, share in looks.below.get(here, Counter()).items():
+    for frame, share in below.items():
         places[frame.file, frame.function] += share
     function, most = max(places.items(), key=lambda item: item[1], default=(here, 0.0))
     if most < least:
         return one
-    lines = {f: n for f, n in looks.below[here].items() if (f.file, f.function) == function}
+    lines = {f: n for f, n in below.items() if (f.file, f.function) == function}
     line = max(lines, key=lambda frame: lines[frame]).line
     place = Location(function[0], line, function[1], operator=at.operator)
     return replace(one, finding=msgspec.structs.replace(one.finding, location=place))
@@ -70,23 +72,33 @@ def _looks(trace: Trace) -> _Looks | None:
     if sum(one.looks for one in main.spent) < FEWEST_LOOKS:
         return None
     after = {samples.spelt(row): us for row, us in samples.after} if samples else {}
-    spent = [(one.frames, max(one.us - after.get(one.frames, 0), 0)) for one in main.spent]
+    spent = [(one, max(one.us - after.get(one.frames, 0), 0)) for one in main.spent]
     whole = max(sum(us for _, us in spent), 1)
     inner: Counter[_Function] = Counter()
     below: dict[_Function, Counter[PythonFrame]] = {}
-    for frames, us in spent:
-        frame = own_frame(frames)
+    in_calls: dict[_Function, Counter[PythonFrame]] = {}
+    for one, us in spent:
+        frame = own_frame(one.frames)
         if frame is None:
             continue
         mine = (frame.file, frame.function)
         inner[mine] += us
-        for outer in own_functions(frames):
+        calls = bool(one.doing) or frame_of(one.frames[0]) != frame
+        for outer in own_functions(one.frames):
             if outer != mine:
-                below.setdefault(outer, Counter())[frame] += us
+                for table in (below, in_calls)[: 1 + calls]:
+                    table.setdefault(outer, Counter())[frame] += us
     return _Looks(
         {place: us / whole for place, us in inner.items()},
-        {
-            outer: Counter({frame: us / whole for frame, us in frames.items()})
-            for outer, frames in below.items()
-        },
+        _shares(below, whole),
+        _shares(in_calls, whole),
     )
+
+
+def _shares(
+    of: dict[_Function, Counter[PythonFrame]], whole: int
+) -> dict[_Function, Counter[PythonFrame]]:
+    return {
+        outer: Counter({frame: us / whole for frame, us in frames.items()})
+        for outer, frames in of.items()
+    }

@@ -240,9 +240,17 @@ def _operator(one: Ranked) -> str | None:
 
 
 def _placed(bare: Ranked, named: Ranked) -> Ranked:
-    """The times of one, the place and the advice of the other."""
+    """The times of one, the place and the advice of the other.
+
+    What loaders do shows in the run beside the bare window, and in no stacks of the thread that
+    waits: a place that the bare window has from there stays, and its advice.
+    """
     known = {fact.what for fact in bare.finding.evidence}
     words = [f for f in named.finding.evidence if isinstance(f.value, str) and f.what not in known]
+    at = bare.finding.location
+    if rules()[bare.id].family == _LOADING and at is not None and at.file is not None:
+        finding = msgspec.structs.replace(bare.finding, evidence=(*bare.finding.evidence, *words))
+        return replace(bare, finding=finding)
     finding = msgspec.structs.replace(
         bare.finding,
         location=named.finding.location or bare.finding.location,
@@ -254,6 +262,7 @@ def _placed(bare: Ranked, named: Ranked) -> Ranked:
     return replace(bare, finding=finding)
 
 
+_LOADING = "loading"
 MOSTLY_RATIO = 0.5  # of the host time of an operator; where it is less, several places have a part
 
 

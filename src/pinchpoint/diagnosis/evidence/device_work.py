@@ -36,7 +36,7 @@ from pinchpoint.diagnosis.finding import Evidence, Location
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace, once_per_trace
-from pinchpoint.trace.arrays import KeptRows, Mask, Rows, distinct, distinct_rows
+from pinchpoint.trace.arrays import Ints, KeptRows, Mask, Rows, distinct, distinct_rows
 
 # ------------------------------------------------------------------------------------------------
 # From rows of a trace to the place in the program that a finding names.
@@ -229,6 +229,9 @@ def device_time_per_step(trace: Trace) -> float:
 # What rules about waiting calls say alike: how often, how long, where, and the longest one.
 
 
+ONCE = 1.5  # (1 + x)² / (1 + x²) of two waits, at x = 0.27
+
+
 @dataclass(frozen=True, eq=False)
 class Waiting:
     """Calls that wait for one reason, summed up."""
@@ -237,10 +240,17 @@ class Waiting:
     acts: Rows  # rows of host_ops: what the program wrote, around those calls
     for_values: Rows  # of device_ops: launched for nothing but values that are read
     count: float  # acts of waiting a step; a copy and its sync are one
+    long_count: float  # the same, those that are over at once counted for their share
     waited_ns: int  # a step
     place: Location | None  # where most of it happens
     call: str  # the longest wait's call
     evidence: tuple[Evidence, ...]
+
+    @property
+    def once_a_step(self) -> bool:
+        """Whether one of them has nearly all of a step's waiting: what comes right after it finds
+        the device idle. Of two, the shorter one is a quarter of the longer at most."""
+        return self.long_count <= ONCE
 
     @property
     def dropped(self) -> tuple[Change, ...]:
@@ -283,11 +293,19 @@ def waiting(trace: Trace, what: str, *reasons: WaitReason) -> Waiting | None:
         distinct(np.append(idle_acts(trace, inside), wholly)),
         for_values,
         count,
+        min(count, per_step(trace, _long(inside, took))),
         waited,
         place,
         name,
         (*evidence, *_for_values(trace, for_values)),
     )
+
+
+def _long(inside: Rows, took: Ints) -> float:
+    """As how many waits, all alike, these weigh: the square of their sum over that of each."""
+    _, act = np.unique(inside, return_inverse=True)
+    each = np.bincount(act, took.astype(np.float64))
+    return float(each.sum() ** 2 / max((each**2).sum(), 1.0))
 
 
 def _of_one_step(trace: Trace, host_ops: Rows) -> Rows:

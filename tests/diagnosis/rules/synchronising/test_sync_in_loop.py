@@ -151,3 +151,23 @@ def test_a_call_whose_end_was_missed_is_no_work_for_values_of_a_step():
     steps_of = np.flatnonzero(trace.host_ops["name"] == trace.names.index("train.py(40): step"))
     whole = np.flatnonzero(trace.host_ops["name"] == trace.names.index("train.py(1): <module>"))
     assert _of_one_step(trace, np.concatenate((whole, steps_of))).tolist() == steps_of.tolist()
+
+
+def reading_twice(second_us):
+    """Steps of a kernel of 100 us, a read that waits for it, and another one of so many."""
+    p = Program()
+    for _ in p.steps(6):
+        p.kernel("work", 100)
+        p.read()
+        if second_us:
+            p.kernel("more", second_us)
+        p.read()
+        p.host("prepare", 200)
+    return p.trace()
+
+
+@pytest.mark.parametrize(("second_us", "once"), [(0, True), (100, False)])
+def test_a_second_read_of_what_is_there_is_no_second_wait(outcome, second_us, once):
+    (finding,) = outcome("sync-in-loop", reading_twice(second_us)).findings
+    assert finding.evidence[0].value == 2.0
+    assert finding.once_a_step == once

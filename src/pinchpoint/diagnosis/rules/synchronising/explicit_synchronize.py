@@ -72,7 +72,7 @@ def check(trace: Trace) -> Iterator[Found]:
         evidence=asked.evidence,
         cost_ns_per_step=asked.waited_ns,
         changes=asked.dropped,
-        once_a_step=asked.count <= 1,
+        once_a_step=asked.once_a_step,
         location=asked.place,
         confidence="low" if ends and not shows_python(trace) else "high",
         fix=_LATER if asked.call.endswith(_READS) else _REMOVE,

@@ -83,7 +83,7 @@ def check(trace: Trace) -> Iterator[Found]:
         evidence=(*reads.evidence, *(loop.evidence if loop else ())),
         cost_ns_per_step=reads.waited_ns,
         changes=reads.dropped,
-        once_a_step=reads.count <= 1,
+        once_a_step=reads.once_a_step,
         at_best=(*reads.dropped, *loop.as_one_call) if loop else (),
         location=reads.place,
         fix=_FIX_OF_A_LOOP if loop else _fix(called),
