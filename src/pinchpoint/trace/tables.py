@@ -144,6 +144,7 @@ TABLES: dict[str, dict[str, Column]] = {
         "pulled_back": Column(
             "bool", "whether it is of a pass back that vmap repeats, as jacrev does", "", True
         ),
+        "fft_length": _number("points of a Fourier transform along its longest dimension"),
     },
     "flows": {
         "start_ns": _time("where the edge begins"),

@@ -34,6 +34,7 @@ def costs(*instructions, inside=(), root=0):
         for at, name in enumerate(("asked", "other"))
     ]  # fmt: skip
     with_programs(rows, [StoredProgram(None, memoryview(program))])
+    costs.rows = rows
     return rows[0]["flops"], rows[0]["bytes"]
 
 
@@ -151,3 +152,11 @@ def test_values_that_are_made_of_themselves_end_in_a_damaged_file():
     program = Program(told_by(message((1, "jit_f"), (6, 1), (3, entry), (3, inside))))
     assert program.copied_argument(program.by_name["asked"]) is None
     assert _Flow(program)._made(3) == []
+
+
+def test_a_fourier_transform_says_its_longest_length():
+    x = instruction("x", "parameter", shape(4, 8, 16_001), 10)
+    lengths = (32, varint(8) + varint(16_001))
+    costs(x, instruction("asked", "fft", shape(4, 8, 8_001), 12, (10,), lengths))
+    assert costs.rows[0]["fft_length"] == 16_001
+    assert costs.rows[1].get("fft_length") is None

@@ -32,6 +32,7 @@ _SEQUENCES, _KEY, _VALUE, _IDS = 1, 1, 2, 1  # of HloScheduleProto: a map of lis
 # of HloInstructionProto
 _NAME, _OPCODE, _SHAPE, _METADATA, _CONVOLUTION, _TARGET, _DOT = 1, 2, 3, 7, 16, 28, 30
 _LITERAL, _PARAMETER, _TUPLE_INDEX, _DIRECTION = 8, 9, 13, 63  # the same
+_FFT_LENGTH = 32  # the same
 _ID, _OPERANDS, _CALLED, _CONFIG, _PRECISION = 35, 36, 38, 43, 51  # the same
 _SCOPE, _FILE, _LINE, _EQUAL, _FRAME = 2, 3, 4, 12, 15  # of OpMetadata; deduplicated_name
 _FILES, _LOCATIONS, _FRAMES = 1, 3, 4  # of StackFrameIndexProto, whose entries count from 1
@@ -74,6 +75,11 @@ class Instruction:
     def parameter(self) -> int:
         """Which parameter of its computation it is."""
         return integer(self._told, _PARAMETER)
+
+    @property
+    def fft_lengths(self) -> tuple[int, ...]:
+        """Points of a Fourier transform along each of its dimensions; of others none."""
+        return tuple(integers(self._told, _FFT_LENGTH)) if self.opcode == "fft" else ()
 
     @property
     def tuple_index(self) -> int:

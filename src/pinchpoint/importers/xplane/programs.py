@@ -111,7 +111,7 @@ def _tell_row(row: dict[str, Any], facts: "_Facts", share: float) -> None:
     row["category"] = row.get("category") or facts.category
     row["argument"], row["donated"] = facts.argument or (None, None)
     row["loop"], row["iterations"] = facts.loop, facts.iterations
-    row["pulled_back"] = facts.pulled_back
+    row["pulled_back"], row["fft_length"] = facts.pulled_back, facts.fft_length
 
 
 def _runs(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -137,6 +137,7 @@ class _Facts(NamedTuple):
     iterations: int | None = None
     category: str | None = None
     pulled_back: bool = False
+    fft_length: int | None = None
 
 
 def _facts(programs: Sequence[Program], op: str) -> _Facts:
@@ -154,7 +155,9 @@ def _said(program: Program, one: Instruction) -> _Facts:
         return _Facts(place, None, None, None, *of_loop, pulled_back=pulled_back)
     work = _sane(program.flops(one)), _sane(program.bytes(one))
     category = HOST_CALLBACK if _CALLS_BACK.search(one.target) else None
-    return _Facts(place, *work, program.copied_argument(one), *of_loop, category, pulled_back)
+    length = max(one.fft_lengths, default=None)
+    argument = program.copied_argument(one)
+    return _Facts(place, *work, argument, *of_loop, category, pulled_back, length)
 
 
 # The pass back through a function, for many rows at once: ``jax.jacrev`` has it, for those of the

@@ -2,8 +2,12 @@
 
 import pytest
 
+from builders import TraceBuilder
 from pinchpoint.analysis.replay import DropDeviceOps, LimitDeviceOps
+from pinchpoint.trace import Device, DeviceKind
 from program import Program
+
+MS = 1_000_000
 
 ROWS = 512
 
@@ -73,3 +77,32 @@ def test_a_transform_that_is_nearly_as_quick_keeps_its_time(outcome):
 
 def test_cannot_judge_without_lengths(outcome):
     assert outcome("fft-length", transforming(199_999, values=False)).answer == "not checked"
+
+
+def compiled(length, *, size=40_000_000):
+    """Ten steps of 10 ms: a transform of 4 ms that moves ``size`` bytes, and 5 ms of other work."""
+    built = TraceBuilder(devices=(Device(0, "NVIDIA H100 80GB HBM3", vendor="nvidia"),))
+    for number in range(10):
+        at = number * 10 * MS
+        built.step(number, at, 10 * MS)
+        told = {"bytes": size, "source": "filter.py:6, jit(f)", "fft_length": length}
+        for op, start, took, more in (("fft.1", at, 4, told), ("dot.2", at + 4 * MS, 5, {})):
+            row = {"start_ns": start, "duration_ns": took * MS, "device": 0}
+            built.add("compiled_ops", op=op, **row, **more)
+            built.add("device_ops", name=op, kind=DeviceKind.KERNEL, stream=1, **row)
+    return built.trace()
+
+
+def test_compiled_programs_say_the_lengths_of_their_transforms(outcome):
+    (found,) = outcome("fft-length", compiled(16_001)).findings
+    assert found.summary == (
+        "Fourier transforms of length 16001, a prime, take 4.00 ms of the device's time a step in"
+        " filter.py:6; 16200 is a fast length"
+    )
+    least, most = found.saving_ns_per_step
+    assert 2 * MS < least < most < 4.2 * MS
+
+
+@pytest.mark.parametrize("length", [16_200, 127 * 128, None])
+def test_compiled_transforms_of_other_lengths_are_fine(outcome, length):
+    assert outcome("fft-length", compiled(length)).findings == ()

@@ -52,6 +52,16 @@ def test_float64_takes_twice_as_long(dtype, found):
         assert said["cpu-float64"].predicted.base_ns == 10 * MS
 
 
+def test_whether_matrices_can_be_factored_in_float32_does_not_show(outcome):
+    def work(builder, at):
+        _op(builder, "aten::mm", at, 6 * MS, dtype="double")
+        _op(builder, "aten::linalg_cholesky_ex", at + 6 * MS, MS, dtype="double")
+
+    said = outcome("cpu-float64", _trace(work))
+    assert (said.answer, said.fits) == ("not checked", True)
+    assert "factored" in said.why
+
+
 def test_inputs_come_from_one_window_and_times_from_the_other():
     """Disturbed while shapes were recorded, the product took the whole step; it takes half."""
 

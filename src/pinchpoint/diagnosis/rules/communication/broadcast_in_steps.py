@@ -16,7 +16,8 @@ The forward pass waits for the whole transfer. It is needed only where ranks wou
 with different values.
 
 ## How to fix it
-`DistributedDataParallel(model, broadcast_buffers=False)` where all ranks compute the same buffers,
+`DistributedDataParallel(model, broadcast_buffers=False)`, from torch 2.13 on
+`forward_sync_buffers=False`, where all ranks compute the same buffers,
 or where each may keep its own (statistics of its own batches); else keep large tensors that ranks
 update alike out of the module's buffers, or send what changed. Weights and settings that do not
 change are sent once, before the loop.
@@ -104,7 +105,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 _FIX_OF_BUFFERS = (
-    "Pass broadcast_buffers=False where all ranks compute the same buffers or may keep their own;"
+    "Pass broadcast_buffers=False (from torch 2.13 on forward_sync_buffers=False) where all ranks"
+    " compute the same buffers or may keep their own;"
     " else keep large tensors out of the module's buffers, or send what changed"
 )
 _HINT_OF_BUFFERS = "model = DistributedDataParallel(model, broadcast_buffers=False)"

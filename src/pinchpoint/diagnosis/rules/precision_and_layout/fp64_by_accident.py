@@ -35,10 +35,10 @@ from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.pointwise_chains import LaunchedCall, launched_calls
 from pinchpoint.diagnosis.evidence.attainable import attainable, scaled
 from pinchpoint.diagnosis.evidence.device_work import device_work
+from pinchpoint.diagnosis.evidence.solvers import SOLVERS
 from pinchpoint.diagnosis.finding import Found
 from pinchpoint.diagnosis.record import DEVICE, Record
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
-from pinchpoint.regex import regex
 from pinchpoint.trace import DeviceKind, HostKind, Trace
 from pinchpoint.trace.arrays import Mask
 from pinchpoint.trace.durations import duration
@@ -56,11 +56,6 @@ _TRIAL = Record("the result of a trial in float32")
 MIXED_RATIO = 0.01  # of the kernels' time: less is a mask, an index or a value for a log
 HALF_THE_BYTES = 0.5  # of all that is bound by memory or a link
 USUAL_RATIO = 0.12  # of products, where the device or the sizes are not known: 67 to 495 TFLOP/s
-
-_SOLVERS = regex(
-    r"^aten::(_?linalg_(cholesky|eig|inv|ldl|lstsq|lu|pinv|qr|solve|svd)|_?cholesky|_?lu_|geqrf"
-    r"|inverse|orgqr|ormqr|triangular_solve)"
-)
 
 _PRODUCTS = (Category.GEMM, Category.CONVOLUTION, Category.ATTENTION)
 
@@ -125,7 +120,7 @@ def _factorises(trace: Trace, mine: Mask) -> bool:
     ops, host = trace.device_ops, trace.host_ops
     if ops is None or host is None:
         return False
-    solver = rows_named(trace, host, lambda name: _SOLVERS.match(name) is not None)
+    solver = rows_named(trace, host, lambda name: SOLVERS.match(name) is not None)
     inside = np.append(within(parents(host), solver), False)[ops.filled("host_op", len(host))]
     took = ops["duration_ns"]
     return bool(2 * took[mine & inside].sum() >= took[mine].sum())
