@@ -1,9 +1,13 @@
 """A Ctrl-C that Python itself loses still ends what goes on until it is ended."""
 
+import os
 import signal
+import sys
 
 import pytest
 
+from pinchpoint import interruption
+from pinchpoint.bench.run import process
 from pinchpoint.cli import main
 from pinchpoint.cli.programs import monitor
 from pinchpoint.cli.sharing import serve
@@ -49,3 +53,20 @@ def test_monitor_ends(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(monitor.Board, "refresh", forbid)
     assert main(["monitor", "--log", str(tmp_path / "log.csv")]) == 0
     assert "wrote" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits by pidfd, which Linux has")
+def test_bench_run_hears_of_one_that_was_lost_as_its_program_started(tmp_path, monkeypatch, capsys):
+    lose_one(process, "ends_with_us", monkeypatch)
+    words = ["bench", "run", "-o", str(tmp_path / "run"), "--no-steps"]
+    program = [sys.executable, "-c", "import time; time.sleep(30)"]
+    assert main([*words, "--", *program]) == 130
+    assert "holds what was measured until then" in capsys.readouterr().err
+
+
+def test_one_that_was_heard_is_none_of_the_next_command():
+    with interruption.noted():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert interruption.came()
+    assert not interruption.came()

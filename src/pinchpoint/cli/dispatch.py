@@ -33,7 +33,8 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader went away, for example ``| h
 OBJECTS_BETWEEN_COLLECTIONS = 400_000
 # These go on until they are ended, and answers leave garbage: they collect as Python does.
 _GOING_ON = ("serve", "mcp", "monitor")
-_UNTIL_CTRL_C = ("serve", "monitor")  # mcp ends with its input
+# None of these may lose one; mcp ends with its input. A benchmark waits for a program's end.
+_UNTIL_CTRL_C = ("serve", "monitor", "bench")
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _TIME_NUMPY = ("bench", "crossover")  # how fast it is on all cores is what they are asked
 
@@ -86,7 +87,7 @@ def _hear_of_children() -> None:
 
 
 def _until_ctrl_c(words: list[str]) -> int:
-    from pinchpoint.cli.interruption import noted
+    from pinchpoint.interruption import noted
 
     with noted():
         return _run(words)

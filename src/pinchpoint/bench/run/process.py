@@ -2,6 +2,7 @@
 
 import os
 import resource
+import select
 import signal
 import subprocess
 import threading
@@ -13,6 +14,7 @@ from pinchpoint.bench.run.swapped import Side
 from pinchpoint.errors import UsageError
 from pinchpoint.frozen import dataclass
 from pinchpoint.inside.ending import ends_with_us
+from pinchpoint.interruption import came
 
 _RUNNING: set[int] = set()  # process groups that are waited for, in whichever thread
 GRACE_S = 5.0  # between asking a group to end and killing it
@@ -87,6 +89,7 @@ def _await(
         timer.daemon = True
         timer.start()
     try:
+        _until_ended(process.pid)
         _, status, usage = os.wait4(process.pid, 0)
         wall_s = time.perf_counter() - begin
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -107,6 +110,29 @@ def _await(
         system_s=usage.ru_stime,
         peak_rss_bytes=_own_peak_bytes(usage.ru_maxrss),
     )
+
+
+def _until_ended(pid: int) -> None:
+    """Wait without missing a Ctrl-C. Raises KeyboardInterrupt for one that Python dropped.
+
+    A signal that comes right before the system is asked to wait is heard when that is over, and
+    one that comes in a destructor or an import is printed and ignored.
+    """
+    try:
+        ended = os.pidfd_open(pid)
+    except (AttributeError, OSError):  # no Linux from 5.3 on
+        return
+    try:
+        waits = select.poll()
+        waits.register(ended, select.POLLIN)
+        while not waits.poll(LOOK_EVERY_MS):
+            if came() and threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt
+    finally:
+        os.close(ended)
+
+
+LOOK_EVERY_MS = 500  # so late a Ctrl-C is heard at most
 
 
 def _own_peak_bytes(peak_kib: int) -> int | None:

@@ -8,10 +8,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pinchpoint.cli.interruption import as_usual, came
 from pinchpoint.cli.output import has_unicode, may_write, note, show, show_plainly
 from pinchpoint.cli.page import Force
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
+from pinchpoint.interruption import as_usual, came
 from pinchpoint.monitor.board import Board
 from pinchpoint.monitor.sample import SHORTEST_S, Sample
 from pinchpoint.monitor.telemetry import COLUMNS, TelemetryLog

@@ -4,7 +4,7 @@ import socket
 
 import uvicorn
 
-from pinchpoint.cli.interruption import came
+from pinchpoint.interruption import came
 
 
 class Server(uvicorn.Server):  # type: ignore[misc]  # not followed: it may be absent

@@ -1,4 +1,4 @@
-"""Ctrl-C of commands that go on until they are ended: none is lost.
+"""Ctrl-C of commands that go on until they are ended, or wait for a program: none is lost.
 
 Python raises KeyboardInterrupt wherever it is at that moment. In a destructor, or in the callback
 of a weak reference, which every import has, the exception is printed and ignored, and a command
@@ -32,6 +32,7 @@ def noted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        _CAME.clear()
 
 
 def came() -> bool:
