@@ -284,6 +284,20 @@ def test_a_warning_gate_never_fails():
     assert (found.verdict, found.exit_code) == ("warned", 0)
 
 
+@pytest.mark.parametrize(
+    ("worst", "verdict"), [(-0.2, "pass"), (0.04, "pass"), (0.06, "warned"), (None, "warned")]
+)
+def test_a_session_of_another_hour_warns_of_nothing_that_pairs_see_is_no_worse(worst, verdict):
+    """20 % longer than the session, and beside the base at most so much, where 5 % are asked."""
+    baseline = _baseline(STEADY, Gate(Threshold(ratio=0.05), "warn"))
+    found = check(_result(12.0), baseline)
+    beside = None if worst is None else (-0.5, worst)
+    pairs = _ab("pass", -0.3, gated=False, ci95_ratio=beside)
+    said = confirmed(found, pairs)
+    assert said.verdict == verdict
+    assert ("against the base" in said.items[0].why) == (verdict == "pass")
+
+
 def test_memory_is_compared_exactly():
     baseline = _baseline(STEADY, memory=1_000_000)
     assert check(_result(10.0, memory=1_010_000), baseline).verdict == "pass"

@@ -160,7 +160,9 @@ def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
     """The result after measures were compared with the base on the same machine, in pairs."""
     by_name = {m.name: m for m in ab.measures if m.gated}
     items = tuple(
-        _confirmed(item, by_name[item.name], ab) if item.name in by_name else item
+        _confirmed(item, by_name[item.name], ab)
+        if item.name in by_name
+        else _without_a_false_warning(item, ab)
         for item in result.items
     )
     verdict, why = overall(items)
@@ -169,6 +171,26 @@ def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
     elif verdict == "pass" and (by_pairs := [i for i in items if i.gate == "fail" and i.why]):
         why = f"{why}: {_reasons(by_pairs)}"
     return msgspec.structs.replace(result, items=items, verdict=verdict, why=why, confirmation=ab)
+
+
+def _without_a_false_warning(item: CheckItem, ab: AbResult) -> CheckItem:
+    """A session of another hour warns of nothing that is no worse beside the base, in this one."""
+    found = next((m for m in ab.measures if m.name == item.name), None)
+    if item.gate != "warn" or item.verdict not in ("regressed", "suspect") or found is None:
+        return item
+    if found.ci95_ratio is None or found.ci95_ratio[1] > (item.threshold_ratio or 0.0):
+        return item
+    how = _how(found, better=False)
+    base, now = found.sides
+    return msgspec.structs.replace(
+        item,
+        verdict="pass",
+        why=f"{how} against the base",
+        base_value=base,
+        now_value=now,
+        base_change_ratio=found.estimate_ratio,
+        base_ci95_ratio=found.ci95_ratio,
+    )
 
 
 def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem:
