@@ -176,7 +176,7 @@ def test_run_and_check_and_history(capsys, tmp_path):
     assert cli([*gate, "--result", "first"]) == 0
     assert "pass: 1 gated measure is not worse" in capsys.readouterr().out
     assert cli(["bench", "history", "b.json"]) == 0
-    assert "t x" in capsys.readouterr().out
+    assert "t: x" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
