@@ -97,7 +97,7 @@ def test_noise_that_hides_the_threshold_is_no_silent_pass():
     noisy = [10.0, 12.0, 9.0, 11.0, 8.5, 10.5]
     found = screen(10.2, _entry(noisy, threshold_pct=5.0))
     assert found.verdict == "inconclusive"
-    assert "vary so much" in found.why
+    assert "past sessions differ so much" in found.why
 
 
 def test_few_sessions_are_said():
@@ -261,7 +261,7 @@ def test_what_decides_in_place_of_a_wall_time_is_shown_in_its_place():
     (case,) = [c for c in check_page.page(found).cases if c.name == "duration_s"]
     assert case.message == (
         "wall time of the process: step without waiting for a CPU 16.0 to 18.0 ms, 12.5 % worse"
-        " (95 %: 9.0 to 16.0 % worse) against the base; wall time here cannot tell"
+        " (95 %: 9.0 to 16.0 % worse) against the base; wall time varies too much here to tell"
     )
 
 
@@ -323,15 +323,15 @@ def test_a_warning_in_its_unit_is_held_against_the_base_and_shown_as_given():
 def test_from_where_on_a_session_counts_as_worse_is_a_value_and_is_explained():
     """Half of 30 %; where runs or sessions differ by more, that is said with what helps."""
     shown = check_page.page(check(_result(10.0), _baseline(STEADY, Gate(Threshold(0.3), "fail"))))
-    (row,) = [r for r in shown.tables[0].rows if r[0] == "wall time of the process"]
-    assert row[4] == "11.5 s"
-    (note,) = [n for n in shown.notes if n.startswith("worse from")]
-    assert note.endswith("half of the gate away from them")
+    (below,) = shown.tables[0].below
+    assert below[0].text == "counts as worse from 11.5 s on"
+    (note,) = [n for n in shown.notes if n.startswith("counts as worse from")]
+    assert note.endswith("half of the gate away from the past sessions")
     wild = [10.0, 12.0, 9.0, 11.0, 8.5, 10.5]
     shown = check_page.page(check(_result(10.0), _baseline(wild)))
-    (note,) = [n for n in shown.notes if n.startswith("worse from")]
+    (note,) = [n for n in shown.notes if n.startswith("counts as worse from")]
     assert "past sessions differ so much" in note
-    assert "longer runs, a quieter machine" in note
+    assert "longer runs, a quieter machine or a base to run in pairs with" in note
 
 
 def test_memory_is_compared_exactly():
@@ -480,5 +480,5 @@ def test_wall_time_where_it_cannot_be_compared(sessions, load, wall_ms, cpu_ms, 
     found = check(_stepping(wall_ms, cpu_ms, load=load), _history(sessions))
     assert found.verdict == verdict
     if verdict == "inconclusive":
-        assert "give --base to measure side by side" in found.why
+        assert "--base COMMAND measures both side by side" in found.why
         assert suspects(found) == {"step_time_ms": 0.05}

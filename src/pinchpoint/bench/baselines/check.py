@@ -162,10 +162,10 @@ def _is_worse(cpu: CheckItem) -> bool:
 
 def _why(item: CheckItem, busy: bool, cpu: CheckItem | None) -> str:
     where = "the machine is busy" if busy else f"after {item.sessions} sessions"
-    said = f"{where}, wall time against a history decides nothing"
+    said = f"{where}, times of other hours decide nothing"
     if cpu is not None and cpu.change_ratio is not None:
         said += f", and the CPU time of a step is {in_words(cpu.change_ratio)}"
-    return f"{said}: give --base to measure side by side"
+    return f"{said}; --base COMMAND measures both side by side"
 
 
 def suspects(result: CheckResult) -> dict[str, float]:

@@ -69,7 +69,7 @@ def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem
         verdict, instead = ab.verdict, ab.decided_by
         worse = [m for m in ab.measures if m.name in instead and verdict == "regressed"]
         decided = ", ".join(_with_values(m, better=False) for m in worse) or ab.decided or ab.why
-        why = f"{decided} against the base; wall time here cannot tell"
+        why = f"{decided} against the base; wall time varies too much here to tell"
     elif verdict == "inconclusive":
         why = f"{why}, which {found.pairs} pairs here cannot tell"
     else:

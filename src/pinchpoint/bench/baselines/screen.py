@@ -107,7 +107,8 @@ def _judge(
         said = f"{how}, which {from_here}, yet past sessions alone fail only what is"
         return "suspect", f"{said} {_percent(fails_alone)} worse{note}"
     if threshold is not None and bound > threshold:
-        why = f"sessions vary so much that only changes over {_percent(bound)} show"
+        what = "the runs of this session" if sessions < FEW_SESSIONS else "past sessions"
+        why = f"{what} differ so much that only changes over {_percent(bound)} show"
         return "inconclusive", f"{why}, and the gate is at {_percent(threshold)}{note}"
     return "pass", f"{how}; {from_here}{note}"
 

@@ -7,7 +7,7 @@ from pinchpoint.bench.baselines import GATES
 from pinchpoint.bench.baselines.check import CheckItem, CheckResult
 from pinchpoint.bench.baselines.screen import FEW_SESSIONS, LEAST_CHANGE
 from pinchpoint.bench.words import in_words
-from pinchpoint.report.blocks import Table
+from pinchpoint.report.blocks import Fact, Table
 from pinchpoint.report.pages import ab as ab_page
 from pinchpoint.report.pages.result import (
     Case,
@@ -24,6 +24,7 @@ _OUTCOMES: dict[str, Outcome] = {
 }
 
 
+_FROM = "counts as worse from"
 _ROUNDING = 1e-9  # of a ratio
 
 
@@ -31,19 +32,22 @@ def page(result: CheckResult) -> ResultPage:
     """Gated measures first, then those that are only shown. Where pairs judged, their figures: what
     past sessions had stands in a note, as it decides nothing then."""
     items = sorted(result.items, key=lambda i: GATES.index(i.gate))
-    tables = [_table(items)]
+    ungated = [i for i in items if i.gate == "show"]
+    judged = [i for i in items if i.gate != "show"]
+    tables = [_table(judged)] if judged else []
+    tables += [_shown(ungated)] if ungated else []
     notes = tuple(note for i in items for note in _levels(i))
     if result.confirmation is None:
-        notes = (*_past(items), *_worse_from_what(items), *notes)
+        notes = (*_past(items), *_from_what(judged), *notes)
     else:
         paired = [i for i in items if i.base_value is not None]
         gated = [i for i in items if i.base_value is None and i.gate != "show"]  # by their history
-        judged = {i.name for i in (*paired, *gated)}
-        shown = [m for m in result.confirmation.measures if m.name not in judged]
+        known = {i.name for i in (*paired, *gated)}
+        shown = [m for m in result.confirmation.measures if m.name not in known]
         tables = [_paired(paired, result.confirmation)]
         tables += [_table(gated)] if gated else []
         tables += [_without_gate(shown)] if shown else []
-        why = _worse_from_what(gated)
+        why = _from_what(gated)
         notes = (*_past_values(paired), *why, *ab_page.page(result.confirmation).notes, *notes)
     return ResultPage(
         title=f"check of {result.bench_id}" + (" (forced)" if result.forced else ""),
@@ -58,22 +62,42 @@ def page(result: CheckResult) -> ResultPage:
 
 
 def _table(items: list[CheckItem]) -> Table:
+    """What has a gate, against past sessions."""
+    rows = tuple(
+        (
+            i.label,
+            figure(i.center, i.unit),
+            figure(i.value, i.unit),
+            in_words(i.change_ratio, i.better),
+            _gate(i),
+            i.verdict,
+        )
+        for i in items
+    )
+    made = table("with a gate", ("", "before", "now", "now is", "gate", "verdict"), rows)
+    return replace(made, below=tuple(map(_from_here, items)))
+
+
+def _shown(items: list[CheckItem]) -> Table:
+    """What has none."""
     return table(
-        "measure",
-        ("", "before", "now", "now is", "worse from", "gate", "verdict"),
+        "without a gate",
+        ("", "before", "now", "now is"),
         tuple(
             (
                 i.label,
                 figure(i.center, i.unit),
                 figure(i.value, i.unit),
                 in_words(i.change_ratio, i.better),
-                "" if i.gate == "show" else figure(_worse_from(i), i.unit),
-                _gate(i),
-                "" if i.gate == "show" else i.verdict,
             )
             for i in items
         ),
     )
+
+
+def _from_here(item: CheckItem) -> tuple[Fact, ...]:
+    value = _worse_from(item)
+    return () if value is None else (Fact("", f"{_FROM} {figure(value, item.unit)} on"),)
 
 
 def _worse_from(item: CheckItem) -> float | None:
@@ -84,13 +108,12 @@ def _worse_from(item: CheckItem) -> float | None:
     return item.center * more if item.better == "lower" else item.center / more
 
 
-def _worse_from_what(items: list[CheckItem]) -> tuple[str, ...]:
-    """What the column *worse from* is, why it is where it is, and what brings it closer."""
+def _from_what(items: list[CheckItem]) -> tuple[str, ...]:
+    """What this limit is, why it is where it is, and what brings it closer."""
     known = [i for i in items if i.gate != "show" and i.bound_ratio is not None]
     if not known:
         return ()
-    said = "worse from: from this value on a session counts as worse than the past ones; half of"
-    said += " the gate away from them"
+    said = f"{_FROM}: half of the gate away from the past sessions"
     wide = [i for i in known if (i.bound_ratio or 0) > _half(i) * (1 + _ROUNDING)]
     if not wide:
         return (said,)
@@ -99,8 +122,8 @@ def _worse_from_what(items: list[CheckItem]) -> tuple[str, ...]:
     closer = f"{FEW_SESSIONS} sessions or more, " if few else ""
     which = "" if len(wide) == len(known) else f" ({', '.join(i.label for i in wide)})"
     return (
-        f"{said}, or farther{which} where {why} by themselves; {closer}longer runs, a quieter"
-        " machine, or a base to run in pairs with, bring it closer",
+        f"{said}, or farther{which} as {why} by themselves; {closer}longer runs, a quieter machine"
+        " or a base to run in pairs with bring it closer",
     )
 
 
@@ -204,5 +227,5 @@ def _levels(item: CheckItem) -> list[str]:
 
 def _next(result: CheckResult) -> str | None:
     if result.verdict == "inconclusive" and result.confirmation is None:
-        return 'pinchpoint bench ab -- "OLD COMMAND" "NEW COMMAND" (same node, interleaved)'
+        return 'pinchpoint bench ab -- "OLD COMMAND" "NEW COMMAND"'
     return None

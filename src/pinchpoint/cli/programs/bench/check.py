@@ -172,14 +172,17 @@ def _first_page(new: "BenchResult", command: tuple[str, ...]) -> "ResultPage":
     from pinchpoint.report.pages.bench import run_page
 
     page = run_page(new)
-    base = 'give --base "COMMAND BEFORE THE CHANGE", or measure in a git repository'
+    base = 'for pairs give --base "COMMAND BEFORE THE CHANGE", or measure in a git repository'
     if (new.environment.get("code") or {}).get("commit") and command:
-        base = "later checks measure side by side with this commit (or --base COMMAND)"
+        base = "later checks run it in pairs with this commit (or with --base COMMAND)"
     if new.kind != "run":
         base = "pinchpoint compare A B holds two results of the same hour against each other"
     if not was_busy(new):
-        return replace(page, notes=(*page.notes, f"the first session of a baseline; {base}"))
-    said = "other programs were using the CPUs: wall time against this session will decide nothing"
+        return replace(
+            page,
+            notes=(*page.notes, f"the first session of the baseline: nothing was compared; {base}"),
+        )
+    said = "other programs used the CPUs, so that no later time will be held against these alone"
     return replace(page, warnings=(*page.warnings, f"{said}; {base}"))
 
 
