@@ -27,8 +27,8 @@ from pinchpoint.report.quantity import duration, percent, relative
 _MOST = 3  # functions of a commit, and as many files in the command that shows them
 _LINE = 72  # characters of a changed line
 _BUSY = (
-    "profiles: recorded while others took the CPUs, so that times of their pieces are left out"
-    " here; change.md has them"
+    "profiles: recorded while other programs used the CPUs, so that the tables of their times are"
+    " left out here; change.md has them"
 )
 _PYTHON = ".py"
 _NONE = 0.0005  # of a step; less is 0.0 %
