@@ -26,6 +26,7 @@ from pinchpoint.capture.flow.notes import (
     LEAST_BYTES,
     note_of,
     operations_told,
+    quicker_otherwise,
     sent_as_zeros,
     slow_by_values,
 )
@@ -176,6 +177,7 @@ def _notes(watch: Watch, found: Numbered, *, beside_threads: bool) -> Iterator[d
     looked_at = watch.steps[UNUSED_IN[-1]]
     yield from slow_by_values(looked_at, watch.tiny.slow, lines)
     yield from sent_as_zeros(looked_at, watch.zeros.seen, lines)
+    yield from quicker_otherwise(watch.steps, watch.storages.all, watch.trials, lines)
 
 
 def _moved_on(watch: Watch, found: Numbered, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
