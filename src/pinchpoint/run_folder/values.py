@@ -94,7 +94,8 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     # ranks, or work on as many rows as are sent, of which a part (read_ratio) is nothing but zeros;
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
     # ``times`` of ``of`` a step fail and are tried again; way: another one (``way``) gives the same
-    # of their arguments and took left_ratio of tried_ns, in a trial of one of them
+    # of their arguments and took left_ratio of tried_ns, in a trial of one of them; rows: of ``of``
+    # rows that were repeated before them in the step, read_ratio are different
     kind: str = ""
     places: tuple[FrameNote, ...] = ()  # lines that start it, heaviest first
     operations: tuple[OperationNote, ...] = ()

@@ -31,6 +31,7 @@ from pinchpoint.capture.flow.operations import (
     read_by_optimizer,
     shapes_of,
 )
+from pinchpoint.capture.flow.same_rows import SameRows
 from pinchpoint.capture.flow.stacks import Stack, Stacks
 from pinchpoint.capture.flow.storages import Storages, content
 from pinchpoint.capture.flow.stored import before_optimizers, parameter_of
@@ -94,7 +95,7 @@ class Watch:
         self.torch = torch
         self.storages = Storages(torch)
         self.tiny, self.zeros = TinyValues(torch), ZeroPayloads(torch)
-        self.trials = Trials(torch, free_bytes)
+        self.trials, self.same_rows = Trials(torch, free_bytes), SameRows(torch)
         self.steps: list[list[Operation]] = [[]]
         self._stacks = Stacks(torch)
         self._kinds: dict[Any, Kind] = {}
@@ -332,6 +333,9 @@ class Watch:
                 storages.stored(begun.parameter, writes=begun.writes, made=made, reads=begun.reads),
             )
         )
+        if self.tiny.looks and there and (made or begun.writes) and not begun.backward:
+            with self.unseen(), contextlib.suppress(Exception):
+                self.same_rows.look(len(self.steps[-1]) - 1, kind.name, there[0])
         key = (kind.name, begun.shapes)
         at = self._counts.get(key, 0)
         self._counts[key] = at + 1
