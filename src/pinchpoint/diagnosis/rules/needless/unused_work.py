@@ -94,6 +94,11 @@ _ROWS = (
     "Choose what is read before it is computed: rows of what goes in, not of the result, such as"
     " the last positions before a head instead of after it"
 )
+_MOVED = (
+    "Move the part that is in use alone: take the slice of it first (cache[:, :, :filled]), and"
+    " gather or copy that"
+)
+_MOVES = frozenset(f"aten::{name}" for name in ("index", "index_select", "gather", "clone"))
 _FEW = (
     "Choose before it is put in order: topk in place of a sort, a count of what is larger"
     " ((keys > own).sum()) for one place in it, a few draws in place of a permutation"
@@ -105,7 +110,8 @@ _HINT = "if ctx.needs_input_grad[1]:  # in backward(): else return None for it"
 def _fix(work: VainWork) -> str:
     if work.kind == "part":
         ordered = any(one.name in ("aten::sort", "aten::randperm") for one in work.operations)
-        return _FEW if ordered else _ROWS
+        moved = all(one.name in _MOVES for one in work.operations)
+        return _FEW if ordered else _MOVED if moved else _ROWS
     return _BACKWARD if work.backward else _FORWARD
 
 
