@@ -358,7 +358,7 @@ def test_an_order_that_is_needed(partly, how):
 
 
 def reordering(*, read, keep=12):
-    """Rows of a cache that are put in another order in each step, after one more place is filled."""
+    """Rows of a cache are put in another order in each step, after one more place is filled."""
     state = {"cache": torch.zeros(8, 4, 64, 4), "at": keep}
 
     def step():

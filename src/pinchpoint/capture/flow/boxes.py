@@ -8,13 +8,17 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-Box = tuple[tuple[int, int], ...]  # in each dimension of what was made: first, and one past the last
+Box = tuple[
+    tuple[int, int], ...
+]  # in each dimension of what was made: first, and one past the last
 
 _SELECTS = "aten::index_select"
 _COPIES = frozenset(f"aten::{name}" for name in ("_to_copy", "clone"))
 
 
-def box_of_view(made: Sequence[int], shape: Sequence[int], stride: Sequence[int], at: int) -> Box | None:
+def box_of_view(
+    made: Sequence[int], shape: Sequence[int], stride: Sequence[int], at: int
+) -> Box | None:
     """Where a view lies in what was made, row after row; None where that is no box."""
     steps = [prod(made[dim + 1 :]) for dim in range(len(made))]
     found, rest = [], at
@@ -35,9 +39,7 @@ def box_of_view(made: Sequence[int], shape: Sequence[int], stride: Sequence[int]
 
 def around(one: Box, other: Box) -> Box:
     """The smallest box that holds both."""
-    return tuple(
-        (min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True)
-    )
+    return tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
 
 
 def share_of(box: Box, made: Sequence[int]) -> float:
@@ -45,7 +47,9 @@ def share_of(box: Box, made: Sequence[int]) -> float:
     return prod(last - first for first, last in box) / max(prod(made), 1)
 
 
-def read_through(name: str, plain: Any, source: Sequence[int], given: Sequence[int], box: Box) -> Box | None:
+def read_through(
+    name: str, plain: Any, source: Sequence[int], given: Sequence[int], box: Box
+) -> Box | None:
     """What a copy, or a choice of whole slices, reads of its source where this much of what it
     gives is read; None for anything else."""
     if len(source) != len(given):

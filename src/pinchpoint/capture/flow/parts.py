@@ -148,7 +148,9 @@ def _kept_as_those_before(
     the same place, are not."""
     if len(steps) < 2:
         return set()
-    gone = {_moved_at(one) for one in steps[-2] if not any(_is_kept(storages[n]) for n in one.makes)}
+    gone = {
+        _moved_at(one) for one in steps[-2] if not any(_is_kept(storages[n]) for n in one.makes)
+    }
     ended = (one for one in steps[-1] if one.kind.name in _MOVES and _moved_at(one) in gone)
     return {n for one in ended for n in one.makes if storages[n].alive and not storages[n].escaped}
 
