@@ -234,7 +234,7 @@ def _doing_more(job: "Job", more: "OwnPlace") -> Found:
     ]
     least, likely = (max(in_recorded[at], in_recorded[at + 2]) for at in (0, 1))
     cost = min(likely, int(others.value)) or likely
-    # Ranks that hand pieces on to each other share the work itself: what one has more stays, shared.
+    # Ranks that hand pieces on to each other share the work: what one has more stays, shared out.
     stages = _hands_pieces_on(job)
     count = len(job.facts.ranks)
     even = (count - 1) / count if stages else 1.0
