@@ -93,7 +93,8 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     # tiny: slow because a part of its numbers (read_ratio) is next to zero; zeros: sent to other
     # ranks, or work on as many rows as are sent, of which a part (read_ratio) is nothing but zeros;
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
-    # ``times`` of ``of`` a step fail and are tried again
+    # ``times`` of ``of`` a step fail and are tried again;
+    # alike: on rows of which a part (left_ratio) are distinct
     kind: str = ""
     places: tuple[FrameNote, ...] = ()  # lines that start it, heaviest first
     operations: tuple[OperationNote, ...] = ()

@@ -99,7 +99,8 @@ class VainWork:
     # its numbers is next to zero; zeros: sent to other ranks, or work on as many rows as are sent,
     # of which a part is nothing but zeros;
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
-    # ``times`` of ``of`` a step fail and are tried again
+    # ``times`` of ``of`` a step fail and are tried again;
+    # alike: on rows of which a part (left_ratio) are distinct
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]
