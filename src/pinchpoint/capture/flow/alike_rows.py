@@ -176,7 +176,7 @@ def _together(some: Sequence[Alike | None]) -> Alike | None:
 
 def _repeated(one: Operation) -> Alike | None:
     """Of a tensor that is repeated as a whole."""
-    given = one.plain[0] if one.plain else ()
+    given: tuple[Any, ...] = one.plain[0] if one.plain else ()
     times: tuple[str, ...] = given[1] if len(given) > 1 and isinstance(given[1], tuple) else ()
     source: tuple[int, ...] = one.reads[0][1][1] if one.reads else ()
     if not times or not times[0].isdigit() or int(times[0]) < 2:
