@@ -95,7 +95,8 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
     # ``times`` of ``of`` a step fail and are tried again; way: another one (``way``) gives the same
     # of their arguments and took left_ratio of tried_ns, in a trial of one of them; rows: of ``of``
-    # rows that were repeated before them in the step, read_ratio are different
+    # rows that were repeated before them in the step, read_ratio are different;
+    # alike: on rows of which a part (left_ratio) are distinct
     kind: str = ""
     places: tuple[FrameNote, ...] = ()  # lines that start it, heaviest first
     operations: tuple[OperationNote, ...] = ()

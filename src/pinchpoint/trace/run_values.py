@@ -101,7 +101,8 @@ class VainWork:
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
     # ``times`` of ``of`` a step fail and are tried again; way: another way (``way``) gives the same
     # of their own arguments, and took ``left_ratio`` of ``tried_ns`` in a trial; rows: of ``of``
-    # rows that were repeated before them in the step, ``left_ratio`` are different
+    # rows that were repeated before them in the step, ``left_ratio`` are different;
+    # alike: on rows of which a part (left_ratio) are distinct
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]
