@@ -117,18 +117,19 @@ class Instruction:
         """Whether the program asks for more of a product than its default precision."""
         for message in messages(self._told, _PRECISION):
             return any(integers(told_by(message), _OF_OPERANDS))
-        return self.is_library and b'"HIGH' in self._config  # HIGH, HIGHEST: of operand_precision
+        return self.is_library and b'"HIGH' in self.config  # HIGH, HIGHEST: of operand_precision
 
     @property
     def iterations(self) -> int | None:
         """How often a loop runs, where XLA knows it."""
         with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            count = int(json.loads(self._config)["known_trip_count"]["n"])
+            count = int(json.loads(self.config)["known_trip_count"]["n"])
             return count if 0 < count < _MOST_ITERATIONS else None
         return None
 
     @property
-    def _config(self) -> bytes:
+    def config(self) -> bytes:
+        """What a library is told, or a compiler's pass wrote down."""
         return next(messages(self._told, _CONFIG), b"")
 
     @cached_property
@@ -162,7 +163,7 @@ class Instruction:
         for message in messages(self._told, _DOT):
             return tuple(integers(told_by(message), _LHS_CONTRACTING))
         with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            said = json.loads(self._config)["gemm_backend_config"]["dot_dimension_numbers"]
+            said = json.loads(self.config)["gemm_backend_config"]["dot_dimension_numbers"]
             return tuple(int(at) for at in said["lhs_contracting_dimensions"])
         return ()
 
@@ -327,9 +328,7 @@ class Program:
             return 2 * one.shape.bytes
         if one.opcode == "dynamic-update-slice":
             return 2 * self._size(one, 1)
-        if (
-            one.opcode == "scatter"
-        ):  # updates are read, and the rows that they meet read and written
+        if one.opcode == "scatter":  # reads updates, and reads and writes the rows that they meet
             return self._size(one, 1) + 3 * self._size(one, 2)
         return one.result.bytes + sum(self._size(one, at) for at in range(len(one.operands)))
 

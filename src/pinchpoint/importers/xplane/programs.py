@@ -19,6 +19,7 @@ from pinchpoint.importers.xplane.hlo import (
     Program,
 )
 from pinchpoint.importers.xplane.operations import LARGEST, said_of
+from pinchpoint.importers.xplane.other_way import other_ways
 from pinchpoint.importers.xplane.partly_read import partly_read
 from pinchpoint.importers.xplane.rewritten import Rewritten, rewritten
 from pinchpoint.importers.xplane.space import StoredProgram
@@ -31,9 +32,9 @@ def with_programs(rows: Sequence[dict[str, Any]], programs: Iterable[StoredProgr
     """Put to rows of ``compiled_ops`` what their programs tell and the recording does not.
 
     That is the line, FLOPs and bytes; what they compute with more digits than they were given,
-    what they compute that nobody reads, or that one side of a condition alone reads; what they
-    write anew though it hardly changes; the argument that they copy; the loop that they are in; and
-    the instruction, where a run of a program was
+    what they compute that nobody reads, or that one side of a condition alone reads; which of their
+    products come to something shorter; what they write anew though it hardly changes; the argument
+    that they copy; the loop that they are in; and the instruction, where a run of a program was
     recorded as one operation (a graph) and its kernels are as many, in the order that the program
     has. A program that is damaged is left out, and of programs with one name what they do not agree
     in, where rows do not say which of them ran.
@@ -63,6 +64,7 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
     choices = chosen(programs[0]) if len(programs) == 1 else {}
     anew = rewritten(programs[0]) if len(programs) == 1 else {}
     of_size = _told_by_size(programs[0], anew) if anew else {}
+    _tell_other_ways(programs, rows)
     known: dict[str, _Facts] = {}
     for run in _runs(rows):
         op, took = run[0]["op"], sum(row["duration_ns"] for row in run)
@@ -85,6 +87,13 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
                 row["rewritten_at"] = told.at
                 row["changed_ratio"], row["carried_ratio"] = told.changed_ratio, told.carried_ratio
                 row["put_back_bytes"] = told.written_bytes
+
+
+def _tell_other_ways(programs: Sequence[Program], rows: Iterable[dict[str, Any]]) -> None:
+    ways = other_ways(programs[0]) if len(programs) == 1 else {}
+    for row in rows if ways else ():
+        if row["op"] in ways:
+            row["way"], row["way_ratio"], row["way_bytes"] = ways[row["op"]]
 
 
 def _told_by_size(program: Program, anew: Mapping[str, Rewritten]) -> dict[int, Rewritten]:
