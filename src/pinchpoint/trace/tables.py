@@ -152,6 +152,7 @@ TABLES: dict[str, dict[str, Column]] = {
             "bool", "whether it is of a pass back that vmap repeats, as jacrev does", "", True
         ),
         "fft_length": _number("points of a Fourier transform along its longest dimension"),
+        "double": Column("bool", "whether it takes or gives an array of float64", "", True),
     },
     "flows": {
         "start_ns": _time("where the edge begins"),
