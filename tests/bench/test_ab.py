@@ -135,7 +135,7 @@ def test_noise_is_inconclusive_with_what_it_would_take(tmp_path, machine):
     machine(lambda arm, i: 10 * (1 + 0.3 * ((i * 13) % 7 - 3) / 3))
     result = _ab(tmp_path, most_pairs=5)
     assert result.verdict == "inconclusive"
-    assert "pairs on this machine see changes" in result.why
+    assert "pairs on this machine show changes" in result.why
 
 
 @pytest.mark.parametrize(

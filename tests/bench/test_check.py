@@ -13,7 +13,8 @@ from pinchpoint.bench.baselines import (
     with_session,
     write_baseline,
 )
-from pinchpoint.bench.baselines.check import check, confirmed, suspects
+from pinchpoint.bench.baselines.check import check, suspects
+from pinchpoint.bench.baselines.confirmation import confirmed
 from pinchpoint.bench.baselines.screen import levels, screen
 from pinchpoint.bench.measures import Threshold
 from pinchpoint.bench.metrics import Memory, RunMetrics, Summary, TimedSteps, Work
@@ -96,11 +97,12 @@ def test_noise_that_hides_the_threshold_is_no_silent_pass():
     noisy = [10.0, 12.0, 9.0, 11.0, 8.5, 10.5]
     found = screen(10.2, _entry(noisy, threshold_pct=5.0))
     assert found.verdict == "inconclusive"
-    assert "vary so much" in found.why
+    assert "past sessions differ so much" in found.why
 
 
 def test_few_sessions_are_said():
-    assert "too few to know" in screen(10.1, _entry([10.0])).why
+    assert "with 1 past session; how much they differ" in screen(10.1, _entry([10.0])).why
+    assert "with 2 past sessions;" in screen(10.1, _entry([10.0, 10.1])).why
     assert screen(10.1, _entry([])).verdict == "inconclusive"
 
 
@@ -259,7 +261,7 @@ def test_what_decides_in_place_of_a_wall_time_is_shown_in_its_place():
     (case,) = [c for c in check_page.page(found).cases if c.name == "duration_s"]
     assert case.message == (
         "wall time of the process: step without waiting for a CPU 16.0 to 18.0 ms, 12.5 % worse"
-        " (95 %: 9.0 to 16.0 % worse) against the base; wall time here cannot tell"
+        " (95 %: 9.0 to 16.0 % worse) against the base; wall time varies too much here to tell"
     )
 
 
@@ -270,7 +272,8 @@ def test_figures_are_those_of_the_pairs_and_those_of_past_sessions_stand_apart()
     shown = check_page.page(found)
     (first,) = shown.tables
     assert first.rows[0][:4] == ("wall time of the process", "8.00 s", "8.62 s", "7.8 % worse")
-    assert "decided nothing here: wall time of the process 10.0 s" in shown.notes[0]
+    assert "8 past sessions in the baseline: wall time of the process 10.0 s" in shown.notes[0]
+    assert "only the pairs decided" in shown.notes[0]
     (case,) = [c for c in shown.cases if c.name == "duration_s"]
     assert case.message == (
         "wall time of the process: 8.00 s to 8.62 s; 7.8 % worse (95 %: 6.0 to 9.6 % worse)"
@@ -285,17 +288,50 @@ def test_a_warning_gate_never_fails():
 
 
 @pytest.mark.parametrize(
-    ("worst", "verdict"), [(-0.2, "pass"), (0.04, "pass"), (0.06, "warned"), (None, "warned")]
+    ("estimate", "between", "item", "verdict"),
+    [
+        pytest.param(-0.3, (-0.5, -0.2), "pass", "pass", id="better"),
+        pytest.param(0.01, (-0.02, 0.04), "pass", "pass", id="below the threshold"),
+        pytest.param(-0.3, (-0.5, 0.06), "inconclusive", "pass", id="pairs cannot tell"),
+        pytest.param(0.2, (0.1, 0.3), "regressed", "warned", id="worse for certain"),
+        pytest.param(0.2, None, "regressed", "warned", id="no interval: the history warns"),
+    ],
 )
-def test_a_session_of_another_hour_warns_of_nothing_that_pairs_see_is_no_worse(worst, verdict):
-    """20 % longer than the session, and beside the base at most so much, where 5 % are asked."""
+def test_what_warns_is_judged_by_the_pairs_where_these_give_it(estimate, between, item, verdict):
+    """20 % longer than the session of another hour, where 5 % are asked for."""
     baseline = _baseline(STEADY, Gate(Threshold(ratio=0.05), "warn"))
     found = check(_result(12.0), baseline)
-    beside = None if worst is None else (-0.5, worst)
-    pairs = _ab("pass", -0.3, gated=False, ci95_ratio=beside)
+    pairs = _ab("pass", estimate, gated=False, ci95_ratio=between, a_mean=5.0, b_mean=5.0)
     said = confirmed(found, pairs)
-    assert said.verdict == verdict
-    assert ("against the base" in said.items[0].why) == (verdict == "pass")
+    assert (said.items[0].verdict, said.verdict) == (item, verdict)
+    assert ("against the base" in said.items[0].why) == (between is not None)
+    labels = [row[0] for one in check_page.page(said).tables for row in one.rows]
+    assert labels.count("wall time of the process") == 1
+
+
+def test_a_warning_in_its_unit_is_held_against_the_base_and_shown_as_given():
+    """10 s of the 10 s of past sessions are all of it; of the base's 100 s a tenth."""
+    baseline = _baseline(STEADY, Gate(Threshold(absolute=10.0), "warn"))
+    found = check(_result(10.0), baseline)
+    pairs = {"a_mean": 100.0, "b_mean": 120.0, "ci95_ratio": (0.18, 0.22)}
+    said = confirmed(found, _ab("pass", 0.2, gated=False, **pairs))
+    assert said.items[0].verdict == "regressed"
+    (row,) = [r for t in check_page.page(said).tables for r in t.rows if "wall" in r[0]]
+    assert row[4:] == ("warn 10.0 s", "regressed")
+
+
+def test_from_where_on_a_session_counts_as_worse_is_a_value_and_is_explained():
+    """Half of 30 %; where runs or sessions differ by more, that is said with what helps."""
+    shown = check_page.page(check(_result(10.0), _baseline(STEADY, Gate(Threshold(0.3), "fail"))))
+    (below,) = shown.tables[0].below
+    assert below[0].text == "counts as worse from 11.5 s on"
+    (note,) = [n for n in shown.notes if n.startswith("counts as worse from")]
+    assert note.endswith("half of the gate away from the past sessions")
+    wild = [10.0, 12.0, 9.0, 11.0, 8.5, 10.5]
+    shown = check_page.page(check(_result(10.0), _baseline(wild)))
+    (note,) = [n for n in shown.notes if n.startswith("counts as worse from")]
+    assert "past sessions differ so much" in note
+    assert "longer runs, a quieter machine or a base to run in pairs with" in note
 
 
 def test_memory_is_compared_exactly():
@@ -444,5 +480,5 @@ def test_wall_time_where_it_cannot_be_compared(sessions, load, wall_ms, cpu_ms, 
     found = check(_stepping(wall_ms, cpu_ms, load=load), _history(sessions))
     assert found.verdict == verdict
     if verdict == "inconclusive":
-        assert "give --base to measure side by side" in found.why
+        assert "--base COMMAND measures both side by side" in found.why
         assert suspects(found) == {"step_time_ms": 0.05}

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pinchpoint.bench.ab.changed_code import ChangedCode, Hunk
-from pinchpoint.bench.ab.costly_lines import Timed, asked, costly_line, ranges_of
+from pinchpoint.bench.ab.costly_lines import Timed, asked, costly_line, grown_parts, ranges_of
 from pinchpoint.bench.run.lines import LinesSeen, Share, read_lines
 from pinchpoint.inside import LINES_VARIABLE, recording_environment
 
@@ -83,6 +83,21 @@ def test_lines_that_are_like_none_are_new_only_where_the_others_cost_what_they_d
     shares = {"n0": 0.01, "n1": 0.45, "n2": 0.12, "n3": 0.02}
     assert _found({"n0": 0.48}, shares).line == 7
     assert _found({"n0": 0.25, "n1": 0.06}, {"n1": 0.2, "n2": 0.05, "n3": 0.2}, 0.02) is None
+
+
+def test_of_two_added_lines_that_both_cost_the_one_that_costs_more_is_named():
+    """A sort of 17 % and a clamp of 3 %, where nothing stood before: neither is like anything."""
+    found = _found({}, {"n2": 0.17, "n3": 0.03})
+    assert (found.line, found.a_ratio, found.b_ratio) == (7, 0.0, 0.17)
+
+
+def test_a_place_has_more_of_a_step_than_before_where_that_is_clear():
+    a, b = _side(0, n0=0.50, n1=0.02), _side(1, n1=0.45, n2=0.12, n3=0.02)
+    assert grown_parts((CODE,), a, b) == {CODE: pytest.approx(0.07)}
+    unsure = _side(1, 0.05, n1=0.45, n2=0.12, n3=0.02)
+    assert grown_parts((CODE,), a, unsure) == {CODE: 0.0}
+    other = ChangedCode("b.py", "f", 1, 1, "x", (Hunk((1,), ()),))
+    assert grown_parts((other,), a, b) == {}  # nothing of it was timed
 
 
 def test_a_line_that_stood_there_before_is_held_against_what_it_was():

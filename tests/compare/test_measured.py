@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from pinchpoint.bench.ab.changed_code import ChangedCode
-from pinchpoint.bench.ab.costly_lines import CostlyLine
+from pinchpoint.bench.ab.costly_lines import CostlyLine, LineCosts
 from pinchpoint.bench.ab.result import MeasureResult
 from pinchpoint.compare.measured import agrees, grown, new_at_changed_code, within
 from pinchpoint.compare.profiles import CauseOfChange, FindingChange, ProfileComparison, Side
@@ -96,14 +96,14 @@ def test_profiles_that_contradict_the_pairs_tell_nothing():
     found = _profiles(86.8, 206, ("forward (train.py)", 60, 191))
     assert not agrees(found, STEP)
     said = _said(found, (MAIN, FORWARD), "0123456789abcdef")
-    assert "The profiles could not tell where the time went" in said
-    assert "steps of 86.8 ms and 206 ms (2.37 ×)" in said
+    assert "No times of the two profiles are used" in said
+    assert "whose steps went 86.8 ms → 206 ms (2.37 ×)" in said
     assert "148 ms → 174 ms, 17.6 % worse (95 %: 12.0 to 24.0 % worse)" in said
     assert "191" not in said
     assert "Without" not in said
     assert "cpu-unfused-optimizer" not in said
     assert "Net.forward (train.py:17)" in said
-    assert "the commit changed 1 line here; it: x = x + self.attend(x)" in said
+    assert "the commit changed this line: x = x + self.attend(x)" in said
     assert "git diff 0123456789 -- train.py" in said
 
 
@@ -118,7 +118,7 @@ def test_what_explains_more_than_the_step_changed_by_is_not_said():
     said = _said(found, (MAIN, FORWARD), "0123456789abcdef")
     assert "attend (train.py)" not in said
     assert said.index("Net.forward (train.py:17)") < said.index("main (train.py:30)")
-    assert "without it a step were 50.0 ms shorter before, and 67.0 ms now" in said
+    assert "by the profiles this function costs 67.0 ms of a step, 50.0 ms before" in said
 
 
 COSTLY = CostlyLine(FORWARD, 19, "x = slow(x)", 0.0, 0.12, 2345)
@@ -130,10 +130,10 @@ def test_the_line_that_costs_is_where_everything_points():
     page = ResultPage(
         "check of t", "worse", "regressed", cases=(Case("step_time_ms", "fail", "17.6 % worse"),)
     )
-    page = with_change(page, found, STEP, (MAIN, FORWARD), "0123456789", COSTLY)
+    page = with_change(page, found, STEP, (MAIN, FORWARD), "0123456789", LineCosts(COSTLY))
     said = " ".join(terminal.render(blocks(page)).split())
     costs = "Net.forward (train.py:19): this line takes 12.0 % of a step, nothing before: x ="
-    assert said.index(costs) < said.index("main (train.py:30)") < said.index("could not tell")
+    assert said.index(costs) < said.index("main (train.py:30)") < said.index("No times of the two")
     assert [text.label for text in page.reasons] == [
         "Net.forward (train.py:19)",
         "main (train.py:30)",
@@ -148,6 +148,31 @@ def test_the_line_that_costs_is_where_everything_points():
     (where,) = result["locations"]
     assert where["physicalLocation"]["region"] == {"startLine": 19}
     assert where["logicalLocations"] == [{"fullyQualifiedName": "Net.forward"}]
+
+
+README = ChangedCode("README.md", "", 2, 1, "More.")
+
+
+@pytest.mark.parametrize(
+    ("parts", "labels"),
+    [
+        pytest.param({}, ["main (train.py:30)", "Net.forward (train.py:17)"], id="nothing timed"),
+        pytest.param(
+            {MAIN: 0.0, FORWARD: 0.12},
+            ["Net.forward (train.py:17)", "main (train.py:30)"],
+            id="what has more of a step",
+        ),
+    ],
+)
+def test_a_file_that_python_does_not_run_comes_after_what_ran(parts, labels):
+    page = ResultPage("check", "worse", "regressed", cases=(Case("step_time_ms", "fail", ""),))
+    code = (README, MAIN, FORWARD)
+    page = with_change(page, None, STEP, code, "0123456789", LineCosts(None, parts))
+    assert [text.label for text in page.reasons] == [*labels, "README.md:2"]
+    assert page.place.line == (17 if parts else 30)
+    assert page.next_command == "git diff 0123456789 -- train.py README.md"
+    said = page.reasons[0].text
+    assert ("it has 12.0 % of a step more than what stood here before" in said) == bool(parts)
 
 
 def test_times_of_pieces_are_left_out_where_others_took_the_cpus():
@@ -178,7 +203,7 @@ def test_a_cause_of_the_slower_side_alone_at_changed_code_is_said_whatever_the_t
     ):
         both = msgspec.structs.replace(found, causes=(cause,))
         assert len(new_at_changed_code(both, (MAIN, FORWARD))) == said
-    assert "repeated-work: the same again; now, and not before" in _said(
+    assert "repeated-work: the same again; the profile of the base does not show it" in _said(
         msgspec.structs.replace(found, causes=(new,)), (FORWARD,), "0123456789"
     )
 

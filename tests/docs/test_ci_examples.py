@@ -30,7 +30,7 @@ def test_pipelines_are_yaml_of_the_right_shape():
     ours = [line.split()[1] for line in step["command"] if line.startswith("pinchpoint")]
     assert ours == ["run", "diagnose", "export"]
     for lines in (job["before_script"], step["command"]):
-        assert any(line.startswith("pip install torch") for line in lines)
+        assert any(line.startswith("pip install -r requirements.txt") for line in lines)
     assert step["concurrency"] == 1
 
 

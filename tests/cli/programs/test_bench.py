@@ -176,14 +176,14 @@ def test_run_and_check_and_history(capsys, tmp_path):
     assert cli([*gate, "--result", "first"]) == 0
     assert "pass: 1 gated measure is not worse" in capsys.readouterr().out
     assert cli(["bench", "history", "b.json"]) == 0
-    assert "t x" in capsys.readouterr().out
+    assert "t: x" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("load", "said"),
     [
-        (900.0, "wall time against this session will decide nothing"),
-        (0.0, "the first session of a baseline"),
+        (900.0, "no later time will be held against these alone"),
+        (0.0, "the first session of the baseline"),
     ],
 )
 def test_the_first_session_says_what_can_be_compared_with_it(capsys, monkeypatch, load, said):

@@ -83,7 +83,7 @@ def test_branches_are_told_apart_where_the_words_are_the_same():
     from pinchpoint.report.pages.ab import _arm
 
     arm = {"command": ["python", "t.py"], "params": {"branch": "mine", "commit": "f" * 40}}
-    assert _arm("B", arm) == f"B: python t.py on mine ({'f' * 10})"
+    assert _arm("B", arm) == f"B: python t.py on mine (commit {'f' * 10})"
 
 
 def test_whether_b_is_better_is_said_first_and_drawn():
@@ -130,4 +130,4 @@ def test_whether_b_is_better_is_said_first_and_drawn():
     today, after = shown.ladder.rungs
     assert (today.ratio, after.ratio, after.high) == pytest.approx((2.0 / 2.2, 1.0 / 2.2, 1.0))
     (facts,) = shown.tables[0].below
-    assert facts[0].text == "95 %: 2.50 × better to 10.0 % worse; 20.0 % worse would be seen"
+    assert facts[0].text == "95 %: 2.50 × better to 10.0 % worse; visible from 20.0 % worse on"

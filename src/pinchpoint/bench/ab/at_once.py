@@ -19,12 +19,13 @@ from pinchpoint.bench.run.swapped import halves
 from pinchpoint.bench.run.waits import disturbed, may_sleep
 
 NOTE = (
-    "other programs took the CPUs: A and B of a pair ran at the same time, so that they met the"
-    " same neighbours"
+    "other programs used the CPUs, so that A and B of a pair ran at the same time: both met the"
+    " same ones"
 )
 SWAPPED_NOTE = (
-    "A and B of a pair ran at the same time, each on half of the CPUs, exchanged every 50 ms, so"
-    " that they met the same neighbours and the same speed; what more CPUs give is not in it"
+    "A and B of a pair ran at the same time, each on half of the CPUs, and changed places every"
+    " 50 ms: both met the same other programs and the same speed of the CPUs; what a program gains"
+    " from more CPUs does not show so"
 )
 _MEMORY_SPARE = 1.2  # of the peaks so far: what a program takes differs from run to run
 _LEAST_PEAK_BYTES = 256 << 20  # where a program stays below the measuring process, which hides it

@@ -6,6 +6,7 @@ A. Parts, as the lengths of both steps are known best from the pairs.
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from difflib import SequenceMatcher
 from math import inf, sqrt
 
@@ -32,6 +33,15 @@ class CostlyLine:
     a_ratio: float  # of a step of B, what the line took in A in whose place it stands
     b_ratio: float  # of a step of B, what it takes
     steps: int  # of B, that were timed
+
+
+@dataclass(frozen=True)
+class LineCosts:
+    """What the changed lines took of a step: the one that is told to cost, and by changed place the
+    part of a step that its lines have more than before, of those that were timed."""
+
+    costly: CostlyLine | None = None
+    parts: Mapping[ChangedCode, float] = field(default_factory=dict)
 
 
 def ranges_of(lines: Sequence[int], text: str) -> tuple[Range, ...]:
@@ -122,18 +132,33 @@ def costly_line(
     return best if min(growth, whole) >= sure and growth - second >= sure else None
 
 
+def grown_parts(code: Sequence[ChangedCode], a: Timed, b: Timed) -> dict[ChangedCode, float]:
+    """By place, the part of a step of B that all its changed lines have more than those that they
+    replaced; 0 where that is not clear. Only of places of which something was timed in B."""
+    found = {}
+    for one in code:
+        now = [s for h in one.hunks for s in b.shares(one.file, h.added).values()]
+        was = [s for h in one.hunks for s in a.shares(one.file, h.removed).values()]
+        if b.seen is None or not now:
+            continue
+        net = _sum(now).mean - _sum(was).mean
+        found[one] = net if net >= max(_LEAST_RATIO, _error(_sum(now), _sum(was))) else 0.0
+    return found
+
+
 def _replaced(
     before: Mapping[Range, Share], now: Mapping[Range, Share], texts: tuple[str, str]
 ) -> dict[Range, Share]:
     """For each statement of B, what those of A that it took the place of had of a step.
 
-    All of them, of a single one. One without which the others have what there was before is new:
-    whatever the others became, they cost the same; of several such ones, the one that is like none
-    of A. Else each has what the most similar one had, if all that cost anything have such a one;
-    if not, nobody knows what took the place of what, and nothing is said.
+    All of them, of a single one, or where they had next to nothing. One without which the others
+    have what there was before is new: whatever the others became, they cost the same; of several
+    such ones, the one that is like none of A. Else each has what the most similar one had, if all
+    that cost anything have such a one; if not, nobody knows what took the place of what, and
+    nothing is said.
     """
     was = _sum(before.values())
-    if len(now) == 1:
+    if len(now) == 1 or was.mean < _LEAST_RATIO:
         return dict.fromkeys(now, was)
     matched = _similar(before, now, *texts)
     may_be_new = []

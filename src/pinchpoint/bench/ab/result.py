@@ -256,7 +256,7 @@ def _by_quiet_measures(
         f"{measures[name].label} {_worse_or_not(found.decisions[name])}" for name in found.by
     )
     if found.verdict in ("regressed", "pass"):
-        return found.verdict, said, f"{said}; wall time here cannot tell ({why})"
+        return found.verdict, said, f"{said}; wall time varies too much here to tell ({why})"
     open_ones = ", ".join(
         f"{measures[n].label} {in_words(d.estimate_ratio)}" for n, d in found.decisions.items()
     )
@@ -275,11 +275,10 @@ def _why_open(measure: MeasureResult) -> str:
     text = f"{measure.label}: {measure.pairs} pairs"
     if sees is not None:
         seen = f"from {sees:.1%}" if sees < 1 else "only above 100 %"
-        text += f" on this machine see changes {seen}"
+        text += f" on this machine show changes {seen}"
     wanted = measure.threshold_ratio or 0.0
-    return text + (
-        f"; {wanted:.1%} needs about {needs} pairs" if needs else f"; {wanted:.1%} needs over 400"
-    )
+    many = f"about {needs}" if needs else "over 400"
+    return f"{text}; to show {wanted:.1%} takes {many} pairs"
 
 
 def _warnings(

@@ -25,14 +25,24 @@ GATES = ("fail", "warn", "show")  # the most serious first
 _TESTS, _BETTER = ("window", "exact"), ("higher", "lower")
 
 
+class BesideBase(msgspec.Struct, frozen=True, kw_only=True):
+    """What pairs of runs in the same minutes said of a session: ratios are of the worsening."""
+
+    commit: str | None  # of the base; null: a command that was given
+    change_ratio: float
+    ci95_ratio: tuple[float, float] | None = None
+    pairs: int
+
+
 class SessionMedian(msgspec.Struct, frozen=True, kw_only=True):
-    """One past session: the median of its runs."""
+    """One past session: the median of its runs, as the machine of that hour had them."""
 
     session_id: str
     utc: str
     value: float
     runs: int
     commit: str | None = None
+    beside_base: BesideBase | None = None  # null: it was measured by itself
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,10 +140,12 @@ def with_session(
     measures: Mapping[str, Measure] = MEASURES,
     new_level: bool = False,
     program: str | None = None,
+    beside_base: Mapping[str, BesideBase] | None = None,
 ) -> Baseline:
     """The baseline with this session added, of this ``program``; a new one if there was none.
 
     ``new_level`` begins a segment: the change was meant, and the old level no longer counts.
+    ``beside_base``: by measure, what pairs with the base said of it in the same minutes.
     """
     now = utc_now()
     old = baseline or Baseline(
@@ -153,6 +165,7 @@ def with_session(
             commit=(result.environment.get("code") or {}).get("commit"),
             value=across.median,
             runs=len(across.values),
+            beside_base=(beside_base or {}).get(name),
         )
         entry = before.get(name) or _new_entry(across.measure)
         after[name] = _added(_gated(entry, gates.get(name)), median, new_level)

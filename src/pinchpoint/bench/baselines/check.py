@@ -6,9 +6,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pinchpoint.bench.ab.gain import gain_in_words, gains, improved_times, is_own
-from pinchpoint.bench.ab.result import AbResult, MeasureResult
-from pinchpoint.bench.baselines import Baseline, Entry, Gate, comparable, entry_key
+from pinchpoint.bench.ab.result import AbResult
+from pinchpoint.bench.baselines import (
+    Baseline,
+    Entry,
+    Gate,
+    comparable,
+    entry_key,
+)
 from pinchpoint.bench.baselines.screen import (
     FAILS_ALONE,
     FAILS_CPU,
@@ -17,9 +22,15 @@ from pinchpoint.bench.baselines.screen import (
     levels,
     screen,
 )
-from pinchpoint.bench.measures import CPU_TIME, MEASURES, OWN_TIME, TIMES, Better, Measure
+from pinchpoint.bench.measures import (
+    CPU_TIME,
+    MEASURES,
+    TIMES,
+    Better,
+    Measure,
+)
 from pinchpoint.bench.result import AcrossRuns, BenchResult, was_busy
-from pinchpoint.bench.words import in_words, with_range
+from pinchpoint.bench.words import in_words
 from pinchpoint.errors import MeasurementInvalid, NotComparable, UsageError
 from pinchpoint.monitor.environment import differences, refusals
 
@@ -43,6 +54,7 @@ class CheckItem(msgspec.Struct, frozen=True, kw_only=True):
     change_ratio: float | None = None
     bound_ratio: float | None = None
     threshold_ratio: float | None = None
+    threshold_abs: float | None = None  # in the unit, where the gate was given so
     sessions: int = 0
     level_changes: tuple[dict[str, Any], ...] = ()
     # Of the pairs with the base, null without them; the figures above are of past sessions.
@@ -150,106 +162,10 @@ def _is_worse(cpu: CheckItem) -> bool:
 
 def _why(item: CheckItem, busy: bool, cpu: CheckItem | None) -> str:
     where = "the machine is busy" if busy else f"after {item.sessions} sessions"
-    said = f"{where}, wall time against a history decides nothing"
+    said = f"{where}, times of other hours decide nothing"
     if cpu is not None and cpu.change_ratio is not None:
         said += f", and the CPU time of a step is {in_words(cpu.change_ratio)}"
-    return f"{said}: give --base to measure side by side"
-
-
-def confirmed(result: CheckResult, ab: AbResult) -> CheckResult:
-    """The result after measures were compared with the base on the same machine, in pairs."""
-    by_name = {m.name: m for m in ab.measures if m.gated}
-    items = tuple(
-        _confirmed(item, by_name[item.name], ab)
-        if item.name in by_name
-        else _without_a_false_warning(item, ab)
-        for item in result.items
-    )
-    verdict, why = overall(items)
-    if verdict == "pass" and (better := gain_in_words(ab)):
-        why = f"{better}, against the base; {why}"
-    elif verdict == "pass" and (by_pairs := [i for i in items if i.gate == "fail" and i.why]):
-        why = f"{why}: {_reasons(by_pairs)}"
-    return msgspec.structs.replace(result, items=items, verdict=verdict, why=why, confirmation=ab)
-
-
-def _without_a_false_warning(item: CheckItem, ab: AbResult) -> CheckItem:
-    """A session of another hour warns of nothing that is no worse beside the base, in this one."""
-    found = next((m for m in ab.measures if m.name == item.name), None)
-    if item.gate != "warn" or item.verdict not in ("regressed", "suspect") or found is None:
-        return item
-    if found.ci95_ratio is None or found.ci95_ratio[1] > (item.threshold_ratio or 0.0):
-        return item
-    how = _how(found, better=False)
-    base, now = found.sides
-    return msgspec.structs.replace(
-        item,
-        verdict="pass",
-        why=f"{how} against the base",
-        base_value=base,
-        now_value=now,
-        base_change_ratio=found.estimate_ratio,
-        base_ci95_ratio=found.ci95_ratio,
-    )
-
-
-def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem:
-    """An item with the verdict of the pairs; of an open wall time, with that of what decided."""
-    verdict = found.verdict or item.verdict
-    better, instead, own = found in gains(ab), tuple[str, ...](), _own_gain(item, ab)
-    open_time = verdict == "inconclusive" and bool(ab.decided_by) and item.name in TIMES
-    why = f"{_how(found, better=better)} against the base"
-    if own is not None and (open_time or verdict == "pass"):
-        verdict, better, instead = "pass", True, (own.name,)
-        why = f"{_with_values(own, better=True)} against the base"
-    elif open_time:
-        verdict, instead = ab.verdict, ab.decided_by
-        worse = [m for m in ab.measures if m.name in instead and verdict == "regressed"]
-        decided = ", ".join(_with_values(m, better=False) for m in worse) or ab.decided or ab.why
-        why = f"{decided} against the base; wall time here cannot tell"
-    elif verdict == "inconclusive":
-        why = f"{why}, which {found.pairs} pairs here cannot tell"
-    else:
-        why += _of_its_own(item, ab)
-    base, now = found.sides
-    return msgspec.structs.replace(
-        item,
-        verdict=verdict,
-        why=why,
-        base_value=base,
-        now_value=now,
-        base_change_ratio=found.estimate_ratio,
-        base_ci95_ratio=found.ci95_ratio,
-        improved=better,
-        decided_by=instead,
-    )
-
-
-def _own_gain(item: CheckItem, ab: AbResult) -> MeasureResult | None:
-    """What improved in place of a wall time that is not known to have."""
-    best = next(iter(gains(ab)), None)
-    return best if best is not None and is_own(best) and item.name in TIMES else None
-
-
-def _with_values(m: MeasureResult, *, better: bool) -> str:
-    """``CPU time of a step 24.4 to 28.0 ms, 14.8 % worse (95 %: …)``."""
-    base, now = (f"{side:#.3g}".rstrip(".") for side in m.sides)
-    return f"{m.label} {base} to {now} {m.unit}, {_how(m, better=better)}"
-
-
-def _how(m: MeasureResult, *, better: bool) -> str:
-    if better:
-        return improved_times(m)
-    return with_range(m.estimate_ratio, m.ci95_ratio, m.better)
-
-
-def _of_its_own(item: CheckItem, ab: AbResult) -> str:
-    """Beside a wall time what the step takes without others on its CPU: where these are many, 10 %
-    more work can cost 50 % more time, as a longer step is interrupted more often."""
-    own = next((m for m in ab.measures if m.name == OWN_TIME), None)
-    if item.name not in TIMES or own is None:
-        return ""
-    return f" ({own.label} {in_words(own.estimate_ratio)})"
+    return f"{said}; --base COMMAND measures both side by side"
 
 
 def suspects(result: CheckResult) -> dict[str, float]:
@@ -285,16 +201,16 @@ def overall(items: tuple[CheckItem, ...]) -> tuple[str, str]:
     ):
         bad = [i for i in failing if i.verdict == verdict]
         if bad:
-            return said, _reasons(bad)
+            return said, reasons(bad)
     warned = [i for i in items if i.gate == "warn" and i.verdict in ("regressed", "suspect")]
     if warned:
-        return "warned", _reasons(warned)
+        return "warned", reasons(warned)
     if not failing:
         return "pass", "nothing is gated"
     return "pass", f"{len(failing)} gated measure{'s are' if failing[1:] else ' is'} not worse"
 
 
-def _reasons(items: Sequence[CheckItem]) -> str:
+def reasons(items: Sequence[CheckItem]) -> str:
     """One reason a measure; those that share one are named together."""
     labels: dict[str, list[str]] = {}
     for item in items:
@@ -342,6 +258,7 @@ def _item(
         change_ratio=found.change_ratio,
         bound_ratio=found.bound_ratio,
         threshold_ratio=threshold.as_ratio(found.center or 0.0) if threshold else None,
+        threshold_abs=threshold.absolute if threshold else None,
         sessions=found.sessions,
         level_changes=tuple(_level(entry, p.at, p.before, p.after) for p in levels(entry, value)),
     )

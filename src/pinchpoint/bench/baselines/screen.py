@@ -96,17 +96,21 @@ def _judge(
     sessions: int,
     fails_alone: float,
 ) -> tuple[str, str]:
-    few = f"; only {sessions} past sessions, too few to know their spread"
-    note = few if sessions < FEW_SESSIONS else ""
+    note = ""
+    if sessions < FEW_SESSIONS:
+        past = "1 past session" if sessions == 1 else f"{sessions} past sessions"
+        note = f" (with {past}; how much they differ by themselves is known from {FEW_SESSIONS} on)"
+    from_here = f"counts as worse from {_percent(bound)} on"
     if change > bound and change >= fails_alone:
-        return "regressed", f"{how}, over the bound of {_percent(bound)}{note}"
+        return "regressed", f"{how}, which {from_here}{note}"
     if change > bound:
-        said = f"{how}, over the bound of {_percent(bound)}; history alone fails from"
-        return "suspect", f"{said} {_percent(fails_alone)}{note}"
+        said = f"{how}, which {from_here}, yet past sessions alone fail only what is"
+        return "suspect", f"{said} {_percent(fails_alone)} worse{note}"
     if threshold is not None and bound > threshold:
-        why = f"sessions vary so much that only changes over {_percent(bound)} show"
-        return "inconclusive", f"{why}, the threshold is {_percent(threshold)}"
-    return "pass", f"within the bound of {_percent(bound)}{note}"
+        what = "the runs of this session" if sessions < FEW_SESSIONS else "past sessions"
+        why = f"{what} differ so much that only changes over {_percent(bound)} show"
+        return "inconclusive", f"{why}, and the gate is at {_percent(threshold)}{note}"
+    return "pass", f"{how}; {from_here}{note}"
 
 
 def _percent(ratio: float) -> str:
@@ -114,6 +118,47 @@ def _percent(ratio: float) -> str:
 
 
 def levels(entry: Entry, candidate: float | None = None) -> tuple[ChangePoint, ...]:
-    """Where the level changed in the whole history (and with the new value at its end)."""
+    """Where the level changed in the whole history (and with the new value at its end); not where
+    pairs of runs in the same minutes say that it was the machine."""
     values: Sequence[float] = [m.value for m in entry.session_medians]
-    return change_points(np.array([*values, *([candidate] if candidate else [])]))
+    found = change_points(np.array([*values, *([candidate] if candidate else [])]))
+    return tuple(p for p in found if not _by_the_machine(entry, p))
+
+
+def _by_the_machine(entry: Entry, point: ChangePoint) -> bool:
+    if point.at >= len(entry.session_medians):
+        return False
+    beside = entry.session_medians[point.at].beside_base
+    ratio = 1 + point.change_ratio
+    worsening = (ratio if entry.better == "lower" else 1 / ratio) - 1
+    return beside is not None and not may_be_so(worsening, beside.ci95_ratio)
+
+
+def may_be_so(worsening: float, ci95_ratio: tuple[float, float] | None) -> bool:
+    """Whether pairs of runs in the same minutes, with this interval of the change, leave room for
+    half of a worsening (or of an improvement) that medians of different hours show."""
+    if ci95_ratio is None:
+        return True
+    low, high = ci95_ratio
+    return high >= worsening / 2 if worsening > 0 else low <= worsening / 2
+
+
+def contradicted(entry: Entry, at: int) -> tuple[int, float] | None:
+    """Where the median of session ``at`` says something else of its base than pairs of runs in the
+    same minutes did: which session is that base, and the worsening by both medians.
+
+    None where both agree, or where the base is no session of this history.
+    """
+    session = entry.session_medians[at]
+    beside = session.beside_base
+    if beside is None or beside.commit is None or beside.ci95_ratio is None:
+        return None
+    earlier = entry.session_medians[:at]
+    bases = [i for i, m in enumerate(earlier) if m.commit == beside.commit and m.value > 0]
+    if not bases or session.value <= 0:
+        return None
+    ratio = session.value / earlier[bases[-1]].value
+    alone = (ratio if entry.better == "lower" else 1 / ratio) - 1
+    low, high = beside.ci95_ratio
+    agrees = low - LEAST_CHANGE <= alone <= high + LEAST_CHANGE
+    return None if agrees else (bases[-1], alone)

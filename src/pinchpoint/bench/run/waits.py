@@ -20,8 +20,8 @@ _SAID_BY_USER = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OPENBLAS
 _WAITED_RATIO = 0.1
 
 NOTE = (
-    "other programs took the CPUs: in all runs threads of OpenMP and OpenBLAS slept while they"
-    " waited for each other (OMP_WAIT_POLICY=passive); set it to active to measure them spinning"
+    "other programs used the CPUs, so that all runs had OMP_WAIT_POLICY=passive: threads that wait"
+    " for each other sleep and do not spin; set it to active yourself to measure them spinning"
 )
 
 

@@ -205,7 +205,7 @@ def sureness(m: MeasureResult) -> tuple[Fact, ...]:
     seen = m.smallest_visible_ratio
     said = (
         f"95 %: {range_in_words(m.ci95_ratio, m.better)}" if m.ci95_ratio else "",
-        f"{in_words(seen, m.better)} would be seen" if seen else "",
+        f"visible from {in_words(seen, m.better)} on" if seen else "",
     )
     text = "; ".join(filter(None, said))
     return (Fact("", text),) if text else ()
@@ -227,5 +227,8 @@ def _arm(name: str, arm: Mapping[str, Any]) -> str:
     """The command, with the variables or the branch that tell the arms apart."""
     sets = [f"{k.removeprefix('env:')}={v}" for k, v in arm["params"].items() if k[:4] == "env:"]
     branch = arm["params"].get("branch")
-    where = f" on {branch} ({str(arm['params'].get('commit'))[:10]})" if branch else ""
+    commit = str(arm["params"].get("commit") or "")
+    where = f" on {branch} (commit {commit[:10]})" if branch else ""
+    if branch and commit.startswith(branch):
+        where = f" at commit {commit[:10]}"
     return f"{name}: {shlex.join([*sets, *arm['command']])}{where}"

@@ -105,8 +105,8 @@ def _units(valid: list[RunMetrics]) -> tuple[str, ...]:
         notes.append(f"steps timed by {', '.join(sorted(clocks))}")
         if any(run.steps and run.steps.effective_n for run in valid):
             notes.append(
-                "count as: a step is like the one before, so that together they tell as much as so"
-                " many that are not"
+                "count as: neighbouring steps are alike (a slow one often follows a slow one), so"
+                " that they tell no more than this many steps that have nothing to do with another"
             )
     elif valid:
         notes.append(f"no steps: {valid[0].unknown.get('steps', 'not recorded')}")
@@ -117,8 +117,8 @@ def _open_sides(summaries: Iterable[Summary]) -> list[str]:
     """What *at least* means, where it is said."""
     if any(s.p99_bounds is not None and s.p99_ci95 is None and s.count for s in summaries):
         return [
-            "at least: too few steps or requests for an upper end of the interval, which takes 72"
-            " (p95), 368 (p99)"
+            "at least: the upper end of the 95 % interval is not known; p95 takes 72 steps or"
+            " requests for it, p99 368"
         ]
     return []
 

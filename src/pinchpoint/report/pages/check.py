@@ -1,14 +1,13 @@
-"""The pages of the regression gate and of a benchmark's history."""
+"""The page of the regression gate."""
 
 from dataclasses import replace
 
 from pinchpoint.bench.ab.result import AbResult, MeasureResult
-from pinchpoint.bench.baselines import GATES, Baseline, Entry
+from pinchpoint.bench.baselines import GATES
 from pinchpoint.bench.baselines.check import CheckItem, CheckResult
-from pinchpoint.bench.baselines.screen import levels
-from pinchpoint.bench.statistics.series import ChangePoint
+from pinchpoint.bench.baselines.screen import FEW_SESSIONS, LEAST_CHANGE
 from pinchpoint.bench.words import in_words
-from pinchpoint.report.blocks import Table
+from pinchpoint.report.blocks import Fact, Table
 from pinchpoint.report.pages import ab as ab_page
 from pinchpoint.report.pages.result import (
     Case,
@@ -23,25 +22,33 @@ _OUTCOMES: dict[str, Outcome] = {
     "suspect": "inconclusive",
     "inconclusive": "inconclusive",
 }
-_HISTORY_ROWS = 20  # sessions on a screen
+
+
+_FROM = "counts as worse from"
+_ROUNDING = 1e-9  # of a ratio
 
 
 def page(result: CheckResult) -> ResultPage:
     """Gated measures first, then those that are only shown. Where pairs judged, their figures: what
     past sessions had stands in a note, as it decides nothing then."""
     items = sorted(result.items, key=lambda i: GATES.index(i.gate))
-    tables = [_table(items)]
+    ungated = [i for i in items if i.gate == "show"]
+    judged = [i for i in items if i.gate != "show"]
+    tables = [_table(judged)] if judged else []
+    tables += [_shown(ungated)] if ungated else []
     notes = tuple(note for i in items for note in _levels(i))
     if result.confirmation is None:
-        notes = (*_past(items), *notes)
+        notes = (*_past(items), *_from_what(judged), *notes)
     else:
         paired = [i for i in items if i.base_value is not None]
         gated = [i for i in items if i.base_value is None and i.gate != "show"]  # by their history
-        shown = [m for m in result.confirmation.measures if not m.gated]
+        known = {i.name for i in (*paired, *gated)}
+        shown = [m for m in result.confirmation.measures if m.name not in known]
         tables = [_paired(paired, result.confirmation)]
         tables += [_table(gated)] if gated else []
         tables += [_without_gate(shown)] if shown else []
-        notes = (*_past_values(paired), *ab_page.page(result.confirmation).notes, *notes)
+        why = _from_what(gated)
+        notes = (*_past_values(paired), *why, *ab_page.page(result.confirmation).notes, *notes)
     return ResultPage(
         title=f"check of {result.bench_id}" + (" (forced)" if result.forced else ""),
         verdict=result.verdict,
@@ -55,22 +62,73 @@ def page(result: CheckResult) -> ResultPage:
 
 
 def _table(items: list[CheckItem]) -> Table:
+    """What has a gate, against past sessions."""
+    rows = tuple(
+        (
+            i.label,
+            figure(i.center, i.unit),
+            figure(i.value, i.unit),
+            in_words(i.change_ratio, i.better),
+            _gate(i),
+            i.verdict,
+        )
+        for i in items
+    )
+    made = table("with a gate", ("", "before", "now", "now is", "gate", "verdict"), rows)
+    return replace(made, below=tuple(map(_from_here, items)))
+
+
+def _shown(items: list[CheckItem]) -> Table:
+    """What has none."""
     return table(
-        "measure",
-        ("", "before", "now", "now is", "bound", "gate", "verdict"),
+        "without a gate",
+        ("", "before", "now", "now is"),
         tuple(
             (
                 i.label,
                 figure(i.center, i.unit),
                 figure(i.value, i.unit),
                 in_words(i.change_ratio, i.better),
-                "-" if i.bound_ratio is None else f"{100 * i.bound_ratio:.1f} %",
-                _gate(i),
-                "" if i.gate == "show" else i.verdict,
             )
             for i in items
         ),
     )
+
+
+def _from_here(item: CheckItem) -> tuple[Fact, ...]:
+    value = _worse_from(item)
+    return () if value is None else (Fact("", f"{_FROM} {figure(value, item.unit)} on"),)
+
+
+def _worse_from(item: CheckItem) -> float | None:
+    """The value from which on a session counts as worse than the past ones."""
+    if item.center is None or item.bound_ratio is None:
+        return None
+    more = 1 + item.bound_ratio
+    return item.center * more if item.better == "lower" else item.center / more
+
+
+def _from_what(items: list[CheckItem]) -> tuple[str, ...]:
+    """What this limit is, why it is where it is, and what brings it closer."""
+    known = [i for i in items if i.gate != "show" and i.bound_ratio is not None]
+    if not known:
+        return ()
+    said = f"{_FROM}: half of the gate away from the past sessions"
+    wide = [i for i in known if (i.bound_ratio or 0) > _half(i) * (1 + _ROUNDING)]
+    if not wide:
+        return (said,)
+    few = min(i.sessions for i in wide) < FEW_SESSIONS
+    why = "the runs of this session differ so much" if few else "past sessions differ so much"
+    closer = f"{FEW_SESSIONS} sessions or more, " if few else ""
+    which = "" if len(wide) == len(known) else f" ({', '.join(i.label for i in wide)})"
+    return (
+        f"{said}, or farther{which} as {why} by themselves; {closer}longer runs, a quieter machine"
+        " or a base to run in pairs with bring it closer",
+    )
+
+
+def _half(item: CheckItem) -> float:
+    return max(LEAST_CHANGE, (item.threshold_ratio or 0) / 2)
 
 
 def _paired(items: list[CheckItem], found: AbResult) -> Table:
@@ -118,10 +176,14 @@ def _past_values(items: list[CheckItem]) -> list[str]:
         return []
     most = max(i.sessions for i in known)
     values = ", ".join(f"{i.label} {figure(i.center, i.unit)}" for i in known)
-    return [f"{_sessions_in_words(most)} of other hours, which decided nothing here: {values}"]
+    said = f"{_sessions_in_words(most)} in the baseline: {values}"
+    return [f"{said}; only the pairs decided, as a machine is faster at one time than at another"]
 
 
 def _gate(item: CheckItem) -> str:
+    """As it was given: ``fail 5 %``, ``warn 10.0 ms``."""
+    if item.threshold_abs is not None:
+        return f"{item.gate} {figure(item.threshold_abs, item.unit)}"
     return item.gate + (f" {100 * item.threshold_ratio:.3g} %" if item.threshold_ratio else "")
 
 
@@ -144,7 +206,9 @@ def _sessions_in_words(count: int) -> str:
 def _case(item: CheckItem) -> Case:
     outcome = _OUTCOMES.get(item.verdict, "pass")
     if item.gate == "warn" and outcome != "pass":
-        outcome = "warn"
+        # Pairs that cannot tell are no reason to annotate each change; the table says so.
+        open_pairs = outcome == "inconclusive" and item.base_value is not None
+        outcome = "pass" if open_pairs else "warn"
     before, now = item.center, item.value
     if item.base_value is not None:  # those that the reason is about
         before, now = item.base_value, item.now_value
@@ -163,37 +227,5 @@ def _levels(item: CheckItem) -> list[str]:
 
 def _next(result: CheckResult) -> str | None:
     if result.verdict == "inconclusive" and result.confirmation is None:
-        return 'pinchpoint bench ab -- "OLD COMMAND" "NEW COMMAND" (same node, interleaved)'
+        return 'pinchpoint bench ab -- "OLD COMMAND" "NEW COMMAND"'
     return None
-
-
-def history_page(baseline: Baseline) -> ResultPage:
-    """Every benchmark's sessions with the changes of level."""
-    tables, notes = [], []
-    for key, entries in baseline.entries.items():
-        for name, entry in entries.items():
-            tables.append(_sessions(f"{key.split('|')[0]} {name}", entry))
-            notes += [
-                f"{name}: {figure(p.before, entry.unit)} to {figure(p.after, entry.unit)} from "
-                f"session {p.at + 1} ({in_words(_worsening(p, entry), entry.better)}, p {p.p:.1g})"
-                for p in levels(entry)
-            ]
-    return ResultPage(
-        title="history",
-        headline=f"{len(tables)} measures since {baseline.created_utc[:10]}",
-        tables=tuple(tables),
-        notes=tuple(notes),
-    )
-
-
-def _worsening(p: ChangePoint, entry: Entry) -> float:
-    return p.change_ratio if entry.better == "lower" else 1 / (1 + p.change_ratio) - 1
-
-
-def _sessions(title: str, entry: Entry) -> Table:
-    first = max(0, len(entry.session_medians) - _HISTORY_ROWS)
-    rows = [
-        (str(first + i + 1), m.utc[:16], (m.commit or "-")[:10], figure(m.value, entry.unit))
-        for i, m in enumerate(entry.session_medians[first:])
-    ]
-    return table(title, ("", "when", "commit", "median"), tuple(rows))

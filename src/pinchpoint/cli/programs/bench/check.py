@@ -154,7 +154,7 @@ def check(
             page = explained_check(page, before, measuring, found.confirmation, left_s)
     present(found, page, showing)
     if gating.accept or (gating.update and found.verdict in ("pass", "warned")):
-        update.write(_with_gates(past, new, gates), accept=gating.accept)
+        update.write(_with_gates(past, new, gates), accept=gating.accept, pairs=found.confirmation)
     return 0 if found.exit_code == 4 and gating.allow_inconclusive else found.exit_code
 
 
@@ -172,14 +172,17 @@ def _first_page(new: "BenchResult", command: tuple[str, ...]) -> "ResultPage":
     from pinchpoint.report.pages.bench import run_page
 
     page = run_page(new)
-    base = 'give --base "COMMAND BEFORE THE CHANGE", or measure in a git repository'
+    base = 'for pairs give --base "COMMAND BEFORE THE CHANGE", or measure in a git repository'
     if (new.environment.get("code") or {}).get("commit") and command:
-        base = "later checks measure side by side with this commit (or --base COMMAND)"
+        base = "later checks run it in pairs with this commit (or with --base COMMAND)"
     if new.kind != "run":
         base = "pinchpoint compare A B holds two results of the same hour against each other"
     if not was_busy(new):
-        return replace(page, notes=(*page.notes, f"the first session of a baseline; {base}"))
-    said = "other programs were using the CPUs: wall time against this session will decide nothing"
+        return replace(
+            page,
+            notes=(*page.notes, f"the first session of the baseline: nothing was compared; {base}"),
+        )
+    said = "other programs used the CPUs, so that no later time will be held against these alone"
     return replace(page, warnings=(*page.warnings, f"{said}; {base}"))
 
 
@@ -250,7 +253,8 @@ def _judged(
 ) -> "CheckResult":
     """By the history, and by pairs with the base: those there are, or of what is suspect."""
     from pinchpoint.bench.baselines.check import check as judge
-    from pinchpoint.bench.baselines.check import confirmed, suspects
+    from pinchpoint.bench.baselines.check import suspects
+    from pinchpoint.bench.baselines.confirmation import confirmed
 
     found = judge(
         new,
@@ -348,10 +352,10 @@ def history(baseline: Path, /, *, showing: Showing | None = None) -> int:
         The file that bench check keeps.
     """
     from pinchpoint.bench.baselines import read_baseline
-    from pinchpoint.report.pages import check as check_page
+    from pinchpoint.report.pages.history import history_page
 
     known = read_baseline(baseline)
-    present(known, check_page.history_page(known), showing or Showing())
+    present(known, history_page(known), showing or Showing())
     return 0
 
 
@@ -376,8 +380,11 @@ class _Update:
     gates: "dict[str, Gate]"
     measures: "dict[str, Measure]"
 
-    def write(self, known: "Baseline | None", *, accept: bool) -> None:
+    def write(
+        self, known: "Baseline | None", *, accept: bool, pairs: "AbResult | None" = None
+    ) -> None:
         from pinchpoint.bench.baselines import with_session, write_baseline
+        from pinchpoint.bench.baselines.confirmation import beside_base
 
         if not any(run.valid for run in self.new.runs):
             raise UsageError("no valid run to add", hint="measure again")
@@ -388,6 +395,7 @@ class _Update:
             measures=self.measures,
             new_level=accept,
             program=program_of(self.new.command),
+            beside_base=None if pairs is None else beside_base(pairs),
         )
         write_baseline(self.path, after)
         wrote(self.path)

@@ -67,7 +67,7 @@ def outcome_of(result: AbResult, promise: Promise | None) -> FixOutcome | None:
     timed = next((m for m in result.measures if m.name == STEP_TIME), None)
     if timed is None:
         return None
-    before = timed.a_median * _MS
+    before = timed.sides[0] * _MS  # as the table beside it has them
     low_high = timed.ci95_ratio
     between = None if low_high is None else (before * (1 + low_high[0]), before * (1 + low_high[1]))
     predicted = None

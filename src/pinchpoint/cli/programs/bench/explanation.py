@@ -24,23 +24,25 @@ def with_explanation(
     """The page, what the commit changed, which of its lines costs, and what profiles of both arms
     say about it."""
     from pinchpoint.bench.ab.changed_code import changed_code
-    from pinchpoint.cli.programs.bench.line_costs import line_that_costs
+    from pinchpoint.bench.ab.costly_lines import LineCosts
+    from pinchpoint.cli.programs.bench.line_costs import line_costs
     from pinchpoint.cli.programs.bench.profiles import MOST_S, profiles_of
     from pinchpoint.compare.measured import measured_step
     from pinchpoint.report.pages.change import with_change
 
     base, now = (arm.params.get("commit") for arm in arms)
     code = changed_code(str(base), str(now) if now else None, Path.cwd()) if base else ()
-    costly = None
+    costs = LineCosts()
     if code and result is not None:
         options = measuring.run_options(arms[1].command)
-        costly = line_that_costs(code, arms, result, options, folder)
+        costs = line_costs(code, arms, result, options, folder)
     runs = result.runs if result else ()
     together = any(run.at_once for run in runs)
     busy = together or any(run.threads_sleep for run in runs)
-    found = profiles_of(arms, folder, at_once=together, limit_s=limit_s or MOST_S)
+    look = f"git diff {str(base)[:10]}{f' {str(now)[:10]}' if now else ''}" if base else None
+    found = profiles_of(arms, folder, at_once=together, limit_s=limit_s or MOST_S, look=look)
     step = measured_step(result) if result else None
-    return with_change(page, found, step, code, str(base) if base else None, costly, busy=busy)
+    return with_change(page, found, step, code, str(base) if base else None, costs, busy=busy)
 
 
 def explained_check(

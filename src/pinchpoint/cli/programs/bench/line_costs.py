@@ -11,7 +11,7 @@ from pinchpoint.cli.output import note
 
 if TYPE_CHECKING:
     from pinchpoint.bench.ab.changed_code import ChangedCode
-    from pinchpoint.bench.ab.costly_lines import CostlyLine, Range
+    from pinchpoint.bench.ab.costly_lines import LineCosts, Range
     from pinchpoint.bench.ab.result import AbResult
     from pinchpoint.bench.run import Arm, RunOptions
     from pinchpoint.bench.run.lines import LinesSeen
@@ -20,44 +20,45 @@ _ANY = 1e9  # times as long: nothing is known of how long at most
 _Asked = dict[str, "tuple[Range, ...]"]
 
 
-def line_that_costs(
+def line_costs(
     code: "Sequence[ChangedCode]",
     arms: "tuple[Arm, Arm]",
     result: "AbResult",
     options: "RunOptions",
     folder: Path,
-) -> "CostlyLine | None":
-    """Of the changed lines, the one that a step spends more time at; None where none is told.
+) -> "LineCosts":
+    """What the changed lines took of a step.
 
     Both run as the pairs did: at the same time, on exchanged halves of the CPUs, with threads that
     sleep, and for as many steps.
     """
     from pinchpoint.bench.ab.arms import checkout_of
     from pinchpoint.bench.ab.changed_code import text_of
-    from pinchpoint.bench.ab.costly_lines import Timed, asked, costly_line
+    from pinchpoint.bench.ab.costly_lines import LineCosts, Timed, asked, costly_line, grown_parts
     from pinchpoint.errors import PinchpointError
 
     tops = [checkout_of(arm.cwd or Path.cwd()) for arm in arms]
     if None in tops or not any(run.steps for run in result.runs):
-        return None
+        return LineCosts()
     texts = tuple(
         {one.file: text_of(top, one.file, None) for one in code if one.hunks} for top in tops if top
     )
     wanted = [asked(code, text, now=i == 1) for i, text in enumerate(texts)]
     if not wanted[1]:
-        return None
+        return LineCosts()
     note("one more pair, to see which of the changed lines costs")
     watched = [_watching(*one) for one in zip(arms, tops, wanted, strict=True)]
     try:
         seen = _timed((watched[0], watched[1]), bool(wanted[0]), result, options, folder)
     except PinchpointError as error:
         note(f"the changed lines could not be timed: {error.message}")
-        return None
+        return LineCosts()
     if seen[1] is None or (wanted[0] and seen[0] is None):
-        return None
+        return LineCosts()
     longer, most = _longer(result)
     a, b = Timed(wanted[0], seen[0], 1 / (1 + longer)), Timed(wanted[1], seen[1])
-    return costly_line(code, a, b, (texts[0], texts[1]), most / (1 + most))
+    costly = costly_line(code, a, b, (texts[0], texts[1]), most / (1 + most))
+    return LineCosts(costly, grown_parts(code, a, b))
 
 
 def _longer(result: "AbResult") -> tuple[float, float]:

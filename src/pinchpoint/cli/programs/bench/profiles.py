@@ -116,13 +116,20 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def profiles_of(
-    arms: "tuple[Arm, Arm]", folder: Path, *, at_once: bool, limit_s: float = MOST_S
+    arms: "tuple[Arm, Arm]",
+    folder: Path,
+    *,
+    at_once: bool,
+    limit_s: float = MOST_S,
+    look: str | None = None,
 ) -> "ProfileComparison | None":
     """Profile both and compare; kept as ``change.json`` and ``change.md``.
 
     ``at_once``: at the same time, as the pairs ran, so that both meet the same neighbours. On a
     busy machine threads sleep while they wait, as in the pairs: two that spin on two full CPUs took
     500 ms for a step of 9. Where ``nsys`` is installed, B is recorded with it as well.
+    ``look``: the command that shows what differs, where A is a checkout that is gone when this is
+    read, so that nothing can be measured with it again.
     """
     from pinchpoint.bench.folders import write_atomic
     from pinchpoint.bench.metrics import encode
@@ -155,6 +162,7 @@ def profiles_of(
         note(f"the profiles cannot be compared: {error.message}")
         return None
     page = compare_page.profiles_page(compared)
+    page = replace(page, next_command=look or page.next_command)
     write_atomic(folder / "change.json", encode(compared))
     write_atomic(folder / "change.md", markdown.render(blocks(page)).encode())
     wrote(folder / "change.md")
