@@ -152,13 +152,7 @@ def serve_page(result: BenchResult) -> ResultPage:
 
 def sweep_page(found: Sweep) -> ResultPage:
     """One row a rate, and the knee."""
-    said = "even the lowest rate is beyond the knee"
-    if found.knee_per_s is not None:
-        said = f"keeps up to {found.knee_per_s:.3g} requests a second"
-        if not found.saturates:
-            said += ", the highest rate tried: the knee is higher"
-    elif found.ramp:
-        said = "beyond the knee from the beginning of the ramp"
+    said = _knee(found)
     objectives = ", ".join(f"{k} {v:g} ms" for k, v in found.objectives_ms.items())
     header = ("", "answered/s", "goodput/s", "TTFT p95, ms", "e2e median", "p95", "p99")
     rates = table("requests/s", header, tuple(_sweep_row(p) for p in found.points))
@@ -178,6 +172,24 @@ def sweep_page(found: Sweep) -> ResultPage:
     )
 
 
+def _knee(found: Sweep) -> str:
+    """How much the server keeps up with, and from where on it does not, or nobody can tell."""
+    knee, after = found.knee_per_s, next((p for p in found.points if not p.below_knee), None)
+    unknown = after is not None and after.below_knee is None
+    if knee is None:
+        if unknown:
+            return "cannot tell: this machine was too busy at the lowest rate already"
+        where = "from the beginning of the ramp" if found.ramp else "at the lowest rate already"
+        return f"beyond the knee {where}"
+    said = f"keeps up to {knee:.3g} requests a second"
+    if after is None:
+        return f"{said}, the highest rate tried: the knee is higher"
+    if unknown:
+        end = "" if found.beyond_per_s is None else f", and not to {found.beyond_per_s:.3g}"
+        return f"{said} at least{end}; between, this machine was too busy to tell"
+    return f"{said}, and not to {after.rate_per_s:.3g}"
+
+
 def _curve(found: Sweep) -> Figure:
     """Drawn where pictures are; the table says the same."""
     return Figure(
@@ -188,10 +200,13 @@ def _curve(found: Sweep) -> Figure:
     )
 
 
+_WHERE = {True: "", False: " (beyond)", None: " (cannot tell)"}
+
+
 def _sweep_row(p: SweepPoint) -> tuple[str, ...]:
     ttft, e2e = p.ttft_ms, p.e2e_ms
     return (
-        f"{p.rate_per_s:g}{'' if p.below_knee else ' (beyond)'}",
+        f"{p.rate_per_s:g}{_WHERE[p.below_knee]}",
         figure(p.answered_per_s, ""),
         figure(p.goodput_per_s, ""),
         figure(ttft.p95, "") if ttft else "-",
