@@ -164,7 +164,7 @@ def sweep_page(found: Sweep) -> ResultPage:
         tables=(replace(rates, below=tuple(map(_sweep_intervals, found.points))),),
         warnings=found.warnings,
         notes=(
-            *(f"{p.rate_per_s:g}/s: {p.why}" for p in found.points if p.why),
+            *(f"{p.rate_per_s:.4g}/s: {p.why}" for p in found.points if p.why),
             f"objectives: {objectives}"
             if objectives
             else "no --goodput: a p95 of twice that of the lowest rate counts as beyond the knee",
@@ -206,7 +206,7 @@ _WHERE = {True: "", False: " (beyond)", None: " (cannot tell)"}
 def _sweep_row(p: SweepPoint) -> tuple[str, ...]:
     ttft, e2e = p.ttft_ms, p.e2e_ms
     return (
-        f"{p.rate_per_s:g}{_WHERE[p.below_knee]}",
+        f"{p.rate_per_s:.4g}{_WHERE[p.below_knee]}",
         figure(p.answered_per_s, ""),
         figure(p.goodput_per_s, ""),
         figure(ttft.p95, "") if ttft else "-",
