@@ -14,6 +14,7 @@ class Monitoring:
 
     def __init__(self):
         self.tools, self.heard, self.local = {}, {}, {}
+        self.everywhere = 0
 
     def get_tool(self, tool):
         return self.tools.get(tool)
@@ -26,6 +27,9 @@ class Monitoring:
 
     def register_callback(self, tool, event, heard):
         self.heard[event] = heard
+
+    def set_events(self, tool, events):
+        self.everywhere = events
 
     def set_local_events(self, tool, code, events):
         self.local[code] = events

@@ -14,6 +14,7 @@ from pinchpoint.diagnosis import windows
 from pinchpoint.diagnosis.engine import Diagnosis, Ranked
 from pinchpoint.diagnosis.evidence.python_kept import kept_ratio
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
+from pinchpoint.diagnosis.other_window import located
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import Outcome
 from pinchpoint.trace import HostKind, RunFacts
@@ -98,7 +99,7 @@ def in_functions(*functions):
 )
 def test_a_finding_that_knows_its_operator_alone_is_placed_where_that_mostly_runs(functions, place):
     alone = ranked("sync-in-loop", 40, 100, Location(operator="aten::item"))
-    placed = windows._located(alone, in_functions(*functions)).finding.location
+    placed = located(alone, in_functions(*functions)).finding.location
     told = (placed.file, placed.function) if placed.file else (None, placed.operator)
     assert told == (("train.py", place) if place else (None, "aten::item"))
 

@@ -47,9 +47,9 @@ print(sorted(name for name in sys.modules if name.startswith("pinchpoint")))
         "pinchpoint.inside",
         *(
             f"pinchpoint.inside.{name}"
-            for name in ("after_function", "after_import", "hooks", "knobs", "meeting", "quiet")
+            for name in ("after_function", "after_import", "hooks", "interpreter_tools", "knobs")
         ),
-        "pinchpoint.inside.step_recorder",
+        *(f"pinchpoint.inside.{name}" for name in ("meeting", "quiet", "step_recorder")),
     ]
     [steps] = [json.loads(path.read_text()) for path in tmp_path.glob("steps-*.json")]
     assert steps["series"]["mark"]["work"] == [3.0, 4.0]

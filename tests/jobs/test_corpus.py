@@ -12,8 +12,8 @@ from pinchpoint.analysis.ranks.summary import RankSummary, pack, unpack
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile
 from pinchpoint.jobs import diagnose_ranks, merge_parts
-from pinchpoint.jobs.engines import record_of
 from pinchpoint.jobs.parts import write_part
+from pinchpoint.jobs.rank_map import record_of
 from pinchpoint.report.documents.rank_records import PartHeader, encode_record
 
 pytestmark = pytest.mark.corpus

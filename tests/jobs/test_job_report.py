@@ -16,8 +16,8 @@ from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers import load
 from pinchpoint.importers.ranks.files import RankFile
 from pinchpoint.jobs import diagnose_ranks, merge_parts, write_shard
-from pinchpoint.jobs.engines import read_rank, record_of
 from pinchpoint.jobs.parts import write_part
+from pinchpoint.jobs.rank_map import read_rank, record_of
 from pinchpoint.report import diagnose, html
 from pinchpoint.report.documents.clock import job_as_recorded
 from pinchpoint.report.documents.rank_records import PartHeader, decode_record, encode_record

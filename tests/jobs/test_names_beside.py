@@ -5,7 +5,7 @@ import json
 from pinchpoint.importers.ranks.files import RankFile
 from pinchpoint.importers.run_folder.facts import timed_steps_ns
 from pinchpoint.importers.run_folder.samples import samples_of
-from pinchpoint.jobs.engines import read_rank
+from pinchpoint.jobs.rank_map import read_rank
 from pinchpoint.report.documents.rank_records import decode_record
 
 CALLS, CALL_US, STEP_US = 40, 1_000, 60_000

@@ -4,8 +4,8 @@ import pytest
 
 from pinchpoint.importers.ranks.files import RankFile
 from pinchpoint.jobs import merge_parts
-from pinchpoint.jobs.engines import record_of
 from pinchpoint.jobs.parts import write_part
+from pinchpoint.jobs.rank_map import record_of
 from pinchpoint.report.documents.rank_records import PartHeader, encode_record
 from pinchpoint.report.pages.ranks import ranks_page
 from pinchpoint.report.terminal import Look, render

@@ -20,11 +20,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
-import numpy as np
 
 from pinchpoint.analysis.host.lent_inputs import with_inputs
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
-from pinchpoint.analysis.host.source_lines import places
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.binding import bound
 from pinchpoint.analysis.replay.predict import corrected_step_ns
@@ -35,16 +33,25 @@ from pinchpoint.diagnosis.engine import (
     Diagnosis,
     Ranked,
     after_fixes,
-    no_less_than_one,
     parents,
     run_ratio,
 )
-from pinchpoint.diagnosis.evidence.device_work import busiest_place
 from pinchpoint.diagnosis.evidence.python_kept import kept_ratio
 from pinchpoint.diagnosis.far_steps import with_far_steps
-from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.kinds import diagnose as diagnose_one
 from pinchpoint.diagnosis.looked_at_places import with_inner_places
+from pinchpoint.diagnosis.other_window import (
+    as_with_stacks,
+    by_itself,
+    counted,
+    less,
+    located,
+    longer_ns,
+    no_more_than_each,
+    placed,
+    scaled,
+    with_gain,
+)
 from pinchpoint.diagnosis.record import (
     RUN_FOLDER,
     SHAPES,
@@ -56,9 +63,7 @@ from pinchpoint.diagnosis.record import (
 )
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.diagnosis.rule import About, Outcome
-from pinchpoint.regex import regex
 from pinchpoint.trace import Trace, once_per_trace
-from pinchpoint.trace.durations import duration
 
 
 def names_of(trace: Trace) -> Trace:
@@ -106,17 +111,17 @@ def _with_names(trace: Trace, bare: Diagnosis) -> Diagnosis:
     if base_ns and computes_on_cpu(named_trace):  # recording costs time everywhere there
         usual_ns = min(base_ns, _usual_ns(trace) or base_ns)
         ratio = usual_ns / (steps(named_trace).typical_ns or usual_ns)
-    longer_ns = _longer_ns(named_trace, base_ns)
-    if longer_ns is not None or (base_ns and computes_on_cpu(named_trace)):
-        new = [_less(r, kept_ratio(trace, named_trace, r.finding)) for r in new]
-    kept += [_as_with_stacks(_scaled(r, ratio, base_ns), longer_ns) for r in new]
+    slowed_ns = longer_ns(named_trace, base_ns)
+    if slowed_ns is not None or (base_ns and computes_on_cpu(named_trace)):
+        new = [less(r, kept_ratio(trace, named_trace, r.finding)) for r in new]
+    kept += [as_with_stacks(scaled(r, ratio, base_ns), slowed_ns) for r in new]
     covered = _covered(kept, new, bare.found, named.outcomes)
     left = _in_order([r for r in kept if r.id not in covered])
-    found = [_located(r, named_trace) for r in left]
+    found = [located(r, named_trace) for r in left]
     lent = [n for n, one in enumerate(bare.found) if common[n].predicted and not one.predicted]
-    together = _prediction(named.together, base_ns) if new or lent else bare.together
+    together = counted(named.together, base_ns) if new or lent else bare.together
     if new and computes_on_cpu(named_trace):
-        together = _no_more_than_each(together, found)
+        together = no_more_than_each(together, found)
     return Diagnosis(
         tuple(found),
         together,
@@ -165,18 +170,7 @@ def _on_what_is_told(
     """
     recording = {o.id for o in outcomes if o.answer in ("clear", "smaller")} - set(told)
     kept = [replace(r, given=tuple(i for i in r.given if i not in recording)) for r in new]
-    return [_by_itself(r) for r in kept if set(r.given) <= set(told)]
-
-
-def _by_itself(one: Ranked) -> Ranked:
-    """One that counts from no other any more, from the step that all others count from."""
-    after = one.predicted
-    if one.given or after is None or after.base_ns - after.step_ns == one.saving_ns:
-        return one
-    earlier_ns = after.base_ns - after.step_ns - one.saving_ns  # what the others won
-    range_ns = tuple(min(ns + earlier_ns, after.base_ns) for ns in after.range_ns)
-    moved = Prediction(after.step_ns + earlier_ns, (range_ns[0], range_ns[1]), after.base_ns)
-    return replace(one, predicted=moved)
+    return [by_itself(r) for r in kept if set(r.given) <= set(told)]
 
 
 _OF_OPERATORS = (
@@ -206,11 +200,11 @@ def _pairs(
         if match is None:
             out[number] = one
         elif one.predicted is None and match.predicted is not None:
-            out[number] = _scaled(match, ratio, base_ns)
+            out[number] = scaled(match, ratio, base_ns)
         elif _better_with_shapes(one.id) and match.predicted is not None:
-            out[number] = _with_gain(_placed(one, match), match, base_ns)
+            out[number] = with_gain(placed(one, match), match, base_ns)
         else:
-            out[number] = _placed(one, match)
+            out[number] = placed(one, match)
     return out
 
 
@@ -218,14 +212,6 @@ def _better_with_shapes(id_: str) -> bool:
     """Whether shapes tell a rule about the device alone what its work needs."""
     rule = rules()[id_].rule
     return rule.record.need is Need.RECORD_SHAPES and "host_ops" not in rule.needs
-
-
-def _with_gain(bare: Ranked, named: Ranked, base_ns: int | None) -> Ranked:
-    """The finding with the gain of its match, as a share of the step."""
-    predicted = _prediction(named.predicted, base_ns)
-    if predicted is None:
-        return bare
-    return replace(bare, predicted=predicted, saving_ns=predicted.base_ns - predicted.step_ns)
 
 
 def _taken(bare: Ranked, waiting: list[Ranked]) -> Ranked | None:
@@ -239,103 +225,6 @@ def _operator(one: Ranked) -> str | None:
     return one.finding.location.operator if one.finding.location else None
 
 
-def _placed(bare: Ranked, named: Ranked) -> Ranked:
-    """The times of one, the place and the advice of the other.
-
-    What loaders do shows in the run beside the bare window, and in no stacks of the thread that
-    waits: a place that the bare window has from there stays, and its advice.
-    """
-    known = {fact.what for fact in bare.finding.evidence}
-    words = [f for f in named.finding.evidence if isinstance(f.value, str) and f.what not in known]
-    at = bare.finding.location
-    if rules()[bare.id].family == _LOADING and at is not None and at.file is not None:
-        finding = msgspec.structs.replace(bare.finding, evidence=(*bare.finding.evidence, *words))
-        return replace(bare, finding=finding)
-    finding = msgspec.structs.replace(
-        bare.finding,
-        location=named.finding.location or bare.finding.location,
-        fix=named.finding.fix or bare.finding.fix,
-        hint=named.finding.hint or bare.finding.hint,
-        confirm=named.finding.confirm or bare.finding.confirm,
-        evidence=(*bare.finding.evidence, *words),
-    )
-    return replace(bare, finding=finding)
-
-
-_LOADING = "loading"
-MOSTLY_RATIO = 0.5  # of the host time of an operator; where it is less, several places have a part
-
-
-def _located(one: Ranked, named: Trace) -> Ranked:
-    """The finding with the place of its operator, where it knows no more than that."""
-    at, host = one.finding.location, named.host_ops
-    if at is None or at.file is not None or at.module is not None or host is None:
-        return one
-    asked = [name == at.operator for name in named.names]
-    rows = np.flatnonzero(np.array([*asked, False], np.bool_)[host["name"]])
-    weight = host["duration_ns"][rows]
-    place, there = busiest_place(named, rows, weight)
-    if place is None or place.file is None:
-        return one
-    least, frame = MOSTLY_RATIO * weight.sum(), places(named).frame[rows]
-    if weight[there].sum() < least:  # one line, called by several modules
-        if weight[frame == frame[there[0]]].sum() < least:
-            return one
-        place = msgspec.structs.replace(place, module=None)
-    return replace(one, finding=msgspec.structs.replace(one.finding, location=place))
-
-
-def _scaled(named: Ranked, ratio: float, base_ns: int | None) -> Ranked:
-    """A finding of the window for names alone, in times of the bare one.
-
-    Its rows and times are of another recording, and so are left out.
-    """
-    cost_ns = named.finding.cost_ns_per_step
-    where = Evidence(
-        "found in the window with stacks and shapes; its gain was scaled by", ratio, ""
-    )
-    finding: Found = msgspec.structs.replace(
-        named.finding,
-        cost_ns_per_step=None if cost_ns is None else round(cost_ns * ratio),
-        evidence=(*(msgspec.structs.replace(e, at_ns=None) for e in named.finding.evidence), where),
-        confidence="medium" if named.finding.confidence == "high" else named.finding.confidence,
-        changes=(),
-        rows=(),
-        saving_ns_per_step=None,
-    )
-    predicted = _prediction(named.predicted, base_ns)
-    if predicted and named.predicted:  # what it wins once others are fixed counts from these
-        ratio = predicted.base_ns / named.predicted.base_ns
-    saving_ns = round(named.saving_ns * ratio)
-    return Ranked(named.id, finding, predicted, saving_ns, named.given)
-
-
-SLOWED_RATIO = 0.8  # of the step with stacks: below it, times there mislead beside the bare step
-_OF_A_STEP = regex(r"\d (µs|ms|s) (a|of each|of the)( mean)?( recorded)? step")
-
-
-def _longer_ns(named: Trace, base_ns: int | None) -> int | None:
-    """The step as recorded with names, where that made it far longer; else None."""
-    took_ns = steps(named).typical_ns
-    return took_ns if took_ns and base_ns and base_ns < SLOWED_RATIO * took_ns else None
-
-
-def _as_with_stacks(one: Ranked, longer_ns: int | None) -> Ranked:
-    """The finding, saying of which step its times are, where the bare one is far shorter."""
-    said = one.finding.summary
-    if longer_ns is None or not _OF_A_STEP.search(said):
-        return one
-    said += f" (as recorded with stacks, where a step takes {duration(longer_ns)})"
-    return replace(one, finding=msgspec.structs.replace(one.finding, summary=said))
-
-
-def _prediction(named: Prediction | None, base_ns: int | None) -> Prediction | None:
-    """The same gain as a share of the bare window's step."""
-    if named is None or base_ns is None or not named.base_ns:
-        return None
-    return named.counted_from(base_ns)
-
-
 def predicted_by_names(trace: Trace, ids: Collection[str]) -> Prediction | None:
     """The step without findings that the window for names shows, replayed together there.
 
@@ -346,38 +235,9 @@ def predicted_by_names(trace: Trace, ids: Collection[str]) -> Prediction | None:
     if {r.id for r in shown} != set(ids):
         return None
     together = after_fixes(named, [r.finding for r in shown])
-    said = _prediction(together, _base_ns(trace, diagnose_one(with_inputs(trace))))
+    said = counted(together, _base_ns(trace, diagnose_one(with_inputs(trace))))
     mine = [r for r in diagnose(trace).found if r.id in ids]
-    return _no_more_than_each(said, mine) if computes_on_cpu(named) else said
-
-
-def _no_more_than_each(together: Prediction | None, found: Iterable[Ranked]) -> Prediction | None:
-    """On one thread, fixes together win what each wins at most, and no less than one of them."""
-    found = tuple(found)
-    together = no_less_than_one(together, found)
-    if together is None:
-        return None
-    won_ns = sum(max(r.saving_ns, 0) for r in found if r.predicted)
-    least_ns = together.base_ns - won_ns
-    low_ns, high_ns = together.range_ns
-    return Prediction(
-        max(together.step_ns, least_ns),
-        (max(low_ns, least_ns), max(high_ns, least_ns)),
-        together.base_ns,
-    )
-
-
-def _less(one: Ranked, ratio: float) -> Ranked:
-    """The finding with a part of its gain."""
-    if one.predicted is None or ratio >= 1:
-        return one
-    base_ns = one.predicted.base_ns
-    step_ns, low_ns, high_ns = (
-        base_ns - round(ratio * (base_ns - ns))
-        for ns in (one.predicted.step_ns, *one.predicted.range_ns)
-    )
-    less = Prediction(step_ns, (low_ns, high_ns), base_ns)
-    return replace(one, predicted=less, saving_ns=round(ratio * one.saving_ns))
+    return no_more_than_each(said, mine) if computes_on_cpu(named) else said
 
 
 def _covered(

@@ -7,6 +7,7 @@ import sys
 from typing import Any, Callable, Dict
 
 from .after_import import Failed, after_import
+from .interpreter_tools import AFTER_FUNCTION, take
 
 Heard = Callable[[], None]
 
@@ -40,7 +41,6 @@ def after_function(name: str, heard: Heard, failed: Failed) -> None:
 
 
 Returned = Callable[[Dict[str, Any]], None]
-_TOOLS = range(3, 6)  # numbers that no kind of tool is given by name (sys.monitoring)
 _SCRIPT = "__main__"
 
 
@@ -65,29 +65,26 @@ def _watched_by_profile(path: str, returned: Returned) -> bool:
 
 
 def _watched_by_a_tool(path: str, returned: Returned) -> bool:
-    monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
-    tool = next((n for n in _TOOLS if monitoring.get_tool(n) is None), None)
+    tool = take(AFTER_FUNCTION, lambda: None)  # no part matters more
     if tool is None:
         return False
-    events = monitoring.events.PY_RETURN
+    disable, event = tool.monitoring.DISABLE, tool.monitoring.events.PY_RETURN
 
     def look(code: Any, offset: int, value: Any) -> Any:
         names = sys._getframe(1).f_globals
         if code.co_qualname != path or names.get("__name__") != _SCRIPT:
-            return monitoring.DISABLE  # of this place alone: the program is as fast as before
+            return disable  # of this place alone: the program is as fast as before
         try:
             told = waiting.pop()
         except IndexError:  # another thread returned first
             return None
-        monitoring.set_events(tool, 0)
-        monitoring.free_tool_id(tool)
+        tool.end((event,))
         told(names)
         return None
 
     waiting = [returned]
-    monitoring.use_tool_id(tool, "pinchpoint")
-    monitoring.register_callback(tool, events, look)
-    monitoring.set_events(tool, events)
+    tool.listen(event, look)
+    tool.ask(event)
     return True
 
 

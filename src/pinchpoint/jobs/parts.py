@@ -17,7 +17,7 @@ from pinchpoint.diagnosis.finding import Finding
 from pinchpoint.diagnosis.registry import rules
 from pinchpoint.errors import UnreadableFile, UsageError
 from pinchpoint.importers.ranks.files import UNIX_LEAST_NS, at_one_time
-from pinchpoint.jobs.engines import MOST_FINDINGS, summary_of
+from pinchpoint.jobs.rank_map import MOST_FINDINGS, summary_of
 from pinchpoint.json_text import encoded
 from pinchpoint.replacing import replacing, scratch_folder
 from pinchpoint.report.assemble.ranks import report_on

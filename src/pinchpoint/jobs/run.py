@@ -12,8 +12,9 @@ from typing import Any
 from pinchpoint.errors import MissingExtra, UsageError, install_hint
 from pinchpoint.frozen import dataclass
 from pinchpoint.importers.ranks.files import RankFile, RankFiles, find_rank_files
-from pinchpoint.jobs.engines import ATTEMPTS, IN_FLIGHT_PER_WORKER, Work, read_rank, run
+from pinchpoint.jobs.engines import ATTEMPTS, IN_FLIGHT_PER_WORKER, Work, run
 from pinchpoint.jobs.parts import read_parts, write_part
+from pinchpoint.jobs.rank_map import read_rank
 from pinchpoint.replacing import scratch_folder
 from pinchpoint.report.assemble.ranks import report_on
 from pinchpoint.report.documents.rank_records import (

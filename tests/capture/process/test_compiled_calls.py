@@ -10,6 +10,7 @@ import pytest
 
 from pinchpoint.capture.process import compiled_calls
 from pinchpoint.capture.process.compiled_calls import MOST_FUNCTIONS, CompiledCalls
+from pinchpoint.inside.interpreter_tools import COMPILED_CALLS, NUMBERS
 
 LIBRARY = "/env/site-packages/jax/__init__.py"
 told = pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="from Python 3.12 on")
@@ -210,8 +211,8 @@ def test_in_whatever_way_it_is_called(hearing, call):
 def test_it_ends_and_leaves_nothing(jax, loop):
     calls = CompiledCalls()
     calls.begin()
-    tool = calls._tool
-    assert sys.monitoring.get_tool(tool) == "pinchpoint"
+    tool = calls._tool.number
+    assert sys.monitoring.get_tool(tool) == COMPILED_CALLS
     loop(Compiled(), 3)
     calls.end()
     assert sys.monitoring.get_tool(tool) is None
@@ -221,7 +222,7 @@ def test_it_ends_and_leaves_nothing(jax, loop):
 
 @told
 def test_without_a_free_tool_it_does_without(jax, loop):
-    taken = [tool for tool in (3, 4) if sys.monitoring.get_tool(tool) is None]
+    taken = [tool for tool in NUMBERS if sys.monitoring.get_tool(tool) is None]
     for tool in taken:
         sys.monitoring.use_tool_id(tool, "of the program")
     try:
@@ -247,14 +248,14 @@ def test_an_interpreter_that_refuses_is_left_as_it_was(jax, monkeypatch, loop):
     calls.begin()
     loop(Compiled(), 3)
     assert not calls.times_ns
-    assert all(sys.monitoring.get_tool(tool) is None for tool in (3, 4))
+    assert all(sys.monitoring.get_tool(tool) is None for tool in NUMBERS)
 
 
 @told
 def test_a_tool_that_the_program_freed_is_not_touched(jax):
     calls = CompiledCalls()
     calls.begin()
-    tool = calls._tool
+    tool = calls._tool.number
     sys.monitoring.free_tool_id(tool)
     sys.monitoring.use_tool_id(tool, "of the program")
     calls.end()

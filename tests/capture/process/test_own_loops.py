@@ -257,12 +257,12 @@ def test_at_its_end_nothing_is_left(learning):
 
 
 def test_without_a_free_tool_it_does_without(monitoring, clock):
-    monitoring.tools = {3: "one", 4: "another"}
+    monitoring.tools = {3: "one", 4: "another", 5: "a third"}
     learning = OwnLoops(lambda: None)
     learning.look([(functions()["main"].__code__, 0)])
     assert monitoring.local == {}
     learning.end()
-    assert monitoring.tools == {3: "one", 4: "another"}
+    assert monitoring.tools == {3: "one", 4: "another", 5: "a third"}
 
 
 def test_an_interpreter_that_cannot_tell_changes_nothing(monkeypatch):

@@ -98,9 +98,10 @@ def test_steady_steps_are_timed_recorded_and_timed_again(session, clock):
     assert [r.steps for r in session.recordings] == [6]
     assert session.stage is Stage.DONE
     before = [
-        session.clock.interval_ns[i] for i in session.clock.undisturbed(2, session.before.stop)
+        session.clock.interval_ns[i]
+        for i in session.clock.undisturbed(2, session.timed.before.stop)
     ]
-    after = [session.clock.interval_ns[i] for i in session.after]
+    after = [session.clock.interval_ns[i] for i in session.timed.after]
     assert set(before[1:]) == {10 * MS}
     assert after == [10 * MS] * 20
     assert session.saved
@@ -146,7 +147,7 @@ def test_names_follow_the_window_of_times_and_the_early_window_gives_way(tmp_pat
     assert asked == ["early", "times", "names"]
     assert [(r.window, r.steps) for r in session.recordings] == [("times", 6), ("names", 3)]
     assert session.stage is Stage.DONE
-    after = [session.clock.interval_ns[i] for i in session.after]
+    after = [session.clock.interval_ns[i] for i in session.timed.after]
     assert after == [10 * MS] * 20
 
 
@@ -181,11 +182,11 @@ def test_launches_are_timed_before_the_first_window_and_after_those_with_all_the
     assert session.budget.stalled_ns > 0
     for _, interval in launches.at:  # no step that was timed has them
         assert interval in session.clock.disturbed
-    after = [session.clock.interval_ns[i] for i in session.after]
+    after = [session.clock.interval_ns[i] for i in session.timed.after]
     assert after == [10 * MS] * 20
     steps = facts._steps(session)
     first = launches.at[0][1]
-    timed = session.clock.undisturbed(session.before.start, session.before.stop)
+    timed = session.clock.undisturbed(session.timed.before.start, session.timed.before.stop)
     assert steps["launch_ns"] == {
         "before": 8,
         "after": 14,
@@ -526,7 +527,7 @@ def test_a_recording_that_grows_between_two_steps_is_ended(tmp_path, clock, monk
     run(session, clock, 10)
     assert session.stage is Stage.RECORDING
     held = session._resident_at_open + session.settings.max_bytes
-    monkeypatch.setattr("pinchpoint.capture.process.stage.resident_bytes", lambda: held + 1)
+    monkeypatch.setattr("pinchpoint.capture.process.stages.resident_bytes", lambda: held + 1)
     clock.now += 1000 * MS
     session.model_called(model())
     assert session.stage is not Stage.RECORDING
@@ -739,7 +740,7 @@ def test_ranks_that_end_early_have_recorded_the_same_bare_steps(tmp_path, clock,
         kept = {r.window: r.steps for r in session.recordings}
         assert kept == dict.fromkeys(("early", *["names"] * ("names" in windows[rank])), 3)
         assert (tmp_path / str(rank) / "traces" / "first.json.gz").exists()
-        assert session.before.stop > session.before.start
+        assert session.timed.before.stop > session.timed.before.start
     assert opened[0] == opened[1] == [2, 3, 4]
 
 
@@ -783,7 +784,7 @@ def test_ranks_that_were_not_chosen_are_timed_only(tmp_path, clock):
     (tmp_path / "processes/open-at-step.txt").write_text("12")
     run(session, clock, *[10] * 60)
     assert session.recordings == []
-    assert len(session.after) == 20
+    assert len(session.timed.after) == 20
 
 
 def test_a_request_asks_for_one_more_recording(session, clock, tmp_path, monkeypatch):
@@ -921,7 +922,7 @@ def test_rounds_are_no_times_of_what_was_recorded_by_time(session, clock, steps,
     """In which something else may repeat."""
     turn(session, clock, 30)
     session.recordings = [Recording(TraceFile("t.json.gz", 1, 0, 9), None, 0, 1, steps)]
-    session.before, session.after = range(2, 20), range(0)
+    session.timed.before, session.timed.after = range(2, 20), range(0)
     noted = facts.facts(session, [])["steps"]
     assert bool(noted["before_ns"]) == timed
     assert noted["count"] == 30

@@ -145,7 +145,7 @@ def test_at_its_end_nothing_is_left(server):
 
 def test_without_a_free_tool_it_does_without(monkeypatch):
     monitoring = Monitoring()
-    monitoring.tools = {3: "one", 4: "another"}
+    monitoring.tools = {3: "one", 4: "another", 5: "a third"}
     monkeypatch.setattr(sys, "monitoring", monitoring, raising=False)
     calls = ThreadedCalls()
     calls.look([[(compile("pass", "/home/me/serve.py", "exec"), 0)]])

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from pinchpoint.capture.process.policy import compile_count
 from pinchpoint.capture.process.same_calls import SameCalls, Us
-from pinchpoint.capture.process.stage import Stage, Stages
+from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.process.stages import Stages
 
 if TYPE_CHECKING:
     from pinchpoint.capture.samples.sampler import Sampler

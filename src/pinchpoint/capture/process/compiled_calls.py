@@ -18,9 +18,8 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from pinchpoint.frozen import dataclass
+from pinchpoint.inside.interpreter_tools import COMPILED_CALLS, Tool, has_lock, take
 
-_TOOLS = (4, 3)  # of sys.monitoring; the others are named for debuggers, coverage, profilers, …
-_NAME = "pinchpoint"
 # One costs 0.3 to 0.4 µs here: so many take 0.4 % of a core.
 MOST_CALLS_PER_S = 10_000
 MOST_CALLS = 1_000_000  # 8 MB of times; after that the run is described by its beginning
@@ -59,7 +58,7 @@ class CompiledCalls:
         self._unwanted = unwanted
         self._functions: dict[tuple[int, int], set[int]] = {}  # seen at a place
         self._ended: set[tuple[int, int]] = set()  # places that are called too often
-        self._tool: int | None = None
+        self._tool: Tool | None = None
         self._began = False
         self._kinds: dict[type, bool] = {}
         self._library = ""
@@ -70,40 +69,31 @@ class CompiledCalls:
 
     def begin(self) -> None:
         """Once, if this interpreter can tell of calls and nobody else has all of its places."""
-        monitoring: Any = getattr(sys, "monitoring", None)
         jax = sys.modules.get("jax")
-        if self._began or monitoring is None or jax is None or not has_lock():
+        if self._began or not hasattr(sys, "monitoring") or jax is None or not has_lock():
             return
         if self._unwanted():
             return
         self._began = True
         self._library = str(Path(jax.__file__ or "jax").parent) + os.sep
-        tool = next((one for one in _TOOLS if monitoring.get_tool(one) is None), None)
+        self._tool = tool = take(COMPILED_CALLS, self.end)
         if tool is None:
             return
-        try:
-            monitoring.use_tool_id(tool, _NAME)
-        except ValueError:  # taken meanwhile
-            return
-        self._tool = tool
         self._looked_ns = time.perf_counter_ns()
         self._look_ns = self._looked_ns + self._look_every_ns
         try:
-            monitoring.register_callback(tool, monitoring.events.CALL, self._listener(monitoring))
-            monitoring.set_events(tool, monitoring.events.CALL)
+            tool.listen(tool.monitoring.events.CALL, self._listener(tool.monitoring.DISABLE))
+            tool.ask(tool.monitoring.events.CALL)
         except Exception:  # an interpreter with code that it cannot tell of: it does without
             self.end()
 
     def end(self) -> None:
         """Hear of no more calls; what was heard stays."""
         tool, self._tool = self._tool, None
-        monitoring: Any = getattr(sys, "monitoring", None)
-        if tool is None or monitoring.get_tool(tool) != _NAME:  # the program has freed it
+        if tool is None:
             return
         with suppress(Exception):  # the user's program comes first
-            monitoring.set_events(tool, 0)
-            monitoring.register_callback(tool, monitoring.events.CALL, None)
-            monitoring.free_tool_id(tool)
+            tool.end((tool.monitoring.events.CALL,))
 
     def held_up(self, *, now: bool) -> None:
         """Something that makes steps longer begins now, or has ended."""
@@ -113,10 +103,10 @@ class CompiledCalls:
             self.busy_ns.append((self._busy_since_ns, time.perf_counter_ns()))
             self._busy_since_ns = 0
 
-    def _listener(self, monitoring: Any) -> Callable[[CodeType, int, Any, Any], Any]:
+    def _listener(self, disable: Any) -> Callable[[CodeType, int, Any, Any], Any]:
         """Runs in the program before each of its calls that is still told of: nothing may escape
         from it."""
-        known, now, disable = self.times_ns, time.perf_counter_ns, monitoring.DISABLE
+        known, now = self.times_ns, time.perf_counter_ns
 
         def called(code: CodeType, offset: int, function: Any, argument: Any) -> Any:
             try:
@@ -196,8 +186,3 @@ class CompiledCalls:
 
 # Types of jaxlib and of jax: what ``jax.jit`` and ``jax.pmap`` give, and what ``.compile()`` does.
 _COMPILED = ("PjitFunction", "PmapFunction", "Compiled")
-
-
-def has_lock() -> bool:
-    """Whether one thread runs Python at a time: what is kept here counts on that."""
-    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())

@@ -85,10 +85,10 @@ def facts(
 def _steps(session: CaptureSession) -> dict[str, Any]:
     clock = session.clock
     recorded = _rounds_are_recorded(session)
-    before, on_device = _unprofiled(session, session.before) if recorded else ([], False)
-    after, still_on_device = _unprofiled(session, session.after) if recorded else ([], False)
-    timed = [*clock.undisturbed(session.before.start, session.before.stop)]
-    timed += clock.undisturbed(session.after.start, session.after.stop)
+    before, on_device = _unprofiled(session, session.timed.before) if recorded else ([], False)
+    after, still_on_device = _unprofiled(session, session.timed.after) if recorded else ([], False)
+    timed = [*clock.undisturbed(session.timed.before.start, session.timed.before.stop)]
+    timed += clock.undisturbed(session.timed.after.start, session.timed.after.stop)
     return {
         "by": session.steps_by,
         "place": session.loops.place if session.steps_by == LOOP else None,
@@ -105,7 +105,7 @@ def _steps(session: CaptureSession) -> dict[str, Any]:
         "user_ns_per_step": _ratio(clock.user_ns, clock.counted),
         "cost_ns": _cost_ns(session),
         "launch_ns": session.launches.note(
-            clock.undisturbed(session.before.start, session.before.stop)
+            clock.undisturbed(session.timed.before.start, session.timed.before.stop)
         ),
         "run": summary(clock),
     }

@@ -8,15 +8,13 @@ events at most.
 import sys
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any
 
+from pinchpoint.inside.interpreter_tools import SAME_CALLS, take
+
 Entered = Callable[[FrameType], bool]  # whether to hear of more calls of this function
 Left = Callable[[FrameType, Any], bool]
-# Of sys.monitoring: the first two have no kind of tool, the last is for optimizers, which are rare.
-_TOOLS = (3, 4, 5)
-_NAME = "pinchpoint"
 # Calls and returns of Python and of C: each takes 0.5 to 1 µs in Python 3.11, some of it to copy
 # the variables of its frame.
 MOST_EVENTS = 400_000
@@ -48,35 +46,25 @@ def hear_calls(codes: Collection[CodeType], entered: Entered, left: Left) -> Hea
 
 
 def _by_tool(codes: Collection[CodeType], entered: Entered, left: Left) -> Hearing:
-    monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
-    tool = next((one for one in _TOOLS if monitoring.get_tool(one) is None), None)
+    tool = take(SAME_CALLS, lambda: end())
     if tool is None:
         raise RuntimeError("other tools hear of its calls")
-    events = monitoring.events
-    monitoring.use_tool_id(tool, _NAME)
+    events, disable = tool.monitoring.events, tool.monitoring.DISABLE
 
     def started(_code: CodeType, _offset: int) -> Any:
-        return None if entered(sys._getframe(1)) else monitoring.DISABLE
+        return None if entered(sys._getframe(1)) else disable
 
     def returned(_code: CodeType, _offset: int, value: Any) -> Any:
-        return None if left(sys._getframe(1), value) else monitoring.DISABLE
+        return None if left(sys._getframe(1), value) else disable
 
     def end() -> bool:
-        if monitoring.get_tool(tool) != _NAME:  # the program has freed it
-            return False
-        for code in codes:
-            with suppress(Exception):
-                monitoring.set_local_events(tool, code, 0)
-        for event in (events.PY_START, events.PY_RETURN):
-            monitoring.register_callback(tool, event, None)
-        monitoring.free_tool_id(tool)
-        return True
+        return tool.end((events.PY_START, events.PY_RETURN), codes)
 
     try:
-        monitoring.register_callback(tool, events.PY_START, started)
-        monitoring.register_callback(tool, events.PY_RETURN, returned)
+        tool.listen(events.PY_START, started)
+        tool.listen(events.PY_RETURN, returned)
         for code in codes:
-            monitoring.set_local_events(tool, code, events.PY_START | events.PY_RETURN)
+            tool.ask_in(code, events.PY_START | events.PY_RETURN)
     except Exception:
         end()
         raise

@@ -21,14 +21,12 @@ from itertools import cycle, repeat
 from types import CodeType
 from typing import Any
 
-from pinchpoint.capture.process.compiled_calls import has_lock
 from pinchpoint.capture.process.rhythms import KEPT, LOOK_NS, SHORTEST_NS, Rhythm, choose
 from pinchpoint.capture.samples.own_code import is_own
 from pinchpoint.capture.samples.sampler import OURS, times_of
 from pinchpoint.capture.samples.stacks import Place, import_roots, line_of, relative
+from pinchpoint.inside.interpreter_tools import LOOPS, Tool, has_lock, take
 
-_TOOLS = (4, 3)  # of sys.monitoring; the others are named for debuggers, coverage, profilers, …
-_NAME = "pinchpoint"
 MOST_CODES = 64  # that are asked about; a stack has ten of the program's own
 # Passes of a place, 0.5 µs each, and the shortest time between them at which it is heard of on. A
 # host that is ahead of its device makes tens of turns before it waits for the first one.
@@ -63,7 +61,7 @@ class OwnLoops:
         self.kind: str | None = None  # loop or call
         self.changed = False  # the next turn is the first one of something else than before
         self._turned = turned
-        self._tool: int | None = None
+        self._tool: Tool | None = None
         self._began = self.over = False  # over: for good
         self._thread = threading.main_thread().ident or 0
         self._codes: dict[CodeType, int] = {}  # asked about, and how deep they are
@@ -135,54 +133,42 @@ class OwnLoops:
         """Hear no more, and never again."""
         self.over = True
         tool, self._tool = self._tool, None
-        monitoring: Any = getattr(sys, "monitoring", None)
-        if tool is None or monitoring.get_tool(tool) != _NAME:  # the program has freed it
-            return
-        for event in _events(monitoring):
-            monitoring.register_callback(tool, event, None)
-        for code in tuple(self._codes):
-            with suppress(Exception):  # one that it cannot tell of
-                monitoring.set_local_events(tool, code, 0)
-        monitoring.free_tool_id(tool)
+        if tool is not None:
+            tool.end(_events(tool), tuple(self._codes))
 
     # Which codes are asked about
 
     def _begin(self) -> None:
-        monitoring: Any = getattr(sys, "monitoring", None)
-        if self._began or self.over or monitoring is None or not has_lock():
+        if self._began or self.over or not has_lock():
             return
         self._began = True
-        tool = next((one for one in _TOOLS if monitoring.get_tool(one) is None), None)
-        if tool is None:
-            return
-        try:
-            monitoring.use_tool_id(tool, _NAME)
-        except ValueError:  # taken meanwhile
-            return
-        self._tool = tool
-        self._begin_anew()
+        self._tool = take(LOOPS, self.end)
+        if self._tool is not None:
+            self._begin_anew()
 
     def _begin_anew(self) -> None:
         self._since_ns = time.perf_counter_ns()
         self._on_core = self._since_ns, _on_cores()
-        if self._tool is None:
+        tool = self._tool
+        if tool is None:
             return
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
-        listeners = self._listeners(monitoring.DISABLE)
-        for event, heard in zip(_events(monitoring), listeners, strict=True):
-            monitoring.register_callback(self._tool, event, heard)
+        listeners = self._listeners(tool.monitoring.DISABLE)
+        for event, heard in zip(_events(tool), listeners, strict=True):
+            tool.listen(event, heard)
 
     def _ask_about(self, codes: Iterable[CodeType]) -> None:
         """Outermost first."""
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
-        jump, start = _events(monitoring)
+        tool = self._tool
+        if tool is None:
+            return
+        jump, start = _events(tool)
         own = [code for code in codes if is_own(code.co_filename)]
         for depth, code in enumerate(own):
             if code in self._codes or len(self._codes) >= MOST_CODES or code.co_flags & TASKS:
                 continue
             self._codes[code] = depth
             try:
-                monitoring.set_local_events(self._tool, code, jump | start)
+                tool.ask_in(code, jump | start)
             except Exception:  # an interpreter with code that it cannot tell of: it does without
                 self.end()
                 return
@@ -257,18 +243,20 @@ class OwnLoops:
 
     def _listen_to(self, rounds: _Rounds) -> None:
         """To nothing but these."""
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
-        jump, start = _events(monitoring)
+        tool = self._tool
+        if tool is None:
+            return
+        jump, start = _events(tool)
         wanted = start if rounds.head == _CALL else jump
         self._rounds = {}
         with suppress(Exception):  # the user's program comes first
             for code in tuple(self._codes):
                 mine = code is rounds.code
-                monitoring.set_local_events(self._tool, code, wanted if mine else 0)
+                tool.ask_in(code, wanted if mine else 0)
             self._codes = {rounds.code: rounds.depth}
             for event in (jump, start):
                 heard = self._turns(2 + (event == jump)) if event == wanted else None
-                monitoring.register_callback(self._tool, event, heard)
+                tool.listen(event, heard)
 
     def _turns(self, arguments: int) -> Callable[..., Any]:
         """What the interpreter calls at each turn, with so many arguments.
@@ -298,8 +286,10 @@ class OwnLoops:
 
     def _hear_jumps(self, chosen: _Rounds) -> None:
         """Until the next turn, ask for no more of any other jump."""
-        monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
-        tool, jump, disable = self._tool, monitoring.events.JUMP, monitoring.DISABLE
+        tool = self._tool
+        if tool is None:
+            return
+        jump, disable = tool.monitoring.events.JUMP, tool.monitoring.DISABLE
         turns = self._turns(3)
 
         def jumped(code: CodeType, offset: int, destination: int) -> Any:
@@ -307,18 +297,18 @@ class OwnLoops:
                 if destination != chosen.head or destination > offset:
                     return disable
                 chosen.at.add(sys._getframe(1).f_lasti)
-                monitoring.register_callback(tool, jump, turns)
+                tool.listen(jump, turns)
                 if threading.get_ident() == self._thread:
                     self._turned()
             except Exception:  # the user's program comes first
                 return disable
             return None
 
-        monitoring.register_callback(tool, jump, jumped)
+        tool.listen(jump, jumped)
 
 
-def _events(monitoring: Any) -> tuple[int, int]:
-    return monitoring.events.JUMP, monitoring.events.PY_START
+def _events(tool: Tool) -> tuple[int, int]:
+    return tool.monitoring.events.JUMP, tool.monitoring.events.PY_START
 
 
 def _rhythm(rounds: _Rounds) -> Rhythm:

@@ -5,8 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pinchpoint.capture.process.stage import Stage, Stages
+from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.process.stages import Stages
 from pinchpoint.capture.process.step_clock import CompletionClock
+from pinchpoint.capture.process.timed_steps import TimedSteps
 from pinchpoint.capture.settings import BESIDE
 from pinchpoint.capture.windows.left_open import calls_back
 from pinchpoint.capture.windows.torch import TorchWindow
@@ -38,7 +40,7 @@ class Restartable(Stages):
             self.recordings.remove(recording)
         self.recordings = [replace(recording, window="early") for recording in self.recordings]
         self.window, self.stage, self.thread = None, Stage.WAITING, None
-        self.by_time, self.before, self.after = False, range(0), range(0)
+        self.by_time, self.timed = False, TimedSteps()
         self.completion = CompletionClock()
         self.clock.forget()
         self.launches.loaded_since = 0

@@ -6,21 +6,17 @@ threads were seen. Kept are how many there were in how many threads, how long ea
 many are under way at once on average. Calls that a recording held up are left out.
 """
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from types import CodeType
 from typing import Any
 
-from pinchpoint.capture.process.compiled_calls import has_lock
 from pinchpoint.capture.process.own_loops import JUDGED, TASKS
 from pinchpoint.capture.samples.own_code import is_own
 from pinchpoint.capture.samples.stacks import Place, import_roots, relative
+from pinchpoint.inside.interpreter_tools import THREADED_CALLS, Tool, has_lock, take
 
-_TOOLS = (3, 4)  # of sys.monitoring; what comes round in the main thread takes the other one
-_NAME = "pinchpoint calls"
 MOST_CODES = 32
 OUTERMOST = 3  # own functions of a stack: a worker's loop, what it calls, and a helper between
 FEWEST_CALLS = 20  # that are over: of fewer, a rate means nothing
@@ -44,7 +40,7 @@ class ThreadedCalls:
     """Hears of them once other threads are seen at work."""
 
     def __init__(self) -> None:
-        self._tool: int | None = None
+        self._tool: Tool | None = None
         self._began = self._over = False
         self._main = threading.main_thread().ident
         self._calls: dict[CodeType, _Calls] = {}
@@ -74,15 +70,8 @@ class ThreadedCalls:
         """Hear no more; what was heard stays."""
         self._over = True
         tool, self._tool = self._tool, None
-        monitoring: Any = getattr(sys, "monitoring", None)
-        if tool is None or monitoring.get_tool(tool) != _NAME:  # the program has freed it
-            return
-        for event in (monitoring.events.PY_START, monitoring.events.PY_RETURN):
-            monitoring.register_callback(tool, event, None)
-        for code in tuple(self._calls):
-            with suppress(Exception):  # one that it cannot tell of
-                monitoring.set_local_events(tool, code, 0)
-        monitoring.free_tool_id(tool)
+        if tool is not None:
+            tool.end(_events(tool), tuple(self._calls))
 
     def note(self) -> dict[str, Any] | None:
         """Of the outermost function that is called again and again; None without one."""
@@ -113,33 +102,25 @@ class ThreadedCalls:
         }
 
     def _ask_about(self, code: CodeType, depth: int) -> None:
-        monitoring: Any = getattr(sys, "monitoring", None)
         if not self._began and not self._over:
-            self._begin(monitoring)
-        if self._tool is None or len(self._calls) >= MOST_CODES:
+            self._begin()
+        tool = self._tool
+        if tool is None or len(self._calls) >= MOST_CODES:
             return
         self._calls[code] = _Calls(code, depth)
         try:
-            events = monitoring.events.PY_START | monitoring.events.PY_RETURN
-            monitoring.set_local_events(self._tool, code, events)
+            start, left = _events(tool)
+            tool.ask_in(code, start | left)
         except Exception:  # an interpreter with code that it cannot tell of: it does without
             self.end()
 
-    def _begin(self, monitoring: Any) -> None:
+    def _begin(self) -> None:
         self._began = True
-        if monitoring is None or not has_lock():
-            return
-        tool = next((one for one in _TOOLS if monitoring.get_tool(one) is None), None)
-        if tool is None:
-            return
-        try:
-            monitoring.use_tool_id(tool, _NAME)
-        except ValueError:  # taken meanwhile
-            return
-        self._tool = tool
-        began, ended = self._listeners(monitoring.DISABLE)
-        monitoring.register_callback(tool, monitoring.events.PY_START, began)
-        monitoring.register_callback(tool, monitoring.events.PY_RETURN, ended)
+        self._tool = tool = take(THREADED_CALLS, self.end) if has_lock() else None
+        if tool is not None:
+            listeners = self._listeners(tool.monitoring.DISABLE)
+            for event, heard in zip(_events(tool), listeners, strict=True):
+                tool.listen(event, heard)
 
     def _listeners(self, disable: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """They run in the program: nothing may escape from them."""
@@ -178,3 +159,7 @@ class ThreadedCalls:
             return None
 
         return began, ended
+
+
+def _events(tool: Tool) -> tuple[int, int]:
+    return tool.monitoring.events.PY_START, tool.monitoring.events.PY_RETURN

@@ -19,19 +19,19 @@ from typing import Any
 from pinchpoint.capture.flow.work import RepeatedWork
 from pinchpoint.capture.process.policy import compile_count
 from pinchpoint.capture.process.same_inputs import SameInputs
-from pinchpoint.capture.process.stage import Stage, Stages
+from pinchpoint.capture.process.stage import Stage
+from pinchpoint.capture.process.stages import Stages
 from pinchpoint.capture.process.value_facts import (
     Leaves,
     Pending,
     attention_mask,
     ignored_labels,
     padding,
-    read,
 )
+from pinchpoint.capture.process.value_notes import Attention, Call, Loss, notes
 from pinchpoint.capture.samples.own_code import is_own
 from pinchpoint.capture.samples.stacks import relative
 from pinchpoint.capture.windows.threads import graph_is_captured
-from pinchpoint.frozen import dataclass
 from pinchpoint.inside.hooks import BATCH_GIVEN, MODEL_CALLED, MODEL_ENTERED
 from pinchpoint.run_folder.layout import VALUES, VALUES_SCHEMA, write_json
 
@@ -49,39 +49,6 @@ _BETWEEN = (Stage.RECOVERING, Stage.WAITING)
 _AFTER = (Stage.TIMING, Stage.DONE)
 
 
-@dataclass
-class _Call:
-    """Tensors of one call of a model, or of one batch of a loader."""
-
-    place: tuple[str, int, str] | None
-    source: str  # module or loader
-    model: str
-    pending: list[Pending]
-
-
-@dataclass
-class _Attention:
-    """Calls of attention at one place with one mask."""
-
-    place: tuple[str, int, str] | None
-    queries: tuple[int, ...]
-    mask: tuple[int, ...]
-    dtype: str
-    key: int  # which of the masks
-    calls: int = 0
-
-
-@dataclass
-class _Loss:
-    """Calls of a loss at one place, with class numbers for so many rows."""
-
-    place: tuple[str, int, str] | None
-    rows: int
-    classes: int
-    pending: Pending
-    calls: int = 0
-
-
 class ValuesLook:
     """Looks once or twice in a process, and writes ``values/rank….json``."""
 
@@ -91,11 +58,11 @@ class ValuesLook:
         self._after = self._active = False
         self._thread = 0
         self._cost_ns = 0
-        self._calls: list[_Call] = []
-        self._batches: list[_Call] = []
-        self._attention: dict[Any, _Attention] = {}
+        self._calls: list[Call] = []
+        self._batches: list[Call] = []
+        self._attention: dict[Any, Attention] = {}
         self._masks: dict[Any, tuple[int, Pending, Any]] = {}
-        self._losses: dict[Any, _Loss] = {}
+        self._losses: dict[Any, Loss] = {}
         self._flow = RepeatedWork()
         self._same = SameInputs(_place, self._flow.unseen)
         self._document: dict[str, Any] = {}
@@ -256,11 +223,11 @@ class ValuesLook:
             with self._counted():
                 self._batches.append(self._call("loader", batch, ""))
 
-    def _call(self, source: str, given: Any, model: str) -> _Call:
+    def _call(self, source: str, given: Any, model: str) -> Call:
         torch = sys.modules["torch"]
         leaves = Leaves(torch)
         leaves.add(given)
-        return _Call(_place(), source, model, list(padding(torch, leaves.found)))
+        return Call(_place(), source, model, list(padding(torch, leaves.found)))
 
     def _seen(self, args: Any, kwargs: Any) -> None:
         mask = kwargs.get("attn_mask", args[MASK_AT] if len(args) > MASK_AT else None)
@@ -280,7 +247,7 @@ class ValuesLook:
         at = (place, number, tuple(query.shape))
         if at not in self._attention:
             dtype = str(mask.dtype).removeprefix("torch.")
-            self._attention[at] = _Attention(place, tuple(query.shape), size, dtype, number)
+            self._attention[at] = Attention(place, tuple(query.shape), size, dtype, number)
         self._attention[at].calls += 1
 
     def _lost(self, args: Any, kwargs: Any) -> None:
@@ -295,7 +262,7 @@ class ValuesLook:
         if at not in self._losses:
             if len(self._losses) >= MOST_LOSSES or not rows:
                 return
-            self._losses[at] = _Loss(place, rows, classes, ignored_labels(target, ignored))
+            self._losses[at] = Loss(place, rows, classes, ignored_labels(target, ignored))
         self._losses[at].calls += 1
 
     def _replace(self, name: str, heard: Callable[[Any, Any], None]) -> None:
@@ -334,39 +301,16 @@ class ValuesLook:
     # What becomes of it
 
     def _write(self, began_ns: int) -> None:
-        session, torch = self._session, sys.modules["torch"]
-        told = any(call.pending for call in self._calls)
-        calls = self._calls if told or not self._batches else self._batches
-        pending = [one for call in calls for one in call.pending]
-        masks = [one for _, one, _ in self._masks.values()]
-        losses = list(self._losses.values())
-        found = read(torch, [*pending, *(one.pending for one in losses), *masks])
-        notes, facts = iter(found), found[len(pending) + len(losses) :]
-        batches = [
-            {"place": call.place, "source": call.source, "model": call.model}
-            | {"tensors": [note for _ in call.pending if (note := next(notes)) is not None]}
-            for call in calls
-        ]
-        labels = [
-            {"place": one.place, "calls": one.calls, "rows": one.rows, "classes": one.classes}
-            | (next(notes) or {})
-            for one in losses
-        ]
-        attention = [
-            {"place": one.place, "calls": one.calls, "queries": one.queries, "mask": one.mask}
-            | {"dtype": one.dtype}
-            | (facts[one.key] or {})
-            for one in self._attention.values()
-        ]
+        session, masks = self._session, [one for _, one, _ in self._masks.values()]
+        calls, losses, attention = self._calls, self._losses.values(), self._attention.values()
+        seen = notes(sys.modules["torch"], calls, self._batches, attention, masks, losses)
         self._document = {
             "schema": VALUES_SCHEMA,
             "rank": session.identity.rank,
             "pid": os.getpid(),
             "step": session.clock.edges - 1,
             "attention_seen": not compile_count(),
-            "batches": batches,
-            "attention": attention,
-            "losses": labels,
+            **seen,
             "cost_ns": self._cost_ns + time.perf_counter_ns() - began_ns,
             "work_not_seen": _ENDED,  # until it is
         }

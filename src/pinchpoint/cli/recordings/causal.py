@@ -80,7 +80,7 @@ def command(
 def _of_job(folder: Path, *, json: bool, page: Page, sort: str | None) -> int:
     from pinchpoint.analysis.causal.of_job import of_job, own_gains
     from pinchpoint.analysis.ranks.job import reduce
-    from pinchpoint.jobs.engines import summary_of
+    from pinchpoint.jobs.rank_map import summary_of
 
     files, summaries, gains = find_rank_files([folder]).files, [], []
     for file in files:  # one rank after the other: never more than one of them is in memory

@@ -32,7 +32,7 @@ from dataclasses import replace
 import numpy as np
 from msgspec import structs
 
-from pinchpoint.analysis.causal.limits import KERNEL_START_NS, MEMORY_REACHED, needed_limits
+from pinchpoint.analysis.causal.limits import needed_limits
 from pinchpoint.analysis.causal.pieces import Cut, operators_of_device_ops
 from pinchpoint.analysis.causal.profile import Piece, off_path
 from pinchpoint.analysis.device.short_names import short_kernel_name
@@ -43,19 +43,19 @@ from pinchpoint.analysis.replay import Change, DropDeviceOps, LimitDeviceOps
 from pinchpoint.analysis.steps.in_steps import device_ops_in_steps
 from pinchpoint.analysis.work.one_dimension import over_one_dimension
 from pinchpoint.analysis.work.pointwise_chains import (
-    LaunchedCall,
     in_different_orders,
     launched_calls,
 )
 from pinchpoint.diagnosis.evidence.calls_inside import without_calls_inside
 from pinchpoint.diagnosis.evidence.device_work import busiest_place, device_work
 from pinchpoint.diagnosis.evidence.operators import Known, known
+from pinchpoint.diagnosis.evidence.passes import pass_ns, passes
 from pinchpoint.diagnosis.evidence.wide_formats import in_a_wide_format
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small, at_most
 from pinchpoint.diagnosis.record import COUNTERS, SHAPES_AND_TYPES
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
 from pinchpoint.trace import DeviceKind, Trace
-from pinchpoint.trace.arrays import Floats, Mask, Rows
+from pinchpoint.trace.arrays import Mask, Rows
 from pinchpoint.trace.durations import duration
 
 RULE = Rule(
@@ -176,47 +176,21 @@ def _told(trace: Trace, piece: Piece, mine: Mask, entry: Known | None) -> Found 
         return None
     if piece.limit_ns is None and entry is not None and entry.always and share >= KNOWN_RATIO:
         why = f"{entry.why}; how much of it another way saves is not known"
-        most = (LimitDeviceOps(np.flatnonzero(mine), _pass_ns(trace, mine)),)
+        most = (LimitDeviceOps(np.flatnonzero(mine), pass_ns(trace, mine)),)
         return _without_limit(trace, piece, mine, why, entry.instead, at_best=most)
     if piece.limit_ns is not None or share < DOMINATES_RATIO:
         return None
     if entry is not None and entry.avoidable and entry.kernels:
         return _without_limit(trace, piece, mine, entry.why, entry.instead)
-    passes = _passes(trace, mine)
-    if passes is None or passes < FAR_RATIO * PASSES:
+    times = passes(trace, mine)
+    if times is None or times < FAR_RATIO * PASSES:
         return None
-    why = f"{passes:,.0f} times what one pass over what it reads would take"
+    why = f"{times:,.0f} times what one pass over what it reads would take"
     return _without_limit(trace, piece, mine, why, _ANOTHER_WAY, _one_after_another(trace, mine))
 
 
-def _passes(trace: Trace, mine: Mask) -> float | None:
-    """How many times these operations could pass over what their operators read."""
-    needs = _pass_ns(trace, mine)
-    ops = trace.device_ops
-    assert ops is not None
-    return float(ops["duration_ns"][mine].sum()) / float(needs.sum()) if needs.all() else None
-
-
-def _pass_ns(trace: Trace, mine: Mask) -> Floats:
-    """One pass over the inputs of each operation's call; 0 where that is not known."""
-    known = roofs(trace)
-    if known is None or known.memory is None:
-        return np.zeros(int(mine.sum()))
-    read = launched_calls(trace).numbers(_read_bytes)[mine]
-    at = read / (known.memory.per_s * MEMORY_REACHED) * 1e9
-    return np.where(np.isnan(read), 0.0, np.maximum(at, KERNEL_START_NS))
-
-
-def _read_bytes(of: LaunchedCall) -> float | None:
-    """What a call reads; None of sparse tensors, whose shape is no size: they have no strides."""
-    tensors = of.call.tensors()
-    if of.strides and any(of.stride(i) is None for i in tensors):
-        return None
-    return sum(of.call.bytes(i) for i in tensors) or None
-
-
 def _one_after_another(trace: Trace, mine: Mask) -> tuple[Change, ...]:
-    return (LimitDeviceOps(np.flatnonzero(mine), PASSES * _pass_ns(trace, mine)),)
+    return (LimitDeviceOps(np.flatnonzero(mine), PASSES * pass_ns(trace, mine)),)
 
 
 def _rows(trace: Trace, piece: Piece) -> Mask:
