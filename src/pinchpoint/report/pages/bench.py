@@ -10,6 +10,7 @@ from pinchpoint.bench.serve.sweep import Sweep, SweepPoint
 from pinchpoint.monitor.environment import redacted_command
 from pinchpoint.report.blocks import Fact, Figure, Table
 from pinchpoint.report.pages.result import ResultPage, figure, range_of, table
+from pinchpoint.report.svg.latencies import latencies_svg
 from pinchpoint.report.svg.saturation import saturation_svg
 
 # ------------------------------------------------------------------------------------------------
@@ -25,8 +26,21 @@ def run_page(result: BenchResult) -> ResultPage:
         headline=shlex.join(redacted_command(result.command)),
         tables=(_measures(found), *_percentiles(valid), _runs(result.runs)),
         warnings=(*result.warnings, *_modes(found), *_invalid(result.runs)),
-        notes=(*_units(valid), *_open_sides(r.steps.step_time_ms for r in valid if r.steps)),
+        notes=(
+            *_over_runs(found),
+            *_units(valid),
+            *_open_sides(r.steps.step_time_ms for r in valid if r.steps),
+        ),
     )
+
+
+def _over_runs(found: dict[str, AcrossRuns]) -> list[str]:
+    if not any(len(a.values) > 1 for a in found.values()):
+        return []
+    return [
+        "median, its 95 % interval and spread (standard deviation over mean) are over the runs:"
+        " each run is one value"
+    ]
 
 
 def _percentiles(valid: list[RunMetrics]) -> list[Table]:
@@ -40,7 +54,7 @@ def _percentiles(valid: list[RunMetrics]) -> list[Table]:
 def _measures(found: dict[str, AcrossRuns]) -> Table:
     return table(
         "measure",
-        ("", "median of runs", "95 % interval", "spread between runs", "runs"),
+        ("", "median", "95 % interval", "spread", "runs"),
         tuple(
             (
                 a.measure.label,
@@ -144,9 +158,24 @@ def serve_page(result: BenchResult) -> ResultPage:
     return ResultPage(
         title=f"{result.bench_id}: {len(valid)} of {len(result.runs)} loads valid",
         headline=f"{first.params.get('model')}, {load}",
+        figures=_percentiles_drawn(result.runs),
         tables=(*(_latency(run) for run in result.runs), _rates(result)),
         warnings=(*result.warnings, *_warned_runs(result.runs), *_lagging(result.runs)),
         notes=_notes(result.runs),
+    )
+
+
+def _percentiles_drawn(runs: tuple[RunMetrics, ...]) -> tuple[Figure, ...]:
+    """Drawn where pictures are; the tables say the same."""
+    if not latencies_svg(runs, _KINDS):
+        return ()
+    return (
+        Figure(
+            "Latency",
+            svg=lambda: latencies_svg(runs, _KINDS),
+            note="Median, p95 and p99 with their 95 % intervals, on a scale of ratios; a line to"
+            " the right edge has no upper end: too few requests for one.",
+        ),
     )
 
 
