@@ -342,8 +342,8 @@ def _lagging(runs: tuple[RunMetrics, ...]) -> list[str]:
         rest = _rest_of_lag(run)
         if rest and lag and first and first.median and lag > LAG_RATIO * first.median:
             said.append(
-                f"load {run.order_index + 1}: the load generator itself was up to {lag:.3g} ms late"
-                f" (p95), for want of a CPU: {rest}"
+                f"load {run.order_index + 1}: the load generator waited up to {lag:.3g} ms for a"
+                f" CPU (p95); {rest}"
             )
     return said
 
@@ -357,8 +357,9 @@ def _rest_of_lag(run: RunMetrics) -> str:
     if not held:
         return ""
     return (
-        f"{bunched:.1%} of the first texts were read with later ones, and have their time:"
-        f" {' and '.join(held)} of the first token may be too long by the time between two texts"
+        f"{100 * bunched:.1f} % of the first texts were read together with later ones and carry"
+        f" the later time, so that {' and '.join(held)} of the first token may be too long by the"
+        " gap between two texts"
     )
 
 
