@@ -95,6 +95,35 @@ def test_no_padding_is_clear_once_values_were_looked_at(outcome, padding):
     assert outcome("padding-waste", looked_at(encoder(), padding=padding)).answer == "clear"
 
 
+def decoding(queries=1, filled=64):
+    query, key = [ROWS, HEADS, queries, HEAD], [ROWS, HEADS, WIDTH, HEAD]
+    name = "aten::_efficient_attention_forward"
+    trace = device_bound(
+        [
+            Work("fmha", 6_000, name, [query, key, key, [1, 1, 1, WIDTH]], [BF16] * 4),
+            Work("gemv", 4_000, "aten::addmm", [[DIM], [ROWS, DIM], [DIM, DIM]], [BF16] * 3),
+        ]
+    )
+    return looked_at(trace, padding=[padded((filled,) * 17, rows=1)])
+
+
+def test_a_cache_of_a_fixed_length_of_which_little_is_filled(outcome):
+    (found,) = outcome("padding-waste", decoding()).findings
+    assert "12 % of the 512 positions of a cache are filled" in found.summary
+    assert found.fix.startswith("Give attention the filled part of the cache alone")
+    (change,) = found.changes
+    assert change.flops_left == pytest.approx(64 / 512)  # queries stay as they are: no square
+
+
+def test_a_cache_that_is_filled_is_clear(outcome):
+    assert outcome("padding-waste", decoding(filled=480)).answer != "found"
+
+
+def test_as_many_queries_as_keys_are_a_padded_batch(outcome):
+    (found,) = outcome("padding-waste", decoding(queries=WIDTH)).findings
+    assert found.fix.startswith("Pad each batch")
+
+
 LONG = 8192
 
 
