@@ -78,3 +78,17 @@ def test_calls_that_are_not_seldom_are_let_go(rare, monkeypatch):
     for _ in range(9):
         torch.det(torch.rand(3, 3))
     assert torch.linalg.svd.__name__ == "linalg_svd"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_what_is_scripted_and_transformed_is_as_ever(rare):
+    def both(a):
+        return torch.unique(torch.sort(torch.inverse(a))[0], return_inverse=True)
+
+    a = definite(4)
+    assert torch.equal(both(a)[0], torch.jit.script(both)(a)[0])
+    many = torch.stack([definite(), definite()])
+    each = torch.func.vmap(torch.linalg.svd)(many)[1]
+    assert torch.allclose(each, torch.linalg.svd(many)[1], atol=1e-5)
+    jacobian = torch.func.jacrev(torch.linalg.svdvals)(definite())
+    assert jacobian.shape == (32, 32, 32)

@@ -32,8 +32,9 @@ class _At:
     """Calls of one line of the program."""
 
     place: Place
-    tried: tuple[str, Tried] | None  # operator, and what was found
-    calls: int = 0
+    operator: str
+    tried: Tried
+    calls: int = 1
 
 
 class RareCalls:
@@ -52,6 +53,7 @@ class RareCalls:
         torch = sys.modules.get("torch")
         if torch is None or compile_count() or self._undo or self._trials is not None:
             return
+        _is_plain()  # raises in a torch that has no such question, before anything is replaced
         self._trials, self._from = Trials(torch, free_bytes), self._steps()
         for holder, names in (
             (torch.linalg, _LINALG),
@@ -69,15 +71,15 @@ class RareCalls:
         return [
             {
                 "place": one.place,
-                "operator": one.tried[0],
-                "way": one.tried[1].key,
-                "tried_ns": one.tried[1].ns,
-                "left_ratio": round(one.tried[1].ns_left / one.tried[1].ns, 6),
+                "operator": one.operator,
+                "way": one.tried.key,
+                "tried_ns": one.tried.ns,
+                "left_ratio": round(one.tried.ns_left / one.tried.ns, 6),
                 "calls": one.calls,
                 "steps": steps,
             }
             for one in self._at.values()
-            if one is not None and one.tried is not None
+            if one is not None
         ]
 
     def _replace(self, torch: Any, holder: Any, name: str) -> None:
@@ -95,9 +97,12 @@ class RareCalls:
                 return self._first(key, original, args, kwargs)
             return original(*args, **kwargs)
 
+        if holder is not torch.Tensor and not _is_scripted_as(torch, hands_on, original):
+            return
         setattr(holder, name, hands_on)
 
-        def undo() -> None:
+        def undo() -> None:  # the table of TorchScript has numbers of objects, which are used again
+            torch.jit._builtins._get_builtin_table().pop(id(hands_on), None)
             if vars(holder).get(name) is not hands_on:
                 return
             if own is None:
@@ -116,7 +121,7 @@ class RareCalls:
         one = self._at.get(key)
         if one is not None:
             one.calls += 1
-        return key not in self._at and len(self._at) < MOST_PLACES and not graph_is_captured()
+        return key not in self._at and len(self._at) < MOST_PLACES and _is_plain()
 
     def _stop_listening(self) -> None:
         while self._undo:
@@ -124,19 +129,18 @@ class RareCalls:
 
     def _first(self, key: Any, original: Any, args: Any, kwargs: Any) -> Any:
         """The first call from a line: what it asks the dispatcher for is tried."""
-        self._inside = True
+        self._inside, self._at[key] = True, None
         try:
-            place, found, mode = self._place(), dict[str, Tried](), self._mode(key)
-            with mode:
+            with self._mode(key):
                 answer = original(*args, **kwargs)
-            assert self._trials is not None
-            for (operator, _, of), tried in self._trials.by_place():
-                if of == key and tried is not None:
-                    found[operator] = tried
         finally:
             self._inside = False
-        tried_first = next(iter(found.items()), None)
-        self._at[key] = None if place is None else _At(place, tried_first, 1)
+        with contextlib.suppress(Exception):
+            assert self._trials is not None
+            mine = (p for p in self._trials.by_place() if p[0][2] == key and p[1] is not None)
+            (operator, _, _), tried = next(mine)
+            place = self._place()
+            self._at[key] = None if place is None or tried is None else _At(place, operator, tried)
         return answer
 
     def _mode(self, key: Any) -> Any:
@@ -164,3 +168,22 @@ class RareCalls:
                 return func(*args, **kwargs)
 
         return Heard()
+
+
+def _is_scripted_as(torch: Any, ours: Any, original: Any) -> bool:
+    """Has TorchScript take ours for what it stands for, which it looks up by the object."""
+    chosen = torch._jit_internal.boolean_dispatched
+    if original in chosen:  # one of two functions, by an argument
+        chosen[ours] = chosen[original]
+        return True
+    name = torch.jit._builtins._find_builtin(original)
+    if name is not None:
+        torch.jit._builtins._register_builtin(ours, name)
+    return name is not None
+
+
+def _is_plain() -> bool:
+    """Whether a call is no part of a graph that is captured, of a transform, or of another mode."""
+    c = sys.modules["torch"]._C
+    transformed = c._functorch.peek_interpreter_stack() is not None
+    return not (transformed or graph_is_captured() or c._len_torch_dispatch_stack())
