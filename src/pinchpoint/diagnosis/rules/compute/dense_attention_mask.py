@@ -76,7 +76,10 @@ def check(trace: Trace) -> Iterator[Found]:
                 "attention gets a mask in a tensor, and a trace lacks its values", fits=True
             )
         return
-    for mask in _by_flag(values.attention):
+    said = list(_by_flag(values.attention))
+    if said and trace.host_ops is not None and not trace.host_ops.known("shapes").any():
+        raise NotChecked("the recording has no shapes of inputs")
+    for mask in said:
         yield from _found(trace, mask)
 
 
