@@ -99,7 +99,9 @@ class VainWork:
     # its numbers is next to zero; zeros: sent to other ranks, or work on as many rows as are sent,
     # of which a part is nothing but zeros;
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
-    # ``times`` of ``of`` a step fail and are tried again;
+    # ``times`` of ``of`` a step fail and are tried again; way: another way (``way``) gives the same
+    # of their own arguments, and took ``left_ratio`` of ``tried_ns`` in a trial; rows: of ``of``
+    # rows that were repeated before them in the step, ``left_ratio`` are different;
     # alike: on rows of which a part (left_ratio) are distinct
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
@@ -114,8 +116,9 @@ class VainWork:
     order: ProductOrder | None = None
     shared_ratio: float = 0.0  # of all that was compared between ranks, by bytes
     gradients: int = 0  # that are stored a step, and that nobody reads
-    tried_ns: int = 0  # of one that is slow by its numbers, in a trial; else 0
+    tried_ns: int = 0  # of one call, in a trial; else 0
     beside_threads: bool = False  # others may have read it, unseen: only the device would show it
+    way: str = ""  # that was tried (``diagnosis/evidence/tried_ways.json``)
 
 
 @dataclass(frozen=True)

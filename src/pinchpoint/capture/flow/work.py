@@ -27,6 +27,7 @@ from pinchpoint.capture.flow.notes import (
     LEAST_BYTES,
     note_of,
     operations_told,
+    quicker_otherwise,
     sent_as_zeros,
     slow_by_values,
 )
@@ -38,6 +39,7 @@ from pinchpoint.capture.flow.parts import chains_of_parts, read_parts
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
 from pinchpoint.capture.flow.positions import Position, of_any_shape, positions
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
+from pinchpoint.capture.flow.same_rows import on_same_rows
 from pinchpoint.capture.flow.states import made_again
 from pinchpoint.capture.flow.unread import of_solvers
 from pinchpoint.capture.flow.watch import Watch
@@ -178,6 +180,8 @@ def _notes(watch: Watch, found: Numbered, *, beside_threads: bool) -> Iterator[d
     looked_at = watch.steps[UNUSED_IN[-1]]
     yield from slow_by_values(looked_at, watch.tiny.slow, lines)
     yield from sent_as_zeros(looked_at, watch.zeros.seen, lines)
+    yield from on_same_rows(looked_at, watch.same_rows.seen, lines)
+    yield from quicker_otherwise(watch.steps, watch.storages.all, watch.trials, lines)
 
 
 def _moved_on(watch: Watch, found: Numbered, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:

@@ -106,6 +106,7 @@ def _work(note: WorkNote) -> VainWork:
         gradients=note.gradients,
         tried_ns=note.tried_ns,
         beside_threads=note.beside_threads,
+        way=note.way,
     )
 
 
