@@ -156,7 +156,7 @@ def test_a_thread_that_takes_many_tensors_in_is_named_and_wins_more(outcome, bus
     That the waits which the run timed are short, as those are that follow a stall, changes nothing.
     """
     trace = loading(WAITS_MS, workers=2)
-    waits = None if timed_ms is None else (round(timed_ms * MS),) * 5
+    waits = () if timed_ms is None else (round(timed_ms * MS),) * 5
     worker = LoaderWorker(2, busy, 100, 1)
     run = RunFacts(cores_allowed=8.0, loader_workers=(worker,), data_wait_ns=waits)
     loop = (
