@@ -206,11 +206,11 @@ def _with_gates(past: "Baseline", new: "BenchResult", gates: "dict[str, Gate]") 
 def _paired(
     past: "Baseline | None", before: Base, asked: _Asked
 ) -> "tuple[AbResult, BenchResult] | None":
-    """Pairs with the base at once, where a history could not decide: the machine is busy, or there
-    are few sessions. None where there is nothing to pair with, or it cannot be measured."""
+    """Pairs with the base at once, where a history could not decide. None where it can, or where
+    there is nothing to pair with, or it cannot be measured."""
     from pinchpoint.bench.baselines import key_of
     from pinchpoint.bench.baselines.check import fails
-    from pinchpoint.bench.baselines.screen import FEW_SESSIONS
+    from pinchpoint.bench.baselines.screen import why_pairs
     from pinchpoint.cli.programs.bench.run import parameters
 
     if past is None or not before.at_hand:
@@ -218,10 +218,9 @@ def _paired(
     options = asked.measuring.run_options(before.command)
     entries = past.entries.get(key_of(options.bench_id, parameters(before.command)), {})
     gates = fails(entries, asked.gates)
-    few = any(len(entries[name].present_level()) < FEW_SESSIONS for name in gates)
-    if not gates or not (few or busy_here()):
+    why = why_pairs([entries[name] for name in gates], busy=busy_here())
+    if not why:
         return None
-    why = "few past sessions" if few else "the machine is busy"
     note(f"{why}: measuring side by side with the base")
     return _compared(before, gates, asked)
 
