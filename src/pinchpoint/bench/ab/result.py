@@ -293,8 +293,8 @@ def _warnings(
             if modes:
                 found.append(
                     f"{m.label} of {'AB'[side]} has two speeds, {100 * modes.gap_ratio:.0f} %"
-                    f" apart ({modes.count_low} and {modes.count_high} runs): pin CPUs, NUMA node, clocks "
-                    "or the algorithm choice"
+                    f" apart ({modes.count_low} and {modes.count_high} runs): pin CPUs, NUMA node,"
+                    " clocks or the algorithm choice"
                 )
     return found
 
