@@ -132,6 +132,17 @@ class SeenLoop:
 
 
 @dataclass(frozen=True)
+class TriedAt:
+    """A way that was quicker for calls of one line, after the watched steps."""
+
+    place: Frame
+    operator: str
+    way: str
+    tried_ns: int  # of one call
+    left_ratio: float  # of that, by the other way
+
+
+@dataclass(frozen=True)
 class RunValues:
     """Of one step that is in no window."""
 
@@ -148,3 +159,4 @@ class RunValues:
     views: tuple[str, ...] = ()  # the same that only look at tensors or make room for one
     work_not_seen: str = ""  # why work was not looked at to the end
     loops: tuple[SeenLoop, ...] = ()
+    rare: tuple[TriedAt, ...] = ()

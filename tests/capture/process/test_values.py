@@ -536,7 +536,7 @@ def watched_together(first, second, edges=18):
             if edge(number):
                 watching.append(number)
             torch.randn(4, 8).sum().item()
-    for _, eyes, _ in (first, second):
+    for _, eyes, _ in (second, first):  # each puts back what it found
         eyes.stop()
     return found
 

@@ -19,6 +19,7 @@ from typing import Any
 from pinchpoint.capture.flow.work import RepeatedWork
 from pinchpoint.capture.process.policy import compile_count
 from pinchpoint.capture.process.ranks import Agreement, all_here
+from pinchpoint.capture.process.rare_calls import RareCalls
 from pinchpoint.capture.process.same_inputs import SameInputs
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.stages import Stages
@@ -66,6 +67,7 @@ class ValuesLook:
         self._losses: dict[Any, Loss] = {}
         self._flow = RepeatedWork()
         self._same = SameInputs(_place, self._flow.unseen)
+        self._rare = RareCalls(lambda: session.clock.edges, _place)
         self._document: dict[str, Any] = {}
         self._agreement: Agreement | None = None
         self._undo: list[Callable[[], None]] = []
@@ -91,6 +93,9 @@ class ValuesLook:
         while self._stop_hearing:
             self._stop_hearing.pop()()
         self._session.looks.leave(self)
+        if (rare := self._rare.end()) and self._document:
+            with contextlib.suppress(Exception):
+                write_json(self._path(), self._document | {"rare": rare})
 
     @property
     def due(self) -> bool:
@@ -116,7 +121,7 @@ class ValuesLook:
         if self._after and self._watches_more():
             self._session.clock.watch()
         elif self._after:
-            self.stop()
+            self._over()
 
     def _watches_more(self) -> bool:
         """Whether calls and operations of some more steps are compared now."""
@@ -155,7 +160,13 @@ class ValuesLook:
             with contextlib.suppress(Exception):
                 write_json(self._path(), self._document)
         if over:
-            self.stop()
+            self._over()
+
+    def _over(self) -> None:
+        """No more looks at steps; at what comes seldom, to the end."""
+        self.stop()
+        with contextlib.suppress(Exception):
+            self._rare.begin()
 
     def _compared_calls(self) -> dict[str, Any]:
         again = self._same.step_ends()
