@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from device_steps import Work, device_bound
@@ -170,3 +171,17 @@ def test_without_values_it_is_not_checked_where_a_mask_has_a_row_for_each_query(
     compiled = looked_at(long_context(), seen=False)
     assert outcome("dense-attention-mask", compiled).answer == "not checked"
     assert outcome("dense-attention-mask", encoder()).answer == "clear"  # padding of keys alone
+
+
+@pytest.mark.parametrize(
+    ("rule", "seen"),
+    [
+        ("padding-waste", {"padding": [padded(SHORT)]}),
+        ("dense-attention-mask", {"attention": [masked("causal")]}),
+    ],
+)
+def test_where_shapes_were_not_recorded_the_window_that_has_them_is_asked(outcome, rule, seen):
+    trace = looked_at(encoder(), **seen)
+    nowhere = dict(trace.host_ops.missing) | {"shapes": np.ones(len(trace.host_ops), np.bool_)}
+    bare = replace(trace, host_ops=replace(trace.host_ops, missing=nowhere))
+    assert outcome(rule, bare).answer == "not checked"

@@ -69,7 +69,10 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         if (calls.where(_may_be_padded) & inside).any():
             raise NotChecked("a recording does not show which tokens are padding", fits=True)
         return
-    for padding in sorted(filter(_ends_of_rows, values.padding), key=_most_first):
+    seen = sorted(filter(_ends_of_rows, values.padding), key=_most_first)
+    if seen and trace.host_ops is not None and not trace.host_ops.known("shapes").any():
+        raise NotChecked("the recording has no shapes of inputs")
+    for padding in seen:
         found, waste = _found(trace, padding), 1 - padding.real_ratio
         if found is not None:
             small = Small(waste, LEAST_WASTE_RATIO, "the positions")
