@@ -64,8 +64,8 @@ class Steps:
     the complete ones by duration, of three the median one, of two both. Two exceptions, because a
     user asks how long the work takes: where the middle half itself is irregular (a loader that
     delivers in bursts, a save every few steps) all complete steps count, and where steps get
-    faster through the recording, and then no more, only its later half does. Without a complete step it is the
-    longest partial one.
+    faster through the recording, and then no more, only its later half does. Without a complete
+    step it is the longest partial one.
     """
 
     how: Literal["marker", "inferred", "none"]

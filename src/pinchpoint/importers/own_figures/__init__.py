@@ -6,7 +6,7 @@ says when an operation ran, so no question about a timeline can be asked of it.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ def _decoded(raw: list[msgspec.Raw]) -> Iterator[dict[str, Any]]:
 
 
 def _records_by_line(
-    path: Path, units: dict[str, Unit]
+    path: Path, units: Mapping[str, Unit]
 ) -> tuple[Records, list[dict[str, Any]], int] | None:
     """Records of which each stands on its line, the first of them, and how many lines are none;
     None where the first two lines are no records. They are never all held as values of Python."""
@@ -146,7 +146,9 @@ def _records_by_line(
             broken += 1
         else:
             records.add(dict(flat(row)))
-    return (records, [row for row in begins if row][:1], broken) if broken <= records.count else None
+    return (
+        (records, [row for row in begins if row][:1], broken) if broken <= records.count else None
+    )
 
 
 class _Lines(list[dict[str, Any]]):
