@@ -28,7 +28,7 @@ QUESTIONS: dict[str, dict[str, tuple[str, ...] | str]] = {
         "ncu": ("counters-missing",),
     },
     "Is the device's side or the host's empty?": {
-        "trace": ("cpu-only", "kernels-not-recorded", "no-host-activity"),
+        "trace": ("cpu-only", "device-left-out", "kernels-not-recorded", "no-host-activity"),
         "nsys": ("no-device-activity", "tables-empty"),
         "csv": ("calls-missing",),
         "xplane": ("cpu-only", "no-device-activity", "no-host-activity"),

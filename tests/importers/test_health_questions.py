@@ -73,6 +73,7 @@ CHROME = {
         )
     ),
     "cpu-only": chrome(op("aten::mm", 0, 100)),
+    "device-left-out": chrome(op("aten::cudnn_convolution", 0, 100)),
     "kernels-not-recorded": chrome(*GOOD[:2]),
     "no-host-activity": chrome(*GOOD[1:]),
     "cut-off": cut,

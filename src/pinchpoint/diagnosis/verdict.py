@@ -115,6 +115,8 @@ def _nothing_of_the_device(trace: Trace) -> str:
     facts = [] if rows is None else [trace.names[n] for n in rows["fact"].tolist()]
     if "device-unread" in facts:
         return "What the device did is in the file in a form that is not read"
+    if "device-left-out" in facts:
+        return "The program has a device, and what that did was not recorded"
     return "No device activity was recorded"
 
 

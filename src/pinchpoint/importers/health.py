@@ -207,6 +207,11 @@ FACTS: dict[str, FactKind] = {
     "cpu-only": FactKind(
         Severity.NOTE, "no device activity was recorded: only the host side can be judged"
     ),
+    "device-left-out": FactKind(
+        Severity.WARNING,
+        "operators of a device's libraries ran, and nothing of that device was recorded: what the "
+        "host waits for may be its work (record with device activity: ProfilerActivity.CUDA)",
+    ),
     "no-host-activity": FactKind(
         Severity.NOTE,
         "no operators were recorded on the host: causes there cannot be found (record with "

@@ -169,6 +169,36 @@ class OperandNote(msgspec.Struct, frozen=True, kw_only=True):
     taken: tuple[Count, ...] = ()  # shape of the numbers of what it takes
 
 
+class GivenNote(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a call is given, by its position or name; ``self``, whose method it is."""
+
+    name: str = ""
+    kind: str = ""  # array, tensor, list, int, … or the class
+    shape: tuple[Count, ...] = ()
+    first_shape: tuple[Count, ...] = ()  # at the first look
+    dtype: str = ""
+    dense: bool = True
+    is_of: str = ""  # symmetric, diagonal, even
+    value: float | None = None  # of a number; of whole numbers in an array about the largest
+    text: str = ""  # that stands in the program's own call
+    onto: bool = False  # the answer takes its place
+    of: str = ""  # kind of what a list holds, where it is one
+    of_shape: tuple[Count, ...] = ()  # of the first; of a short list of whole numbers these
+    first_of_shape: tuple[Count, ...] = ()
+    alike: Count = 0  # looks at which it held the same as at the one before
+
+
+class CalledNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a library in the program's text that looks often found, and what it was given."""
+
+    at: FrameNote = ("", 0, "")
+    doing: str = ""
+    called: str = ""  # in full: numpy.random.mtrand.RandomState.choice
+    looks: Count = 0
+    compared: Count = 0  # looks at different calls, but for the first
+    given: tuple[GivenNote, ...] = ()
+
+
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -229,5 +259,6 @@ class SamplesDocument(msgspec.Struct, frozen=True, kw_only=True):
     caches: tuple[CacheNote, ...] = ()  # most misses first
     tensor_files: tuple[TensorFilesNote, ...] = ()  # most time first
     operands: tuple[OperandNote, ...] = ()
+    called: tuple[CalledNote, ...] = ()
     calls: CallsNote | None = None
     installed: tuple[str, ...] = ()  # packages imported from where pip puts them

@@ -93,7 +93,10 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     # tiny: slow because a part of its numbers (read_ratio) is next to zero; zeros: sent to other
     # ranks, or work on as many rows as are sent, of which a part (read_ratio) is nothing but zeros;
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
-    # ``times`` of ``of`` a step fail and are tried again
+    # ``times`` of ``of`` a step fail and are tried again; way: another one (``way``) gives the same
+    # of their arguments and took left_ratio of tried_ns, in a trial of one of them; rows: of ``of``
+    # rows that were repeated before them in the step, read_ratio are different;
+    # alike: on rows of which a part (left_ratio) are distinct
     kind: str = ""
     places: tuple[FrameNote, ...] = ()  # lines that start it, heaviest first
     operations: tuple[OperationNote, ...] = ()
@@ -111,6 +114,7 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     elements_left: Bytes = 0  # that these read and write, each by itself
     gradients: Count = 0  # that are stored a step, and that nobody reads
     tried_ns: Ns = 0  # of one that is slow by its numbers; left_ratio of it with zeros instead
+    way: str = ""  # that was tried
     # Nobody was seen to read it, while threads ran code of the program whose reads are not seen.
     beside_threads: bool = False
 
@@ -140,6 +144,18 @@ class AnswerNote(msgspec.Struct, frozen=True, kw_only=True):
     digests: tuple[str, ...] = ()  # one a step, all of them different
 
 
+class RareNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A way that was quicker at calls that came after the watched steps."""
+
+    place: FrameNote | None = None
+    operator: str = ""
+    way: str = ""
+    tried_ns: Ns = 0  # of one call
+    left_ratio: Ratio = 1.0  # of that, by the other way
+    calls: Count = 0  # in ``steps`` steps
+    steps: Count = 0
+
+
 class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of one process."""
 
@@ -158,4 +174,5 @@ class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[str, ...] = ()  # that compute and the dispatcher ran, below autograd
     views: tuple[str, ...] = ()  # the same that only look at tensors or make room for one
     work_not_seen: str = ""  # why work was not looked at to the end
+    rare: tuple[RareNote, ...] = ()
     cost_ns: Ns = 0

@@ -117,6 +117,43 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Given:
+    """One thing that a call is given, by its position or name; ``self``: whose method it is;
+    ``[]``, ``[:]``, ``[-:]``: what its answer is indexed with; ``@``: what it is multiplied by."""
+
+    name: str
+    kind: str  # array, tensor, list, int, … or the class
+    shape: tuple[int, ...] = ()
+    first_shape: tuple[int, ...] = ()  # at the first look
+    dtype: str = ""
+    dense: bool = True
+    is_of: str = ""  # symmetric, diagonal, even
+    value: float | None = None  # of a number; of whole numbers in an array about the largest
+    text: str = ""  # that stands in the program's own call
+    onto: bool = False  # the answer takes its place
+    of: str = ""  # kind of what a list holds, where it is one
+    of_shape: tuple[int, ...] = ()  # of the first; of a short list of whole numbers these
+    first_of_shape: tuple[int, ...] = ()
+    alike: int = 0  # looks at which it held the same as at the one before
+
+
+@dataclass(frozen=True)
+class Called:
+    """A call of a library in the program's text that looks often found, and what it was given."""
+
+    at: str  # the frame of the program
+    doing: str  # as the program has it: ``np.sort()``
+    called: str  # in full: ``numpy.random.mtrand.RandomState.choice``
+    looks: int
+    compared: int  # looks at different calls, but for the first
+    given: tuple[Given, ...]
+
+    def one(self, *names: str) -> Given | None:
+        """The first of these that it is given."""
+        return next((g for name in names for g in self.given if g.name == name), None)
+
+
+@dataclass(frozen=True)
 class HeardFunction:
     """A function whose calls were listened to for a few steps."""
 
@@ -216,6 +253,7 @@ class RunSamples:
     caches: tuple[CacheUse, ...] = ()  # of all that miss often, most misses first
     tensor_files: tuple[TensorFiles, ...] = ()  # most time first
     operands: tuple[Operand, ...] = ()
+    called: tuple[Called, ...] = ()  # calls of libraries at which looks found the program
     heard: HeardCalls | None = None
     installed: tuple[str, ...] = ()  # packages that the program imported and did not bring along
 

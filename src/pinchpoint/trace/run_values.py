@@ -99,7 +99,10 @@ class VainWork:
     # its numbers is next to zero; zeros: sent to other ranks, or work on as many rows as are sent,
     # of which a part is nothing but zeros;
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
-    # ``times`` of ``of`` a step fail and are tried again
+    # ``times`` of ``of`` a step fail and are tried again; way: another way (``way``) gives the same
+    # of their own arguments, and took ``left_ratio`` of ``tried_ns`` in a trial; rows: of ``of``
+    # rows that were repeated before them in the step, ``left_ratio`` are different;
+    # alike: on rows of which a part (left_ratio) are distinct
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]
@@ -113,8 +116,9 @@ class VainWork:
     order: ProductOrder | None = None
     shared_ratio: float = 0.0  # of all that was compared between ranks, by bytes
     gradients: int = 0  # that are stored a step, and that nobody reads
-    tried_ns: int = 0  # of one that is slow by its numbers, in a trial; else 0
+    tried_ns: int = 0  # of one call, in a trial; else 0
     beside_threads: bool = False  # others may have read it, unseen: only the device would show it
+    way: str = ""  # that was tried (``diagnosis/evidence/tried_ways.json``)
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,17 @@ class SeenLoop:
     turns: int
     operations: tuple[VainOperations, ...]
     carried: tuple[VainOperations, ...]  # of them, which need what they gave in a turn before
+
+
+@dataclass(frozen=True)
+class TriedAt:
+    """A way that was quicker for calls of one line, after the watched steps."""
+
+    place: Frame
+    operator: str
+    way: str
+    tried_ns: int  # of one call
+    left_ratio: float  # of that, by the other way
 
 
 @dataclass(frozen=True)
@@ -144,3 +159,4 @@ class RunValues:
     views: tuple[str, ...] = ()  # the same that only look at tensors or make room for one
     work_not_seen: str = ""  # why work was not looked at to the end
     loops: tuple[SeenLoop, ...] = ()
+    rare: tuple[TriedAt, ...] = ()

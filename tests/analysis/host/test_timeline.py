@@ -128,3 +128,15 @@ def test_ranges_that_cross_leave_what_is_around_both():
     names = [trace.names[host_rows(trace).name[row]] for row in found.row.tolist()]
     assert names == ["train.py(9): main", "first", "second", "train.py(9): main"]
     assert found.end_ns.tolist() == [10, 20, 60, 100]
+
+
+def test_what_a_call_asks_the_operating_system_for_is_inside_of_that_call():
+    b = TraceBuilder()
+    b.op("range", 0, 100, kind=HostKind.ANNOTATION)
+    b.api("cudaFree", 10, 50, kind=ApiKind.FREE)
+    b.op("ioctl", 20, 10, kind=HostKind.OS_CALL)
+    b.op("read", 70, 10, kind=HostKind.OS_CALL)
+    assert owners(b.trace()) == [
+        (0, "range"), (10, "cudaFree"), (20, "ioctl"), (30, "cudaFree"), (60, "range"),
+        (70, "read"), (80, "range"), (100, None),
+    ]  # fmt: skip

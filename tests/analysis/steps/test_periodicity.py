@@ -376,6 +376,61 @@ def test_other_short_rounds_are_no_steps(found):
     assert found.how == "none"
 
 
+def with_the_host(rounds, kernels=("fan1", "fan2"), *, waits=True, sends=False, fetches=False):
+    """Rounds of kernels in each of which the host takes part."""
+    b, at = TraceBuilder(), 0
+    for _ in range(rounds):
+        if sends:
+            b.copy(at, 2, "Memcpy HtoD", at + 3, 2, size=4,
+                   source=MemoryKind.PAGEABLE, target=MemoryKind.DEVICE)  # fmt: skip
+        at = run(b, kernels, at + 10)
+        if fetches:
+            b.copy(at, 2, "Memcpy DtoH", at + 3, 2, size=4,
+                   source=MemoryKind.DEVICE, target=MemoryKind.PAGEABLE)  # fmt: skip
+        if waits:
+            b.api("cudaDeviceSynchronize", at + 6, 3, kind=ApiKind.SYNC_DEVICE)
+        at += 10
+    return steps(b.trace())
+
+
+@pytest.mark.parametrize(
+    ("found", "count"),
+    [
+        pytest.param(with_the_host(200), 200, id="it waits for two kernels"),
+        pytest.param(
+            with_the_host(20, ["solve"], waits=False, sends=True, fetches=True), 20,
+            id="it sends and fetches",
+        ),
+    ],
+)  # fmt: skip
+def test_short_rounds_in_which_the_host_takes_part_are_steps(found, count):
+    assert (found.how, len(found)) == ("inferred", count)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(with_the_host(100), id="as many as layers"),
+        pytest.param(with_the_host(200, waits=False), id="kernels alone"),
+        pytest.param(with_the_host(200, ["gemm", "gemm"]), id="one kernel"),
+        pytest.param(with_the_host(200, ["cast"], sends=True), id="weights are sent and cast"),
+        pytest.param(
+            with_the_host(10, ["solve"], sends=True, fetches=True), id="parts kept on the host"
+        ),
+    ],
+)
+def test_short_rounds_that_may_be_a_loop_in_a_step_are_none(found):
+    assert found.how == "none"
+
+
+def test_rounds_begin_with_the_first_work_where_nothing_else_was_recorded():
+    b = TraceBuilder()
+    run(b, ["gemm", "gemm", *BLOCK] * 5, 0)  # "norm" is the first that comes once a round
+    found = steps(b.trace())
+    assert found.host_start_ns.tolist() == [130 * i for i in range(5)]
+    assert found.durations_ns.tolist() == [130] * 4
+
+
 def decoding(of_each, rounds=4, *, looked_up="aten::embedding", last=("aten::cat",)):
     """Rounds of operators with one kernel each, then what is done once."""
     b, at = TraceBuilder(), 0

@@ -176,3 +176,13 @@ def test_a_long_pause_after_earlier_work_is_of_the_first_step():
     b.step(1, 100, 15_000)
     b.launch(9_000, 10, "gemm", 10_000, 1_000)
     assert steps(b.trace()).start_ns.tolist() == [520]
+
+
+def test_markers_that_were_never_closed_end_where_the_next_begins_and_the_last_is_not_whole():
+    b = recording(steps=4, marked=False)
+    for i in range(4):
+        b.step(i, i * STEP, (40 - i) * STEP)  # all end with the recording
+    found = steps(b.trace())
+    assert found.durations_ns.tolist() == [STEP, STEP]
+    assert found.complete.tolist() == [False, True, True, False]
+    assert found.end_ns[-1] - found.start_ns[-1] <= STEP

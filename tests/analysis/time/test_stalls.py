@@ -59,6 +59,20 @@ def test_calls_that_may_wait_or_work_are_none(name, kind):
     assert not len(stalls(calling(2_000, name, kind)).rows)
 
 
+def test_an_operator_that_first_launches_a_kernel_may_prepare_it():
+    def lengthy(long_one):
+        p = Program()
+        for i in p.steps(6):
+            for n in range(31):
+                with p.row("aten::linear"), p.row("aten::addmm"):
+                    p.busy(2_000 if n == 15 else 20)
+                    p.kernel(long_one.format(i) if n == 15 else "gemm", 1)
+        return len(stalls(p.trace()).rows)
+
+    assert lengthy("gemm") == 5  # of six steps the first is not judged
+    assert lengthy("gemm of step {}") == 0
+
+
 def test_a_call_that_waits_for_a_place_in_the_queue_is_none():
     assert not len(stalls(calling(2_000, kernel_us=3_000)).rows)
 

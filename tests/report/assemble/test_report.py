@@ -220,3 +220,9 @@ def test_one_operation_and_nothing_of_the_program_forbids_conclusions():
     assert report.health.verdict == "cannot conclude"
     assert "hardly any device operation" in report.verdict
     assert report.findings == ()
+
+
+def test_few_operations_that_fill_the_time_say_what_a_program_does():
+    b = TraceBuilder()
+    b.launch(0, 5, "simulate", 10, 990)
+    assert diagnose(b.trace(host_ops=None)).health.verdict != "cannot conclude"

@@ -103,6 +103,16 @@ def test_a_recording_without_steps_that_is_mostly_a_start_says_so():
     assert repeats.endswith("No rule explains that.")
 
 
+def test_allocations_alone_may_come_in_each_round_and_are_no_start():
+    steps = msgspec.structs.replace(healthy_report().steps, how="none")
+    parts = [
+        part(f"idle-{what}", f"idle: {what}", "idle", ms)
+        for what, ms in (("malloc", 90), ("code-load", 5))
+    ]
+    sentence = closing_sentence(with_parts(*parts, part("gemm", "gemm", "device", 5), steps=steps))
+    assert "does once" not in sentence
+
+
 def test_a_recording_without_steps_that_compiles_says_so_without_a_device():
     steps = msgspec.structs.replace(healthy_report().steps, how="none")
     parts = [

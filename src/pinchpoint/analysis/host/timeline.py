@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, KeptRows, Mask, Rows
+from pinchpoint.trace.intervals import innermost, nest, nesting_order
 
 # Ranges that end inside of the next: the optimizer's inside of a step, that step inside of its own.
 MOST_CHAINED = 3
@@ -65,6 +66,8 @@ def host_rows(trace: Trace) -> HostRows:
     operators = 0 if host is None else len(host)
     columns = [_columns(rows, owner) for rows, owner in ((host, "parent"), (calls, "host_op"))]
     start, end, parent, thread, name = (np.concatenate(c) for c in zip(*columns, strict=True))
+    if host is not None and calls is not None:
+        _put_into_calls(host, calls, parent)
     while True:  # one round for every level at which an end sticks out; nearly always one or two
         limit = np.where(parent == NO_ROW, end, np.minimum(end, end[parent]))
         if np.array_equal(limit, end):
@@ -72,6 +75,24 @@ def host_rows(trace: Trace) -> HostRows:
         end = limit
     end = np.maximum(end, start)
     return HostRows(operators, start, end, parent, thread, name)
+
+
+def _put_into_calls(host: Table, calls: Table, parent: Ints) -> None:
+    """Calls of the operating system belong to the call into the driver that makes them; what
+    encloses both is the parent of that."""
+    asked = np.flatnonzero(host["kind"] == HostKind.OS_CALL)
+    if not len(asked):
+        return
+    columns = (calls["thread"], calls["start_ns"], calls.end_ns)
+    order = nesting_order(*columns)
+    thread, start, end = (rows[asked] for rows in (host["thread"], host["start_ns"], host.end_ns))
+    inner = innermost(nest(*(column[order] for column in columns)), thread, start, end)
+    made = np.flatnonzero(inner != NO_ROW)
+    call, row = order[inner[made]], asked[made]
+    outer = parent[row]
+    begun = np.where(outer == NO_ROW, np.iinfo(np.int64).min, host["start_ns"][outer])
+    nearer = calls["start_ns"][call] >= begun
+    parent[row[nearer]] = len(host) + call[nearer]
 
 
 def _columns(rows: Table | None, owner: str) -> tuple[NDArray[np.generic], ...]:

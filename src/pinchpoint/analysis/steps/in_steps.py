@@ -11,6 +11,7 @@ from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import HostKind, Table, Trace, once_per_trace
 from pinchpoint.trace.arrays import Ints, Mask
+from pinchpoint.trace.intervals import flatten
 
 # ------------------------------------------------------------------------------------------------
 # Counting events by the windows they fall into, steps above all.
@@ -124,6 +125,9 @@ class NotRecorded:
 
 
 FEWEST_OPERATIONS = 10  # of the device; a single layer of a network has more
+# Of the time in which anything was recorded: operations that fill it are what the program does,
+# however few they are.
+MOSTLY_AT_WORK_RATIO = 0.5
 _OF_THE_PROGRAM = (HostKind.OPERATOR, HostKind.PYTHON, HostKind.ANNOTATION)
 
 
@@ -137,7 +141,19 @@ def says_too_little(trace: Trace) -> bool:
         or (ops is not None and len(ops) >= FEWEST_OPERATIONS)
     ):
         return False
-    return host is None or not np.isin(host["kind"], _OF_THE_PROGRAM).any()
+    if host is not None and np.isin(host["kind"], _OF_THE_PROGRAM).any():
+        return False
+    return not _fill_the_time(ops, trace.api_calls)
+
+
+def _fill_the_time(ops: Table | None, calls: Table | None) -> bool:
+    """Whether the device was at work most of the time from the first call or operation on."""
+    if ops is None or calls is None or not len(ops) or not len(calls):
+        return False
+    first = min(int(ops["start_ns"].min()), int(calls["start_ns"].min()))
+    last = max(int(ops.end_ns.max()), int(calls.end_ns.max()))
+    at_work = flatten(ops["start_ns"], ops.end_ns).total
+    return at_work >= MOSTLY_AT_WORK_RATIO * (last - first) > 0
 
 
 # ------------------------------------------------------------------------------------------------

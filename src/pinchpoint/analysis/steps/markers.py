@@ -2,7 +2,8 @@
 
 The last call of a profiler's ``step()`` opens a marker in which nothing happens: that stub is no
 step, and where all of the work comes before or after the markers, none of them is one. A marker
-whose length is damaged (zero or below) ends where the next one begins. Markers of one spelling
+whose length is damaged (zero or below) ends where the next one begins, and so does one that was
+never closed; the last of those is no whole step. Markers of one spelling
 follow each other, so that one which reaches into the next ends there; of markers of several
 spellings, the outer ones count.
 """
@@ -38,6 +39,9 @@ def marked_spans(trace: Trace) -> Spans | None:
     at = _issued_ns(trace)
     if len(at) and not ((at >= start.min()) & (at < end.max())).any():
         return None
+    open_last = _never_closed(rows.end_ns)
+    if open_last:
+        end[-1] = min(end[-1], start[-1] + int(np.median(end[:-1] - start[:-1])))
     work = _work_in(at, start, end)
     usual = float(np.median(work[work > 0])) if (work > 0).any() else 0.0
     kept = _real(start, end, work, usual)
@@ -45,7 +49,7 @@ def marked_spans(trace: Trace) -> Spans | None:
     words = f"{count} step marker{'s' if count != 1 else ''} ({_spelling(trace, rows)})"
     start, end, number, work = start[kept], end[kept], number[kept], work[kept]
     partial = _after_pause(number, start, end)
-    partial[-1] |= bool(work[-1] < PARTIAL_RATIO * usual)
+    partial[-1] |= bool(work[-1] < PARTIAL_RATIO * usual) or (open_last and bool(kept[-1]))
     return Spans(start, end, number, words, None, partial=partial)
 
 
@@ -83,6 +87,12 @@ def _ends(trace: Trace, rows: Table) -> Times:
     damaged = end <= start
     end[:-1] = np.where(damaged[:-1], start[1:], np.minimum(end[:-1], start[1:]))
     return end
+
+
+def _never_closed(end_ns: Times) -> bool:
+    """Whether the last markers were opened and never closed: then all of these end at one moment,
+    with the recording, and nothing says where the last one's step ended."""
+    return len(end_ns) > 1 and bool(end_ns[-1] == end_ns[-2])
 
 
 def _issued_ns(trace: Trace) -> Times:

@@ -29,7 +29,7 @@ from pinchpoint.analysis.steps.gradient_resets import accumulated_steps
 from pinchpoint.analysis.steps.module_nesting import are_layers, joined_by_others, write_tokens
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
-from pinchpoint.trace import MemoryKind, Trace, once_per_trace
+from pinchpoint.trace import ApiKind, MemoryKind, Trace, once_per_trace
 
 Times = NDArray[np.int64]
 
@@ -42,6 +42,8 @@ FEWEST_PIECES = 3  # without other evidence, two alike halves may be chance
 # More alike rounds than this are no layers, whatever is joined to them: the deepest language models
 # have 126 (Llama 3.1 405B).
 MOST_LAYERS = 128
+# Fewer that send and fetch may be parts of a model that is kept on the host.
+FEWEST_ROUNDS_OF_PROGRAMS = FEWEST_ROUNDS_OF_RANGES
 FEWEST_KINDS_OF_MANY = 3  # copies, and two of kernels: around one kernel it is a loop in something
 # Spans of one name that hold all work are calls of a step, even where steps differ (a save every
 # few steps, a sequence that grows); layers never hold what comes before and after them.
@@ -164,30 +166,48 @@ class _Similarity(NamedTuple):
 
 
 def _more_than_layers(trace: Trace, candidate: Candidate, work: LaunchedWork) -> bool:
-    """Whether these are more rounds than models have layers, alike and of several kinds of work,
-    which make up nearly all that was launched, and in each of which the host sends or fetches
-    something: the rounds of a program. A loop inside of a step may be as long, of kernels alone."""
-    if candidate.kind != "sequence" or len(candidate.start_ns) <= MOST_LAYERS:
+    """Whether these rounds, alike and nearly all that was launched, are those of a program and no
+    loop inside of a step: the host takes part in each. It sends and fetches; or there are more
+    rounds than models have layers, of several kinds of work, and in each it sends, fetches or waits
+    for two kernels. A loop inside of a step may be as long, of kernels alone."""
+    if candidate.kind != "sequence" or len(candidate.start_ns) < FEWEST_ROUNDS_OF_PROGRAMS:
         return False
     each, covered, _, same = _rounds(candidate, work)
-    if each < FEWEST_KINDS_OF_MANY or covered < NEARLY_ALL:
+    if each < 2 or min(covered, same.of_usual) < NEARLY_ALL:
         return False
-    if same.usual_kinds < FEWEST_KINDS_OF_MANY or same.of_usual < NEARLY_ALL:
+    sends, fetches, waits = _host_in_rounds(trace, candidate.start_ns)
+    if min(sends, fetches) >= NEARLY_ALL and each >= FEWEST_KINDS_OF_MANY <= same.usual_kinds:
+        return True
+    if len(candidate.start_ns) <= MOST_LAYERS:
         return False
-    return _exchanging(trace, candidate.start_ns) >= NEARLY_ALL
+    if each >= FEWEST_KINDS_OF_MANY <= same.usual_kinds:
+        return max(sends, fetches, waits) >= NEARLY_ALL
+    return waits >= NEARLY_ALL and same.usual_kinds > 1 and max(sends, fetches) == 0
 
 
-def _exchanging(trace: Trace, start_ns: Times) -> float:
-    """Share of rounds that copy between host and device."""
-    ops = trace.device_ops
+_WAITS = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT)
+
+
+def _host_in_rounds(trace: Trace, start_ns: Times) -> tuple[float, float, float]:
+    """Share of rounds that copy to the device, that copy from it, and in which the host waits."""
+    ops, calls = trace.device_ops, trace.api_calls
     if ops is None:
-        return 0.0
+        return 0.0, 0.0, 0.0
+    at = issued(trace).start_ns
+
+    def share(times: Times) -> float:
+        which = np.searchsorted(start_ns, times, "right")
+        counts = np.bincount(which, minlength=len(start_ns) + 1)[1:-1]  # the last may be cut
+        return float((counts > 0).mean())
+
     of_host = (MemoryKind.PINNED, MemoryKind.PAGEABLE, MemoryKind.HOST)
-    rows = np.isin(ops.filled("from_memory", 0), of_host)
-    rows |= np.isin(ops.filled("to_memory", 0), of_host)
-    which = np.searchsorted(start_ns, issued(trace).start_ns[rows], "right")
-    counts = np.bincount(which, minlength=len(start_ns) + 1)[1:-1]  # behind the last it may be cut
-    return float((counts > 0).mean())
+    sends, fetches = (
+        share(at[np.isin(ops.filled(side, 0), of_host)]) for side in ("from_memory", "to_memory")
+    )
+    waits = 0.0
+    if calls is not None:
+        waits = share(calls["start_ns"][np.isin(calls["kind"], _WAITS)])
+    return sends, fetches, waits
 
 
 def _rounds(candidate: Candidate, work: LaunchedWork) -> tuple[int, float, float, _Similarity]:
@@ -297,7 +317,7 @@ def _score(trace: Trace, candidate: Candidate, work: LaunchedWork) -> float:
         coverage = min(1.0, coverage * repeats / pieces)
     if coverage < LEAST_COVERAGE or repeats < 2 or (work.of_ranges and _one_holds_most(start)):
         return 0.0
-    least = FEWEST_KINDS_OF_MANY if many else FEWEST_A_PIECE
+    least = 2 if many else FEWEST_A_PIECE
     if candidate.kind == "sequence" and (repeats < FEWEST_PIECES or inside.sum() < least * pieces):
         return 0.0
     if end is not None and coverage > NEARLY_ALL:

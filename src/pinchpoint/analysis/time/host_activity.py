@@ -297,7 +297,18 @@ def _by_itself(trace: Trace) -> Codes:
         code[: rows.operators][trace.host_ops["kind"] == HostKind.ANNOTATION] = GapKind.UNRECORDED
     _in_runtime(trace, code[: rows.operators])
     code[: rows.operators][computed_on_host(trace)] = GapKind.HOST_COMPUTE
+    _of_the_driver(trace, code)
     return code
+
+
+def _of_the_driver(trace: Trace, code: Codes) -> None:
+    """What a call into the driver asks the operating system for, it does for that call."""
+    rows, host = host_rows(trace), trace.host_ops
+    if host is None:
+        return
+    parent = rows.parent[: rows.operators]
+    asked = np.flatnonzero(parent >= rows.operators)
+    code[asked] = code[parent[asked]]
 
 
 def _in_runtime(trace: Trace, code: Codes) -> None:

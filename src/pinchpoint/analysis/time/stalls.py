@@ -81,6 +81,7 @@ def stalls(trace: Trace) -> Stalls:
     known = np.append(_known_work(trace), _goes_on(trace))[row] & _device_goes_on(
         trace, row, end, length
     )
+    known &= ~np.append(_prepares(trace), np.zeros(len(rows.name) - rows.operators, np.bool_))[row]
     odd = (length >= LEAST_STALL_NS) & (length > FAR_LONGER * usual) & known
     stalled = np.flatnonzero(odd & _rare(row, odd, trace))
     within_row = np.where(row < rows.operators, row, rows.parent[row])[stalled]
@@ -101,6 +102,25 @@ def _goes_on(trace: Trace) -> Mask:
         launching = ops.filled("api_call", -1)[first]
         returns[launching[launching >= 0]] = False
     return returns
+
+
+def _prepares(trace: Trace) -> Mask:
+    """Operators that launch a kernel which nothing launched before: they load its code, and a
+    library may set itself up and choose an algorithm there."""
+    host, calls, ops = trace.host_ops, trace.api_calls, trace.device_ops
+    count = 0 if host is None else len(host)
+    prepares = np.zeros(count + 1, np.bool_)
+    if host is None or calls is None or ops is None or not len(ops):
+        return prepares[:-1]
+    first = np.unique(ops["name"], return_index=True)[1]
+    launching = ops.filled("api_call", -1)[first]
+    at = np.unique(calls.filled("host_op", count)[launching[launching >= 0]])
+    chain = np.append(parents(host), count)
+    while len(at := at[(at >= 0) & (at < count) & ~prepares[at]]):
+        prepares[at] = True
+        at = np.unique(chain[at])
+    result: Mask = prepares[:-1] & (host["kind"] == HostKind.OPERATOR)
+    return result
 
 
 def _device_goes_on(trace: Trace, row: Rows, end: Ints, length: Ints) -> Mask:

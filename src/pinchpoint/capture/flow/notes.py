@@ -2,13 +2,17 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from pinchpoint.capture.flow.operations import Operation
 from pinchpoint.capture.flow.places import Chain, spelt
 from pinchpoint.capture.flow.positions import Key, positions
+from pinchpoint.capture.flow.storages import Storage
 from pinchpoint.capture.flow.tiny_values import Slow
 from pinchpoint.capture.flow.zero_payloads import Zeros
+from pinchpoint.capture.ways.solving import LEAVES_OUT
+from pinchpoint.capture.ways.trials import Trials
 
 MOST_OPERATIONS = 256  # of different names and shapes in a note
 # What is written for one operation, whatever its size: a kernel of a few microseconds.
@@ -89,6 +93,43 @@ def slow_by_values(
         del note["weight"]
         left = {"read_ratio": one.ratio, "left_ratio": round(one.ns_left / one.ns, 6)}
         yield note | left | {"tried_ns": one.ns}
+
+
+def quicker_otherwise(
+    steps: Sequence[Sequence[Operation]],
+    storages: Sequence[Storage],
+    trials: Trials,
+    lines: Sequence[Chain],
+) -> Iterator[dict[str, Any]]:
+    """Operations that another way was quicker for, of the last step that had them."""
+    for tried, places in trials.found():
+        step = max(number for number, _ in places)
+        operations = steps[step]
+        mine = [at for number, at in places if number == step and at < len(operations)]
+        if tried.key == LEAVES_OUT:
+            mine = [at for at in mine if _is_read_in_part(operations, at, storages)]
+        if mine:
+            site = {at: lines[operations[at].stack] for at in mine}
+            note = note_of("way", operations, mine, site)
+            del note["weight"]
+            left = {"left_ratio": round(tried.ns_left / tried.ns, 6), "tried_ns": tried.ns}
+            yield note | left | {"way": tried.key}
+
+
+def _is_read_in_part(operations: Sequence[Operation], at: int, storages: Sequence[Storage]) -> bool:
+    """Whether nobody reads all of the largest thing that an operation makes, nor keeps it."""
+    largest = max(operations[at].makes, key=lambda number: storages[number].bytes)
+    one = storages[largest]
+    reads = [
+        lies
+        for later in operations[at + 1 :]
+        for number, lies in later.reads
+        if number == largest and not later.view
+    ]
+    whole = max((prod(lies[1]) for lies in reads), default=0)
+    *batch, rows, columns = operations[at].shapes[0]
+    kept = one.alive or one.escaped or one.after_backward
+    return not kept and 2 * whole <= prod(batch) * max(rows, columns) ** 2
 
 
 def sent_as_zeros(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from pinchpoint.capture.flow.alike_rows import LOOKS_UP, SameIds
 from pinchpoint.capture.flow.inference import InferenceModes, put_keys_back, take_away
 from pinchpoint.capture.flow.left_alone import leave_alone
 from pinchpoint.capture.flow.operations import (
@@ -31,12 +32,14 @@ from pinchpoint.capture.flow.operations import (
     read_by_optimizer,
     shapes_of,
 )
+from pinchpoint.capture.flow.same_rows import SameRows
 from pinchpoint.capture.flow.stacks import Stack, Stacks
 from pinchpoint.capture.flow.storages import Storages, content
 from pinchpoint.capture.flow.stored import before_optimizers, parameter_of
 from pinchpoint.capture.flow.surroundings import LEAST_FREE_BYTES, free_bytes
 from pinchpoint.capture.flow.tiny_values import TinyValues
 from pinchpoint.capture.flow.zero_payloads import ZeroPayloads
+from pinchpoint.capture.ways.trials import WAYS, Trials
 from pinchpoint.capture.windows.threads import graph_is_captured
 from pinchpoint.frozen import dataclass
 
@@ -92,7 +95,8 @@ class Watch:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.storages = Storages(torch)
-        self.tiny, self.zeros = TinyValues(torch), ZeroPayloads(torch)
+        self.tiny, self.zeros, self.ids = TinyValues(torch), ZeroPayloads(torch), SameIds(torch)
+        self.trials, self.same_rows = Trials(torch, free_bytes), SameRows(torch)
         self.steps: list[list[Operation]] = [[]]
         self._stacks = Stacks(torch)
         self._kinds: dict[Any, Kind] = {}
@@ -205,7 +209,7 @@ class Watch:
         before: _Begun | None = None
         try:
             before = self._before(func, types, args, kwargs)
-            if before is not None and self.tiny.looks:
+            if before is not None:
                 self._look_at_values(before, (func, args, kwargs))
         except Exception as error:  # tensors without storage, of other devices
             self.why_not = f"{type(error).__name__}: {error}"
@@ -233,10 +237,19 @@ class Watch:
         return answer
 
     def _look_at_values(self, begun: _Begun, call: tuple[Any, Any, Any]) -> None:
+        step, at = len(self.steps) - 1, len(self.steps[-1])
+        if begun.kind.name == LOOKS_UP:
+            with self.unseen(), contextlib.suppress(Exception):
+                self.ids.look(step, at, call[1])
+        if not self.tiny.looks and begun.kind.name not in WAYS:
+            return
         stack, _ = self._stacks.number(sys._getframe(3))
         with self.unseen(), contextlib.suppress(Exception):
-            self.zeros.look(len(self.steps[-1]), begun.kind, call[1], call[2])
-            self.tiny.look(len(self.steps[-1]), begun.kind, begun.shapes, stack, call)
+            if self.tiny.looks:
+                self.zeros.look(at, begun.kind, call[1], call[2])
+                self.tiny.look(at, begun.kind, begun.shapes, stack, call)
+        with self.unseen(), contextlib.suppress(Exception):
+            self.trials.look((step, at), begun.kind, begun.shapes, stack, call)
 
     def _before(self, func: Any, types: Any, args: Any, kwargs: Any) -> _Begun | None:
         torch = self.torch
@@ -326,6 +339,9 @@ class Watch:
                 storages.stored(begun.parameter, writes=begun.writes, made=made, reads=begun.reads),
             )
         )
+        if self.tiny.looks and there and (made or begun.writes) and not begun.backward:
+            with self.unseen(), contextlib.suppress(Exception):
+                self.same_rows.look(len(self.steps[-1]) - 1, kind.name, there[0])
         key = (kind.name, begun.shapes)
         at = self._counts.get(key, 0)
         self._counts[key] = at + 1

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from pinchpoint.capture.flow.alike_rows import MOST_DISTINCT_RATIO, alike_rows
 from pinchpoint.capture.flow.answers import answers, heaviest, several_ranks
 from pinchpoint.capture.flow.carried import handed_on
 from pinchpoint.capture.flow.claims import (
@@ -26,6 +27,7 @@ from pinchpoint.capture.flow.notes import (
     LEAST_BYTES,
     note_of,
     operations_told,
+    quicker_otherwise,
     sent_as_zeros,
     slow_by_values,
 )
@@ -37,6 +39,7 @@ from pinchpoint.capture.flow.parts import chains_of_parts, read_parts
 from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
 from pinchpoint.capture.flow.positions import Position, of_any_shape, positions
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
+from pinchpoint.capture.flow.same_rows import on_same_rows
 from pinchpoint.capture.flow.states import made_again
 from pinchpoint.capture.flow.unread import of_solvers
 from pinchpoint.capture.flow.watch import Watch
@@ -170,12 +173,15 @@ def _notes(watch: Watch, found: Numbered, *, beside_threads: bool) -> Iterator[d
         notes += _moved_on(watch, found, lines)
     if not found.unseen_writers:
         unread = [*_unused(watch, lines), *_orders(watch, lines), *_of_solvers(watch, lines)]
+        notes += _alike(watch, lines)
         notes += (note | {"beside_threads": beside_threads} for note in unread)
     notes.sort(key=lambda note: -note.pop("weight"))
     yield from notes[:MOST_NOTES]
     looked_at = watch.steps[UNUSED_IN[-1]]
     yield from slow_by_values(looked_at, watch.tiny.slow, lines)
     yield from sent_as_zeros(looked_at, watch.zeros.seen, lines)
+    yield from on_same_rows(looked_at, watch.same_rows.seen, lines)
+    yield from quicker_otherwise(watch.steps, watch.storages.all, watch.trials, lines)
 
 
 def _moved_on(watch: Watch, found: Numbered, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
@@ -267,6 +273,20 @@ def _whole_calls(few: Sequence[bool], operations: Sequence[Operation]) -> list[b
     keys = [(one.stack, one.kind.name, one.shapes) for one in operations]
     more = {key for key, member in zip(keys, few, strict=True) if not member}
     return [member and key not in more for key, member in zip(keys, few, strict=True)]
+
+
+def _alike(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
+    """Work on rows of which few are distinct, in all of these steps."""
+    shares = alike_rows(watch.steps, watch.ids.found)
+    members = _in_all(watch, [[one <= MOST_DISTINCT_RATIO for one in some] for some in shares])
+    operations, last = watch.steps[UNUSED_IN[-1]], shares[UNUSED_IN[-1]]
+    site = sites(operations, members, lines)
+    by_share: dict[float, list[int]] = defaultdict(list)
+    for at in site:
+        by_share[last[at]].append(at)
+    for share, mine in by_share.items():
+        note = note_of("alike", operations, sorted(mine), site, _of_any_shape(watch))
+        yield note | {"read_ratio": round(share, 6), "left_ratio": round(share, 6)}
 
 
 def _of_solvers(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pinchpoint.capture.samples.called import Calls
+from pinchpoint.capture.samples.coroutines import with_coroutine_asleep
 from pinchpoint.capture.samples.host_facts import Counters, HostFacts, opened
 from pinchpoint.capture.samples.operands import Operands
 from pinchpoint.capture.samples.pace import EVERY_S, OVERDUE_S, Pace
@@ -101,7 +103,7 @@ class Sampler:
     ) -> None:
         self._paused, self._after_look = paused, after_look
         self.pace = Pace(every_s, overdue_in_s)
-        self.table, self.operands = StackTable(), Operands()
+        self.table, self.operands, self.calls = StackTable(), Operands(), Calls()
         self.threads: dict[int, Thread] = {}
         self.recent: dict[tuple[int, int], int] = {}  # microseconds by thread and stack
         self.recent_looks = 0
@@ -203,10 +205,11 @@ class Sampler:
             stack = stack_of(ident)
             if not stack:
                 continue
-            number = self.table.number(stack)
+            number = self.table.number(with_coroutine_asleep(ident, stack))
             if regular:
                 seen.append((thread, number, thread.on_core_us()))
                 self.operands.look(ident, stack[0])
+                self.calls.look(ident, stack)
             if len(recent) < MOST_RECENT:
                 recent[ident, number] = recent.get((ident, number), 0) + weight
         if regular_ns is not None:

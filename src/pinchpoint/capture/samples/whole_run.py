@@ -171,6 +171,7 @@ class WholeRun:
             "caches": self._caches.document(),
             "calls": self._calls.document,
             "operands": self.sampler.operands.document(),
+            "called": self.sampler.calls.document(),
             "installed": installed_packages(),
         }
 

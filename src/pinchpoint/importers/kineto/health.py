@@ -142,8 +142,21 @@ def _activity(recording: ScannedRecording) -> Iterator[Fact]:
         yield Fact("kernels-not-recorded", launches)
     elif unread := _on_device_lanes(recording) or _called_as_on_device(recording):
         yield Fact("device-unread", unread)
+    elif of_device := _of_device_libraries(recording):
+        yield Fact("device-left-out", of_device)
     elif len(recording.host_ops):
         yield Fact("cpu-only")
+
+
+_DEVICE_LIBRARY = ("aten::cudnn_", "aten::_cudnn_", "aten::miopen_", "aten::_miopen_", "nccl:")
+
+
+def _of_device_libraries(recording: ScannedRecording) -> int:
+    """Operators that only a device of NVIDIA or AMD runs."""
+    host, names = recording.host_ops, recording.names
+    count = np.bincount(host["name"])
+    used = np.flatnonzero(count).tolist()
+    return sum(int(count[name]) for name in used if names[name].startswith(_DEVICE_LIBRARY))
 
 
 def _called_as_on_device(recording: ScannedRecording) -> int:

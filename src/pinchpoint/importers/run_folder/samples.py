@@ -4,6 +4,8 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.run_folder.documents import ProcessDocument, read
 from pinchpoint.run_folder.layout import SAMPLES, TRACES, process_stem
@@ -19,8 +21,10 @@ from pinchpoint.run_folder.samples import (
 from pinchpoint.trace.packages import as_installed
 from pinchpoint.trace.run_samples import (
     CacheUse,
+    Called,
     FarStep,
     Garbage,
+    Given,
     HeardCalls,
     HeardFunction,
     Operand,
@@ -143,6 +147,17 @@ def _of(
             )
             for o in found.operands
             if len(o.shape) == len(o.strides_bytes) and o.axis < len(o.shape)
+        ),
+        called=tuple(
+            Called(
+                _spelt((c.at,), found.installed)[0],
+                c.doing,
+                c.called,
+                c.looks,
+                c.compared,
+                tuple(Given(**asdict(g)) for g in c.given),
+            )
+            for c in found.called
         ),
         heard=None if found.calls is None else _heard(found.calls, found.installed),
         installed=found.installed,

@@ -344,14 +344,17 @@ _OF_A_START = tuple(
     for where in ("idle-", "host-")
 )
 _AT_FIRST = ("code-load", "compile")
+LEAST_LOADING_RATIO = 0.1  # below, nearly all are allocations, that may come again in each round
 
 
 def _at_the_start(report: Report, lost: list[PartOfStep], lost_ns: int) -> str | None:
     """What is done once, where a recording without steps is mostly that."""
     once = [part for part in lost if part.part in _OF_A_START]
     once_ns = sum(map(part_ns, once))
-    loads = any(part.part.endswith(_AT_FIRST) for part in once)
-    if report.steps.how != "none" or not loads or 2 * once_ns < lost_ns:
+    loading_ns = sum(part_ns(part) for part in once if part.part.endswith(_AT_FIRST))
+    if report.steps.how != "none" or not loading_ns or 2 * once_ns < lost_ns:
+        return None
+    if loading_ns < LEAST_LOADING_RATIO * once_ns:
         return None
     what = " and ".join(part.label.removeprefix("idle: ") for part in once)
     return (

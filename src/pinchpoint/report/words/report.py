@@ -27,6 +27,8 @@ def source_line(report: Report) -> tuple[str, ...]:
     none = "CPU only: no device activity" if concludes else "no device activity recorded"
     if any(fact.id == "device-unread" for fact in report.health.facts):
         none = "a device whose activity is not read"
+    if any(fact.id == "device-left-out" for fact in report.health.facts):
+        none = "a device that was not recorded"
     if any(part.label == WITHIN_RANGES for part in report.breakdown):
         none = "annotated ranges alone"
     devices = ", ".join(named) or none

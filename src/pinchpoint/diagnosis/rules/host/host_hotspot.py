@@ -60,7 +60,7 @@ from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
 from pinchpoint.diagnosis.evidence.heard import changes_each_time, said_of
-from pinchpoint.diagnosis.evidence.known_calls import advice_at
+from pinchpoint.diagnosis.evidence.known_calls import advice_at, advice_for_what_runs
 from pinchpoint.diagnosis.evidence.named_work import CALLS_THE_DRIVER, COMPUTES, NAMED, Work
 from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.evidence.seen_computing import (
@@ -174,8 +174,11 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
         saving_ns_per_step=(low, high),
         location=looks.location,
         fix=_without_tracer(trace)
-        + f"{keeps} with operators on whole tensors, once before the loop, or in another process"
-        + advice_at(trace, looks.location),
+        + _advised(
+            f"{keeps} with operators on whole tensors, once before the loop, or in another process",
+            advice_for_what_runs(trace, looks.location),
+            advice_at(trace, looks.location),
+        ),
         confidence="medium",
     )
 
@@ -281,6 +284,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
     entry = known(spot.name, "") if spot.on_cpu else None
     generic = not (spot.on_cpu or _work(spot).fix)
     of_call = advice_at(trace, at, spot.name) if generic else ""
+    runs = advice_for_what_runs(trace, at, spot.name) if generic else ""
     mine = found.took_ns[spot.what]
     longest = int(spot.what[np.argmax(mine)])
     uploads, waits = sent_after(trace, found.row[spot.what])
@@ -317,8 +321,11 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         at_best=looked.at_best,
         location=at,
         fix=_without_tracer(trace)
-        + _fix(spot, alone=alone, once=not changes_each_time(trace, at))
-        + (f". {entry.instead}" if entry else of_call),
+        + _advised(
+            _fix(spot, alone=alone, once=not changes_each_time(trace, at)),
+            runs,
+            f". {entry.instead}" if entry else of_call,
+        ),
         confidence="medium",
     )
 
@@ -362,6 +369,14 @@ _NO_NAME = {
     "<setcomp>": "a set comprehension",
     "<genexpr>": "a generator expression",
 }
+
+
+def _advised(fix: str, runs: str, of_call: str) -> str:
+    """What to do about code of a library that runs there, before what holds for any code; else
+    what a call may be, after it."""
+    if not runs:
+        return fix + of_call
+    return f"{runs[0].upper()}{runs[1:]}. Or {fix[0].lower()}{fix[1:]}"
 
 
 def _call(spot: _Spot) -> str:
