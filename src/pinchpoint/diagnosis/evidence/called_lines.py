@@ -47,13 +47,15 @@ class CalledLine:
     def said(self) -> str:
         """``self.rng.choice() in negatives (data.py:15)``."""
         at = self.location
-        return f"{_spelt(self.call)}{f' in {at}' if at else ''}"
+        return f"{self.spelt}{f' in {at}' if at else ''}"
 
-
-def _spelt(call: Called) -> str:
-    if call.doing.endswith("()") and call.doing != "()":
-        return call.doing
-    return f"{call.called.rpartition('.')[2]}()" if call.called != "@" else "A product (@)"
+    @property
+    def spelt(self) -> str:
+        """``self.rng.choice()``."""
+        call = self.call
+        if call.doing.endswith("()") and call.doing != "()":
+            return call.doing
+        return f"{call.called.rpartition('.')[2]}()" if call.called != "@" else "A product (@)"
 
 
 def called_lines(trace: Trace, thread: SampledThread) -> list[CalledLine]:

@@ -52,6 +52,7 @@ from pinchpoint.diagnosis.evidence.exceptions import (
     location,
     sentence,
 )
+from pinchpoint.diagnosis.evidence.known_ways import with_known_way
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.rare import found_of, rare_and_small, rare_found
 from pinchpoint.diagnosis.finding import Found, Small
@@ -86,6 +87,10 @@ _TOLD_HERE = tuple(
 
 def check(trace: Trace) -> Iterator[Found | Small]:
     """Causes of exceptional steps, most time first."""
+    yield from (with_known_way(trace, one) for one in _causes(trace))
+
+
+def _causes(trace: Trace) -> Iterator[Found | Small]:
     rare = tuple(rare_found(trace, _TOLD_HERE, fix=LESS_OFTEN))
     if rare:
         kept = kept_lock(trace)  # told with the thread that keeps it
@@ -151,7 +156,8 @@ def check_run(trace: Trace) -> Iterator[Found | Small]:
         if ns < LEAST_RUN_RATIO * total_ns:
             yield Small(ns / total_ns, LEAST_RUN_RATIO, "the run")
         else:
-            yield in_the_run(trace, found_of(trace, cause, LESS_OFTEN), ns)
+            found = in_the_run(trace, found_of(trace, cause, LESS_OFTEN), ns)
+            yield with_known_way(trace, found)
 
 
 def _is_small(cause: ExceptionalCause, mean: MeanStep) -> bool:

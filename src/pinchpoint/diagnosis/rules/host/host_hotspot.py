@@ -61,6 +61,7 @@ from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
 from pinchpoint.diagnosis.evidence.heard import changes_each_time, said_of
 from pinchpoint.diagnosis.evidence.known_calls import advice_at
+from pinchpoint.diagnosis.evidence.known_ways import with_known_way
 from pinchpoint.diagnosis.evidence.named_work import CALLS_THE_DRIVER, COMPUTES, NAMED, Work
 from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.evidence.seen_computing import (
@@ -112,6 +113,10 @@ class _Spot:
 
 def check(trace: Trace) -> Iterator[Found | Small]:
     """Places where the host computes, most time first."""
+    yield from (with_known_way(trace, one) for one in _places(trace))
+
+
+def _places(trace: Trace) -> Iterator[Found | Small]:
     base = step_base_ns(trace)
     if base is None or not len(judged_steps(trace)):
         raise NotChecked("no step is known")
