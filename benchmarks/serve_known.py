@@ -140,8 +140,11 @@ def saturating(port: int, folder: Path, many: tuple[str, ...]) -> dict[str, obje
     rates = ",".join(f"{CAPACITY_PER_S * share:.3g}" for share in (0.25, 0.5, 0.7, 0.85, 1.2, 1.6))
     sweep = bench(port, folder / "sweep", "--sweep", rates, *many)
     ramp = bench(port, folder / "ramp", "--ramp", f"1:{2 * CAPACITY_PER_S:.3g}", *many)
-    knees = {"sweep": sweep["knee_per_s"], "ramp": ramp["knee_per_s"]}
-    return {"capacity_per_s": CAPACITY_PER_S, "knee_per_s": knees}
+    kinds = (("sweep", sweep), ("ramp", ramp))
+    knees = {kind: (found["knee_per_s"], found["beyond_per_s"]) for kind, found in kinds}
+    points: list[dict[str, object]] = sweep["points"]  # type: ignore[assignment]
+    said = {f"{p['rate_per_s']:.3g}": p["why"] or "below the knee" for p in points}
+    return {"capacity_per_s": CAPACITY_PER_S, "knee and beyond, per s": knees, "sweep": said}
 
 
 if __name__ == "__main__":

@@ -137,8 +137,8 @@ def test_a_program_without_steps_is_told_the_whole_command_that_records_it(
 @pytest.mark.parametrize(
     ("code", "files", "says"),
     [
-        (1, (), "failed with exit code 1 (its own message is above); it came before any recording"),
-        (2, ("t.json.gz",), "exit code 2 (its own message is above); what was recorded is from"),
+        (1, (), "failed with exit code 1 (what it printed is above); it came before any recording"),
+        (2, ("t.json.gz",), "exit code 2 (what it printed is above); what was recorded is from"),
         (0, ("t.json.gz",), None),
         (137, ("t.json.gz",), None),
     ],

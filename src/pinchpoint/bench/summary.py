@@ -63,6 +63,7 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     unknown: dict[str, str]
     rates: tuple[RateSummary, ...] | None = None  # lowest first; null: one rate, or none
     knee_per_s: float | None = None  # highest rate below the knee; null: even the lowest is beyond
+    beyond_per_s: float | None = None  # the lowest rate that is beyond it for certain
     saturates: bool | None = None  # a rate beyond the knee was tried; else the knee is higher
 
 
@@ -99,6 +100,7 @@ def summary_of_rates(
         measures={},
         rates=tuple(_rate(point) for point in sweep.points),
         knee_per_s=sweep.knee_per_s,
+        beyond_per_s=sweep.beyond_per_s,
         saturates=sweep.saturates,
     )
 

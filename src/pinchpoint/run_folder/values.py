@@ -95,7 +95,8 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
     # ``times`` of ``of`` a step fail and are tried again; way: another one (``way``) gives the same
     # of their arguments and took left_ratio of tried_ns, in a trial of one of them; rows: of ``of``
-    # rows that were repeated before them in the step, read_ratio are different
+    # rows that were repeated before them in the step, read_ratio are different;
+    # alike: on rows of which a part (left_ratio) are distinct
     kind: str = ""
     places: tuple[FrameNote, ...] = ()  # lines that start it, heaviest first
     operations: tuple[OperationNote, ...] = ()
@@ -143,6 +144,18 @@ class AnswerNote(msgspec.Struct, frozen=True, kw_only=True):
     digests: tuple[str, ...] = ()  # one a step, all of them different
 
 
+class RareNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A way that was quicker at calls that came after the watched steps."""
+
+    place: FrameNote | None = None
+    operator: str = ""
+    way: str = ""
+    tried_ns: Ns = 0  # of one call
+    left_ratio: Ratio = 1.0  # of that, by the other way
+    calls: Count = 0  # in ``steps`` steps
+    steps: Count = 0
+
+
 class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of one process."""
 
@@ -161,4 +174,5 @@ class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[str, ...] = ()  # that compute and the dispatcher ran, below autograd
     views: tuple[str, ...] = ()  # the same that only look at tensors or make room for one
     work_not_seen: str = ""  # why work was not looked at to the end
+    rare: tuple[RareNote, ...] = ()
     cost_ns: Ns = 0

@@ -101,7 +101,8 @@ class VainWork:
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
     # ``times`` of ``of`` a step fail and are tried again; way: another way (``way``) gives the same
     # of their own arguments, and took ``left_ratio`` of ``tried_ns`` in a trial; rows: of ``of``
-    # rows that were repeated before them in the step, ``left_ratio`` are different
+    # rows that were repeated before them in the step, ``left_ratio`` are different;
+    # alike: on rows of which a part (left_ratio) are distinct
     kind: str
     places: tuple[Frame, ...]  # lines that start it, heaviest first
     operations: tuple[VainOperations, ...]
@@ -131,6 +132,17 @@ class SeenLoop:
 
 
 @dataclass(frozen=True)
+class TriedAt:
+    """A way that was quicker for calls of one line, after the watched steps."""
+
+    place: Frame
+    operator: str
+    way: str
+    tried_ns: int  # of one call
+    left_ratio: float  # of that, by the other way
+
+
+@dataclass(frozen=True)
 class RunValues:
     """Of one step that is in no window."""
 
@@ -147,3 +159,4 @@ class RunValues:
     views: tuple[str, ...] = ()  # the same that only look at tensors or make room for one
     work_not_seen: str = ""  # why work was not looked at to the end
     loops: tuple[SeenLoop, ...] = ()
+    rare: tuple[TriedAt, ...] = ()

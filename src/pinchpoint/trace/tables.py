@@ -123,6 +123,13 @@ TABLES: dict[str, dict[str, Column]] = {
         ),
         "read_at": _name("where that part is taken, if it is a small one", nullable=True),
         "read_of": _name("results, permutation (by random keys) or sort", nullable=True),
+        "way": _name(
+            "what a product comes to: rows or sums by class numbers, a diagonal, order (of it and"
+            " another)",
+            nullable=True,
+        ),
+        "way_ratio": Column("float64", "of its FLOPs what is left if it is written so", "", True),
+        "way_bytes": _number("read and written if it is written so", "bytes"),
         "chosen_at": _name(
             "the condition row by row of which only one side reads it", nullable=True
         ),
@@ -145,6 +152,7 @@ TABLES: dict[str, dict[str, Column]] = {
             "bool", "whether it is of a pass back that vmap repeats, as jacrev does", "", True
         ),
         "fft_length": _number("points of a Fourier transform along its longest dimension"),
+        "double": Column("bool", "whether it takes or gives an array of float64", "", True),
     },
     "flows": {
         "start_ns": _time("where the edge begins"),

@@ -77,3 +77,5 @@ def test_only_python_rows_are_frames():
 def test_what_a_look_finds_at_the_count_of_calls_is_the_call_that_it_is_told_of(frames, records):
     counter = "pinchpoint/capture/process/budget.py(205): heard"
     assert in_recorder([counter if f == "heard" else f for f in frames]) is records
+    handing_on = "pinchpoint/capture/process/rare_calls.py(70): hands_on"
+    assert in_recorder([handing_on if f == "heard" else f for f in frames]) is records

@@ -53,6 +53,16 @@ def solve(p):
         p.sync()
 
 
+def iterate(p):
+    with p.row("aten::_linalg_svd"):
+        p.copy(4, 1, DEVICE, PAGEABLE, waits=True)
+
+
+def check_errors(p):
+    with p.row("aten::_linalg_check_errors"), p.row("aten::item"):
+        p.copy(4, 1, DEVICE, PAGEABLE, waits=True)
+
+
 def free(p):
     p.call("cudaFree", ApiKind.FREE, 100)
 
@@ -67,6 +77,8 @@ def free(p):
         (tensor_to_host, WaitReason.COPY_TO_HOST),
         (pageable_to_device, WaitReason.COPY_TO_DEVICE),
         (solve, WaitReason.INSIDE_OPERATOR),
+        (iterate, WaitReason.INSIDE_OPERATOR),
+        (check_errors, WaitReason.VALUE),
         (free, WaitReason.MEMORY),
     ],
 )

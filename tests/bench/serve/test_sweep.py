@@ -14,7 +14,15 @@ from pinchpoint.bench.serve.load import (
     random_prompts,
     with_prefix,
 )
-from pinchpoint.bench.serve.sweep import Sweep, SweepPoint, judged, knee, ramp_points
+from pinchpoint.bench.serve.sweep import (
+    Sweep,
+    SweepPoint,
+    beyond,
+    judged,
+    knee,
+    ramp_points,
+    swept,
+)
 from pinchpoint.errors import UnreadableFile
 from pinchpoint.report import html
 from pinchpoint.report.pages.bench import sweep_page
@@ -81,6 +89,7 @@ def _sweep(points):
         points=points,
         ramp=True,
         knee_per_s=knee(points),
+        beyond_per_s=beyond(points),
         saturates=True,
     )
 
@@ -89,6 +98,57 @@ def test_the_knee_is_no_rate_that_never_came():
     """Drawn for 35 a second, the requests of a short part came at 26."""
     point = msgspec.structs.replace(_point(35), offered_per_s=26.0)
     assert knee(judged([_point(10), point])) == 26.0
+
+
+def _sent(*loads):
+    """``send`` of a sweep that gives these in turn, and the rates that it was asked for."""
+    asked = []
+
+    def send(rate, i):
+        assert i == len(asked)
+        asked.append(rate)
+        return loads[i]
+
+    return send, asked
+
+
+def test_one_load_of_three_that_is_kept_up_with_shows_that_the_server_can():
+    """At 2 a second the first load fell behind, in a busy moment; at 4 all three do."""
+    slow = _point(4, keeps=0.5)
+    send, asked = _sent(_point(1), _point(2, keeps=0.7), _point(2), slow, slow, slow)
+    points = judged(swept([4, 1, 8, 2], send, lambda _: None))
+    assert asked == [1, 2, 2, 4, 4, 4]  # and none at 8, as these would only queue
+    assert [(p.rate_per_s, p.loads, p.below_knee) for p in points] == [
+        (1, 1, True),
+        (2, 2, True),
+        (4, 3, False),
+    ]
+    assert (knee(points), beyond(points)) == (2, 4)
+    assert points[-1].why == "it falls behind: 2 of 4 a second, in the best of 3 loads"
+    assert "keeps up to 2 requests a second, and not to 4" in sweep_page(_sweep(points)).headline
+
+
+def test_latency_of_a_machine_on_which_the_generator_waited_tells_nothing():
+    """5 % of the median of 20 ms is 1 ms; the rate after it falls behind for certain."""
+    lagging = msgspec.structs.replace(_point(2, p95=200), lag_ms=5.0)
+    sure = msgspec.structs.replace(_point(4, keeps=0.5), lag_ms=5.0, window_s=50.0, late_ms=20.0)
+    for unsure, below in ((lagging, None), (_point(2, p95=200), False)):
+        points = judged([_point(1), unsure, sure])
+        assert [p.below_knee for p in points] == [True, below, False]
+    points = judged([_point(1), lagging, sure])
+    assert "the load generator itself waited up to 5 ms for a CPU (p95): cannot" in points[1].why
+    said = sweep_page(_sweep(points)).headline
+    assert "keeps up to 1 requests a second at least, and not to 4; between, this" in said
+    kept = judged([_point(1), lagging, _point(4)])
+    assert knee(kept) == 4  # it can more than that
+
+
+def test_a_generator_that_sent_late_made_the_load_longer_itself():
+    """50 s in place of 40, and the last requests were sent 8 s late."""
+    late = msgspec.structs.replace(_point(4, keeps=0.8), window_s=50.0, late_ms=8000.0)
+    assert judged([_point(1), late])[1].below_knee is None
+    in_time = msgspec.structs.replace(late, late_ms=100.0)
+    assert judged([_point(1), in_time])[1].below_knee is False
 
 
 def test_no_rate_is_kept_up_with():

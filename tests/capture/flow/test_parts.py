@@ -355,3 +355,83 @@ def test_an_order_that_is_needed(partly, how):
         OTHER_ORDERS[how](*scores.sort(1), own).item()
 
     assert partly(step) == []
+
+
+def reordering(*, read, keep=12):
+    """Rows of a cache are put in another order in each step, after one more place is filled."""
+    state = {"cache": torch.zeros(8, 4, 64, 4), "at": keep}
+
+    def step():
+        at = state["at"]
+        with torch.no_grad():
+            state["cache"][:, :, at : at + 1] = torch.randn(8, 4, 1, 4)
+            read(state["cache"], at)
+            state["cache"] = state["cache"].index_select(0, torch.randint(8, (8,)))
+            state["at"] += 1
+
+    return step
+
+
+def test_a_cache_whose_empty_rest_is_put_in_order_too(partly):
+    step = reordering(read=lambda cache, at: cache[:, :, : at + 1].sum().item())
+    # What is read of it now and in the next step: 18 of 64 places, not 17 and 18 together.
+    assert partly(step) == [(["index_select"], round(18 / 64, 6), round(18 / 64, 6))]
+
+
+def test_a_cache_that_is_read_to_its_end(partly):
+    assert partly(reordering(read=lambda cache, at: cache.sum().item())) == []
+
+
+def test_a_cache_of_which_other_parts_are_read_in_turn(partly):
+    """What is put in order now, a later step reads."""
+
+    def read(cache, at):
+        cache[:, :, 8 * (at % 8) : 8 * (at % 8) + 8].sum().item()
+
+    assert partly(reordering(read=read)) == []
+
+
+def test_a_cache_of_which_only_the_used_part_is_put_in_order(partly):
+    cache = torch.zeros(8, 4, 64, 4)
+
+    def step():
+        with torch.no_grad():
+            cache[:, :, :12] = cache[:, :, :12].index_select(0, torch.randint(8, (8,)))
+            cache[:, :, :12].sum().item()
+
+    assert partly(step) == []
+
+
+def test_all_pages_of_a_table_of_which_few_are_in_use(partly):
+    pages, table = torch.randn(64, 4, 8), torch.randperm(64).view(4, 16)
+
+    def step():
+        with torch.no_grad():
+            pages[table].flatten(1, 2)[:, :10].sum().item()
+
+    assert partly(step) == [(["index"], round(10 / 64, 6), round(10 / 64, 6))]
+
+
+def test_a_copy_of_a_cache_that_is_written_to_and_read_in_part(partly):
+    cache = torch.randn(8, 64, 4)
+
+    def step():
+        with torch.no_grad():
+            mine = cache.clone()
+            mine[:, 12] = torch.randn(8, 4)
+            mine[:, :13].sum().item()
+
+    ((names, read, _),) = partly(step)
+    assert names == ["clone"]
+    assert read == pytest.approx(13 / 64, rel=0.1)  # the place that is filled is counted, too
+
+
+def test_a_copy_that_is_kept_is_read_later(partly):
+    cache, kept = torch.randn(8, 64, 4), []
+
+    def step():
+        with torch.no_grad():
+            kept.append(cache.clone())
+            kept[-1][:, :13].sum().item()
+
+    assert partly(step) == []

@@ -151,6 +151,34 @@ def test_names_follow_the_window_of_times_and_the_early_window_gives_way(tmp_pat
     assert after == [10 * MS] * 20
 
 
+def test_steps_that_have_become_far_shorter_are_recorded_again_once(tmp_path, clock):
+    """Shapes that came for the first time while it was recorded, and never did so again."""
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True, bounded=True)
+    session._make_window = lambda kind: DearWindow(kind, clock, 100, tmp_path)
+    session.budget.calls.count = 100
+    run(session, clock, *[60] * 40, *[5] * 60, *[1] * 300)
+    assert session.stage is Stage.DONE
+    assert [(r.window, r.provisional) for r in session.recordings] == [
+        ("times", False),
+        ("names", False),
+    ]
+    recorded = session.timed.before.stop
+    assert session.clock.interval_ns[recorded - 1] == 5 * MS  # the second one, and no third
+    assert session.problems == []
+
+
+@pytest.mark.parametrize("later_ms", [5, 4])
+def test_steps_that_stay_as_they_are_are_recorded_once(tmp_path, clock, later_ms):
+    (tmp_path / "processes").mkdir()
+    session = make(tmp_path, clock, names=True, bounded=True)
+    session._make_window = lambda kind: DearWindow(kind, clock, 100, tmp_path)
+    session.budget.calls.count = 100
+    run(session, clock, *[5] * 40, *[later_ms] * 100)
+    assert session.stage is Stage.DONE
+    assert session.timed.before.stop < 40
+
+
 class Launches(LaunchCost):
     """Which ends of which intervals launches were timed at; each time 3 ms on the clock."""
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pinchpoint.capture.process.looks import Looks
+from pinchpoint.capture.process.ranks import Identity
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.process.values import ValuesLook
@@ -37,7 +38,7 @@ def seen(tmp_path):
     def look(step):
         session = SimpleNamespace(
             settings=Settings(str(tmp_path)),
-            identity=SimpleNamespace(stem="rank0.host.7", rank=0),
+            identity=SimpleNamespace(stem="rank0.host.7", rank=0, world_size=1),
             clock=StepClock(),
             stage=Stage.TIMING,
             quiet_busy=False,
@@ -497,3 +498,64 @@ def test_where_there_may_be_few_steps_all_is_looked_at_before_they_are_recorded(
     (document,) = tmp_path.glob("values/*.json")
     (work,) = json.loads(document.read_text())["work"]
     assert work["kind"] == "unused"
+
+
+def job(folder, rank, step_ns, **settings):
+    """A rank of two, whose steps take so long; it has written of itself."""
+    now = [0]
+    session = SimpleNamespace(
+        settings=Settings(str(folder), **settings),
+        identity=Identity(rank, 2, rank, "host", 7 + rank, launched=True),
+        clock=StepClock(lambda: now[0]),
+        stage=Stage.RECOVERING,
+        quiet_busy=False,
+        watching=False,
+        looks=Looks(),
+    )
+    (folder / "processes").mkdir(exist_ok=True)
+    (folder / "processes" / f"{session.identity.stem}.json").write_text("{}")
+
+    def edge(number):
+        now[0] += step_ns
+        session.clock.edge()
+        session.looks.ended()
+        session.stage = Stage.RECOVERING if number < 4 else Stage.WAITING
+        session.looks.begins()
+        return session.watching
+
+    eyes = ValuesLook(session)
+    eyes.start()
+    return session, eyes, edge
+
+
+def watched_together(first, second, edges=18):
+    """At which edges each of two ranks watches or waits to, and where its look began."""
+    found = [], []
+    for number in range(edges):
+        for watching, (_, _, edge) in zip(found, (first, second), strict=True):
+            if edge(number):
+                watching.append(number)
+            torch.randn(4, 8).sum().item()
+    for _, eyes, _ in (second, first):  # each puts back what it found
+        eyes.stop()
+    return found
+
+
+def test_ranks_of_a_job_look_at_the_same_steps(tmp_path):
+    """As the first one decides, though to the other one the steps do not seem long."""
+    first, second = job(tmp_path, 0, 400_000_000), job(tmp_path, 1, 100_000_000)
+    decided, heard = watched_together(first, second)
+    assert decided == heard == list(range(4, 14))  # three to hear of it, the look, and six steps
+    assert first[0].clock.watched == second[0].clock.watched == set(range(8, 14))
+    assert len(list(tmp_path.glob("values/*.json"))) == 2
+
+
+@pytest.mark.parametrize("why", ["short steps", "a rank on another disk", "steps that were asked"])
+def test_ranks_look_later_where_they_could_not_do_so_together(tmp_path, why):
+    step_ns = 100_000_000 if why == "short steps" else 400_000_000
+    other = tmp_path / "other"
+    other.mkdir()
+    asked = {"after_steps": 40} if why == "steps that were asked" else {}
+    first = job(tmp_path, 0, step_ns, **asked)
+    second = job(other if "disk" in why else tmp_path, 1, 400_000_000, **asked)
+    assert watched_together(first, second) == ([], [])

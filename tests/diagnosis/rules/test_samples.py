@@ -7,6 +7,7 @@ import pytest
 from loader_steps import loading
 from pinchpoint.trace import HostKind
 from pinchpoint.trace.run_samples import SampledWorker
+from pinchpoint.trace.run_values import RunValues, TriedAt
 from pinchpoint.trace.trace import LoaderWorker
 from program import Program
 from sampled_runs import (
@@ -48,6 +49,32 @@ def test_each_kind_is_told_by_its_rule(outcome, ranked, found, id_, says):
     (finding,) = outcome(id_, trace).findings
     assert says in finding.summary
     assert ranked(trace) == [id_]
+
+
+def tried(place, left=0.25):
+    """Far steps in ``evaluate``, where another way was tried at a place."""
+    trace = sampled(samples(EVALUATING))
+    rare = (TriedAt(place, "aten::_linalg_svd", "svd-of-symmetric", 40 * MS, left),)
+    return replace(
+        trace, run=replace(trace.run, values=RunValues(9, 1, True, (), (), 0, rare=rare))
+    )
+
+
+def test_a_way_that_was_tried_in_them_is_why(outcome):
+    (finding,) = outcome("exceptional-steps", tried(("train.py", 38, "evaluate"))).findings
+    assert finding.summary == (
+        "Every 5 steps one takes 504 ms instead of 27.0 ms: evaluate (train.py:40), where"
+        " aten::_linalg_svd decomposes matrices that are symmetric as any others: another way gave"
+        " the same in 10.0 ms where it took 40.0 ms, tried in this run"
+    )
+    assert "eigh" in finding.hint
+    assert finding.likely_saving_ns == pytest.approx(0.75 * 477 * MS / 5)
+
+
+def test_a_way_that_was_tried_elsewhere_is_not(outcome):
+    for place in (("train.py", 88, "save"), ("other.py", 38, "evaluate")):
+        (finding,) = outcome("exceptional-steps", tried(place)).findings
+        assert "svd" not in finding.summary
 
 
 def test_a_collection_that_the_program_calls_for_has_its_place_and_is_to_be_taken_out(outcome):

@@ -171,7 +171,24 @@ SCORES = one("scores", "parameter", 2, (), (MANY,))
 
 def test_a_sort_by_scores_of_which_the_first_are_taken_is_a_selection():
     found = of(SCORES, PLACES, sort(4, (2, 3)), ORDER, DRAWN, root=6)
-    assert found == {"sort": Needed("model.py:9", 5 * 4 / (2 * 4 * 8), "sort")}
+    assert found == {"sort": Needed("model.py:9", 5 * 4 / (2 * 4 * 8), "sort", FEW / MANY)}
+    assert found["sort"].on_cpu_ratio == pytest.approx(0.01 + 1.4 * FEW / MANY)
+
+
+def part_of_a_sort(begin, *between, of_number=5):
+    bounds = (17, message((1, begin), (2, begin + FEW)))
+    part = one("part", "slice", 6, (of_number,), (FEW,), F32, bounds)
+    return of(SCORES, PLACES, sort(4, (2, 3)), ORDER, *between, part, root=6)
+
+
+def test_the_last_are_a_selection_too_and_so_are_the_first_of_the_reverse():
+    turned = one("turned", "reverse", 7, (5,))
+    assert part_of_a_sort(MANY - FEW)["sort"].kind == "sort"
+    assert part_of_a_sort(0, turned, of_number=7)["sort"].kind == "sort"
+
+
+def test_the_middle_of_a_sorted_array_is_no_selection_of_the_best():
+    assert part_of_a_sort(MANY // 2) == {}
 
 
 def test_a_selection_that_was_compiled_to_a_sort_is_one():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pinchpoint.importers.xplane.chosen import _Flow
 from pinchpoint.importers.xplane.fields import told_by
+from pinchpoint.importers.xplane.flow import Flow
 from pinchpoint.importers.xplane.hlo import Program
 from pinchpoint.importers.xplane.programs import with_programs
 from pinchpoint.importers.xplane.space import StoredProgram
@@ -151,7 +151,7 @@ def test_values_that_are_made_of_themselves_end_in_a_damaged_file():
     )
     program = Program(told_by(message((1, "jit_f"), (6, 1), (3, entry), (3, inside))))
     assert program.copied_argument(program.by_name["asked"]) is None
-    assert _Flow(program)._made(3) == []
+    assert Flow(program).made(3) == []
 
 
 def test_a_fourier_transform_says_its_longest_length():

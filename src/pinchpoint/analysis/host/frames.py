@@ -104,8 +104,10 @@ _RECORDER = regex(r"(?:^|/)pinchpoint/(?:inside|capture)/|^quiet_watch\.py\(\d+\
 
 
 # It is told of each call and each return, in a microsecond: what a look finds it in is a call of
-# the program's, in C with the lock, that has just returned.
-_COUNTS_CALLS = regex(r"pinchpoint/capture/process/budget\.py\(\d+\): heard$")
+# the program's, in C with the lock, that has just returned. The other one hands a call on.
+_COUNTS_CALLS = regex(
+    r"pinchpoint/capture/process/(budget\.py\(\d+\): heard|rare_calls\.py\(\d+\): hands_on)$"
+)
 _COLLECTED = regex(r"pinchpoint/capture/samples/spans\.py\(\d+\): _collects$")
 
 

@@ -7,6 +7,8 @@ from pinchpoint.analysis.host.frames import NAMELESS, Owner, frame_of, is_record
 from pinchpoint.analysis.mean.stacks import kind_of
 from pinchpoint.analysis.mean.ways import imports, is_own
 from pinchpoint.analysis.mean.whole_run import Cores, RunPlace, places_of
+from pinchpoint.analysis.replay.predict import corrected_step_ns
+from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import RunSamples, Trace, once_per_trace
@@ -72,12 +74,35 @@ def around(trace: Trace, phase: Phase, least_ns: float) -> RunPlace | None:
     return None
 
 
+COLD_STEPS = 2  # begin before the third one
+
+
+def cold_steps_ns(trace: Trace, phase: Phase, place: RunPlace) -> int:
+    """What steps as long as the others take of the phase before the third, at a place that is
+    theirs; 0 at any other place."""
+    if phase.id != "before" or place.at is None:
+        return 0
+    at = place.at.file, place.at.function, place.at.line
+    theirs = {
+        (one.file, one.function, one.line)
+        for name in _frames_of_steps(trace)
+        if (one := frame_of(name)) is not None
+    }
+    mine = {one[:2] for one in theirs if one[1] not in (*NAMELESS, "<module>")}
+    if at not in theirs and at[:2] not in mine:
+        return 0
+    return COLD_STEPS * (corrected_step_ns(trace) or steps(trace).typical_ns or 0)
+
+
 def _calls_the_steps(trace: Trace) -> set[tuple[str, str]]:
     """The program's functions that were running while steps were."""
+    return {key for name in _frames_of_steps(trace) if (key := _own(name)) is not None}
+
+
+def _frames_of_steps(trace: Trace) -> set[str]:
     samples = trace.run.samples if trace.run else None
     threads = () if samples is None else samples.threads
-    frames = {name for thread in threads for one in thread.spent for name in one.frames}
-    return {key for name in frames if (key := _own(name)) is not None}
+    return {name for thread in threads for one in thread.spent for name in one.frames}
 
 
 def _own(name: str) -> tuple[str, str] | None:

@@ -8,6 +8,7 @@ the number of looks (Wilson, JASA 22, 1927).
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import sqrt
 
 from pinchpoint.analysis.host.frames import PythonFrame, frame_of, in_numeric_package
@@ -44,6 +45,12 @@ class Share:
     range_ns: tuple[int, int]
     looks: int
 
+    def less(self, ns: int) -> "Share":
+        """Without so much of it."""
+        low_ns, high_ns = self.range_ns
+        left = max(low_ns - ns, 0), max(high_ns - ns, 0)
+        return Share(max(self.ns - ns, 0), self.of_ns, left, self.looks)
+
     @property
     def ratio(self) -> float:
         """Of all that was looked at."""
@@ -68,6 +75,10 @@ class RunPlace:
     call_ratio: float
     lines: int  # of the function that were seen
     call_held_ratio: float = 1.0  # of the time at ``call``, after which the lock was held
+
+    def less(self, ns: int) -> "RunPlace":
+        """Without so much of its time."""
+        return replace(self, share=self.share.less(ns)) if ns else self
 
     @property
     def main_way(self) -> Way:

@@ -51,6 +51,8 @@ VALUE_OPERATORS = (
     "aten::equal",
     "aten::allclose",
 )
+# They iterate until their own flags, which they copy to the host, say that it is enough.
+_SOLVERS = ("aten::linalg_", "aten::_linalg_", "aten::cholesky", "aten::geqrf", "aten::ormqr")
 READING = (*SIZE_OPERATORS, *VALUE_OPERATORS)
 _HOST_MEMORY = (MemoryKind.PAGEABLE, MemoryKind.PINNED, MemoryKind.HOST)
 SYNCHRONISING = (ApiKind.SYNC_DEVICE, ApiKind.SYNC_STREAM, ApiKind.SYNC_EVENT)
@@ -99,6 +101,7 @@ class _Around:
     operator: Rows  # innermost operator
     value: Mask
     size: Mask
+    solver: Mask  # the operator itself
     operator_of_call: Rows  # of every call of the trace
 
 
@@ -107,7 +110,7 @@ def _surroundings(trace: Trace, calls: Table, rows: Rows) -> _Around:
     if host is None or not len(host):
         no = np.zeros(len(rows), np.bool_)
         nobody = np.zeros(len(calls), np.intp)
-        return _Around(0, nobody[rows], no, no, nobody)
+        return _Around(0, nobody[rows], no, no, no, nobody)
     none = len(host)
     chain = parents(host)
     is_operator = host["kind"] == HostKind.OPERATOR
@@ -118,12 +121,14 @@ def _surroundings(trace: Trace, calls: Table, rows: Rows) -> _Around:
         hit: Mask = np.append(nearest(chain, wanted & is_operator) < none, False)
         return hit
 
+    solvers = rows_named(trace, host, lambda name: name.startswith(_SOLVERS))
     at = calls.filled("host_op", none)
     return _Around(
         none,
         operator[at[rows]],
         inside(VALUE_OPERATORS)[at[rows]],
         inside(SIZE_OPERATORS)[at[rows]],
+        np.append(solvers, False)[operator[at[rows]]],
         operator[at],
     )
 
@@ -189,6 +194,7 @@ def _reasons(kind: Codes, around: _Around, down: Ints, up: Ints) -> Codes:
     reason[up > 0] = WaitReason.COPY_TO_DEVICE
     reason[(down > 0) & (down <= SMALL_READ_BYTES)] = WaitReason.VALUE
     reason[down > SMALL_READ_BYTES] = WaitReason.COPY_TO_HOST
+    reason[around.solver & (down <= SMALL_READ_BYTES)] = WaitReason.INSIDE_OPERATOR
     reason[around.value] = WaitReason.VALUE
     reason[around.size] = WaitReason.SIZE
     reason[kind == ApiKind.FREE] = WaitReason.MEMORY

@@ -5,6 +5,9 @@ needs as much of what it takes as is read of what it gives; what works row by ro
 first operand, a softmax, a norm or a sum over the last dimension) needs the rows. A backward pass
 needs none of the rows whose gradient is zero. Anything else needs all.
 
+A state that each step gathers or copies anew, such as the cache of a beam search, is still there
+when the watch is over: of the last one as much is needed as of those before it.
+
 A sort whose places are compared with a few numbers and then searched for them tells how many keys
 come before each: to count these is one pass.
 """
@@ -14,7 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from pinchpoint.capture.flow.operations import Kind, Operation
+from pinchpoint.capture.flow.boxes import Box, around, box_of_view, read_through, share_of
+from pinchpoint.capture.flow.operations import OVERWRITES, Kind, Operation
 from pinchpoint.capture.flow.rows import is_of_rows, sums_rows
 from pinchpoint.capture.flow.storages import Storage
 from pinchpoint.capture.flow.zero_rows import Share, needed_in_backward
@@ -29,6 +33,8 @@ _FIRST_OPERAND["aten::matmul"] = 0  # where it has as many dimensions as what it
 _GATHERS = "aten::gather"
 _TAKES = frozenset(f"aten::{name}" for name in ("index", "gather", "index_select", "take"))
 _COPIES = frozenset(f"aten::{name}" for name in ("_to_copy", "clone"))
+# Whose results hold what was there, element by element.
+_MOVES = _TAKES | _COPIES
 _SORTS = "aten::sort"
 _PERMUTES = "aten::randperm"
 # Of what is sorted or permuted: beyond it draws meet what was drawn, and a selection sorts.
@@ -83,6 +89,19 @@ class _Reads:
     def __init__(self) -> None:
         self.elements, self.rows = _Named(), _Named()
         self.by: set[tuple[int, int]] = set()  # steps and operations
+        self.box: Box | None = None  # around all that is read
+        self.boxed = True  # what is read are boxes
+
+    def add_box(self, box: Box | None) -> None:
+        self.boxed = self.boxed and box is not None
+        if box is not None:
+            self.box = box if self.box is None else around(self.box, box)
+
+    def most(self, made: Operation) -> float:
+        """Of its elements, that are read."""
+        if not self.boxed or self.box is None:
+            return self.elements.share
+        return min(self.elements.share, share_of(self.box, made.shape))
 
 
 @dataclass(frozen=True)
@@ -110,10 +129,34 @@ def read_parts(
     Nothing at all is another cause, and counts as all.
     """
     whole = {n for n, one in enumerate(storages) if _is_kept(one)}
+    whole -= _kept_as_those_before(steps, storages)
     written = (one for step in steps for one in step if not _changed_in_place(one))
-    whole.update(number for one in written for number, _ in one.writes)
+    whole.update(
+        number
+        for one in written
+        for number, all_of_it in one.writes
+        if all_of_it or one.kind.name not in OVERWRITES  # else it puts something in a part of it
+    )
     walk = _Walk(steps, whole)
     return [[walk.part(at, place) for place in range(len(step))] for at, step in enumerate(steps)]
+
+
+def _kept_as_those_before(
+    steps: Sequence[Sequence[Operation]], storages: Sequence[Storage]
+) -> set[int]:
+    """Storages of the last step that are there still, of which those of the step before, moved at
+    the same place, are not."""
+    if len(steps) < 2:
+        return set()
+    gone = {
+        _moved_at(one) for one in steps[-2] if not any(_is_kept(storages[n]) for n in one.makes)
+    }
+    ended = (one for one in steps[-1] if one.kind.name in _MOVES and _moved_at(one) in gone)
+    return {n for one in ended for n in one.makes if storages[n].alive and not storages[n].escaped}
+
+
+def _moved_at(one: Operation) -> tuple[str, tuple[int, ...], int]:
+    return one.kind.name, one.shape, one.stack
 
 
 class _Walk:
@@ -134,7 +177,7 @@ class _Walk:
         if one.backward or not read.elements or not gives:
             return Part()
         by = tuple(sorted(p for n in gives for step, p in self.reads[n].by if step == at))
-        apart = one.kind.name in _PRODUCTS or one.kind.name == _GATHERS
+        apart = one.kind.name in _PRODUCTS or one.kind.name in _TAKES
         if apart or _is_elementwise(one.kind) or sums_rows(one):
             return Part(read.elements, read.elements, by)
         if is_of_rows(one):
@@ -155,7 +198,7 @@ class _Walk:
         elements, rows = [r.elements for r in reads], [r.rows for r in reads]
         most_rows = max(some.share for some in rows)
         return _Need(
-            min(max(some.share for some in elements), most_rows),
+            min(max(some.most(one) for some in reads), most_rows),
             most_rows,
             _one_name(elements),
             _one_name(rows),
@@ -220,6 +263,8 @@ class _Walk:
             rows = some_rows * min(need.rows, zeros.rows)
             mine = self.reads[number]
             mine.by.add(key)
+            if need.elements > 0:
+                mine.add_box(self._box(one, made, lies) if zeros == Share() else None)
             if back or zeros.rows < 1 or zeros.elements < 1:
                 mine.elements.backward = max(mine.elements.backward, elements)
                 mine.rows.backward = max(mine.rows.backward, rows)
@@ -227,6 +272,18 @@ class _Walk:
             view = (shape, stride, offset) if share < 1 else None
             mine.elements.add(elements, view, need.elements_name)
             mine.rows.add(rows, view, need.rows_name)
+
+    def _box(self, one: Operation, made: Operation, lies: tuple[Any, ...]) -> Box | None:
+        """What a read needs of what was made, as far as that is a box."""
+        shape, stride, offset = lies[1:4]
+        box = box_of_view(made.shape, shape, stride, offset)
+        gives = _gives(one)
+        if shape != made.shape or len(gives) != 1 or gives[0] in self.whole:
+            return box
+        further = self.reads[gives[0]]
+        if not further.boxed or further.box is None:
+            return box
+        return read_through(one.kind.name, one.plain, shape, one.shape, further.box) or box
 
     def _read_by_zeros_only(self, one: Operation) -> bool:
         reads = [self.reads[number] for number in _gives(one) if number not in self.whole]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from pinchpoint.capture.flow.alike_rows import LOOKS_UP, SameIds
 from pinchpoint.capture.flow.inference import InferenceModes, put_keys_back, take_away
 from pinchpoint.capture.flow.left_alone import leave_alone
 from pinchpoint.capture.flow.operations import (
@@ -94,7 +95,7 @@ class Watch:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.storages = Storages(torch)
-        self.tiny, self.zeros = TinyValues(torch), ZeroPayloads(torch)
+        self.tiny, self.zeros, self.ids = TinyValues(torch), ZeroPayloads(torch), SameIds(torch)
         self.trials, self.same_rows = Trials(torch, free_bytes), SameRows(torch)
         self.steps: list[list[Operation]] = [[]]
         self._stacks = Stacks(torch)
@@ -208,7 +209,7 @@ class Watch:
         before: _Begun | None = None
         try:
             before = self._before(func, types, args, kwargs)
-            if before is not None and (self.tiny.looks or before.kind.name in WAYS):
+            if before is not None:
                 self._look_at_values(before, (func, args, kwargs))
         except Exception as error:  # tensors without storage, of other devices
             self.why_not = f"{type(error).__name__}: {error}"
@@ -236,8 +237,13 @@ class Watch:
         return answer
 
     def _look_at_values(self, begun: _Begun, call: tuple[Any, Any, Any]) -> None:
-        stack, _ = self._stacks.number(sys._getframe(3))
         step, at = len(self.steps) - 1, len(self.steps[-1])
+        if begun.kind.name == LOOKS_UP:
+            with self.unseen(), contextlib.suppress(Exception):
+                self.ids.look(step, at, call[1])
+        if not self.tiny.looks and begun.kind.name not in WAYS:
+            return
+        stack, _ = self._stacks.number(sys._getframe(3))
         with self.unseen(), contextlib.suppress(Exception):
             if self.tiny.looks:
                 self.zeros.look(at, begun.kind, call[1], call[2])

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from pinchpoint.capture.flow.alike_rows import MOST_DISTINCT_RATIO, alike_rows
 from pinchpoint.capture.flow.answers import answers, heaviest, several_ranks
 from pinchpoint.capture.flow.carried import handed_on
 from pinchpoint.capture.flow.claims import (
@@ -172,6 +173,7 @@ def _notes(watch: Watch, found: Numbered, *, beside_threads: bool) -> Iterator[d
         notes += _moved_on(watch, found, lines)
     if not found.unseen_writers:
         unread = [*_unused(watch, lines), *_orders(watch, lines), *_of_solvers(watch, lines)]
+        notes += _alike(watch, lines)
         notes += (note | {"beside_threads": beside_threads} for note in unread)
     notes.sort(key=lambda note: -note.pop("weight"))
     yield from notes[:MOST_NOTES]
@@ -271,6 +273,20 @@ def _whole_calls(few: Sequence[bool], operations: Sequence[Operation]) -> list[b
     keys = [(one.stack, one.kind.name, one.shapes) for one in operations]
     more = {key for key, member in zip(keys, few, strict=True) if not member}
     return [member and key not in more for key, member in zip(keys, few, strict=True)]
+
+
+def _alike(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
+    """Work on rows of which few are distinct, in all of these steps."""
+    shares = alike_rows(watch.steps, watch.ids.found)
+    members = _in_all(watch, [[one <= MOST_DISTINCT_RATIO for one in some] for some in shares])
+    operations, last = watch.steps[UNUSED_IN[-1]], shares[UNUSED_IN[-1]]
+    site = sites(operations, members, lines)
+    by_share: dict[float, list[int]] = defaultdict(list)
+    for at in site:
+        by_share[last[at]].append(at)
+    for share, mine in by_share.items():
+        note = note_of("alike", operations, sorted(mine), site, _of_any_shape(watch))
+        yield note | {"read_ratio": round(share, 6), "left_ratio": round(share, 6)}
 
 
 def _of_solvers(watch: Watch, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:

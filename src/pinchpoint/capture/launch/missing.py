@@ -68,7 +68,7 @@ def _failed(processes: Sequence[ProcessDocument], ended: Ended) -> list[str]:
         return []
     recorded = any(p.files for p in processes)
     answer = "what was recorded is from before" if recorded else "it came before any recording"
-    return [f"the program failed with exit code {code} (its own message is above); {answer}"]
+    return [f"the program failed with exit code {code} (what it printed is above); {answer}"]
 
 
 def _cut_short(processes: Sequence[ProcessDocument], ended: Ended) -> list[str]:

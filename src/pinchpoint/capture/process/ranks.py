@@ -89,10 +89,11 @@ ALONE_AFTER = 60  # steps that a rank waits for the decision once it would have 
 
 
 class Agreement:
-    """At which edge this rank should open its recording; may be asked again for a later one."""
+    """At which edge this rank should open its recording, or do what else ``name`` says; may be
+    asked again for a later one."""
 
-    def __init__(self, folder: Path, identity: Identity) -> None:
-        self._path = folder / PROCESSES / "open-at-step.txt"
+    def __init__(self, folder: Path, identity: Identity, name: str = "open") -> None:
+        self._path = folder / PROCESSES / f"{name}-at-step.txt"
         self._alone = identity.world_size == 1
         self._leads = identity.rank == 0
         self._opened_at = 0
@@ -146,6 +147,15 @@ class Agreement:
         except (OSError, ValueError):
             return None
         return at if at > self._opened_at else None
+
+
+def all_here(folder: Path, identity: Identity) -> bool:
+    """Whether every rank of the job has written of itself in this folder: all of them can read in
+    it what one decides."""
+    names = (folder / PROCESSES).glob(f"rank*of{identity.world_size:05d}.*")
+    with contextlib.suppress(OSError):
+        return len({path.name.partition("of")[0] for path in names}) >= identity.world_size
+    return False
 
 
 PATIENCE_S = 20.0  # a rank's start-up may lag behind by seconds

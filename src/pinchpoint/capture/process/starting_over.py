@@ -1,5 +1,7 @@
-"""A session whose steps turn out to be others than they seemed, or longer than a trial may be."""
+"""A session whose steps turn out to be others than they seemed, longer than a trial may be, or not
+as steady as they were when they were recorded."""
 
+from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,15 +9,21 @@ from typing import Any
 
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.stages import Stages
-from pinchpoint.capture.process.step_clock import CompletionClock
+from pinchpoint.capture.process.step_clock import CompletionClock, median
 from pinchpoint.capture.process.timed_steps import TimedSteps
 from pinchpoint.capture.settings import BESIDE
 from pinchpoint.capture.windows.left_open import calls_back
+from pinchpoint.capture.windows.recording import Recording
 from pinchpoint.capture.windows.torch import TorchWindow
 
 # Of a trial. Where nothing but operators runs, writing takes nine times as long as recording them.
 LONG_TRIAL_NS = 250_000_000
 WORTH_GOING_ON = 4  # times what the trial has taken so far: less adds little to what is known
+# Of steps before a recording to those after it. Steps that alternate or differ by chance stay below
+# 1.5 in a median of twenty; where it is more, what was recorded was still warming up: shapes that
+# came for the first time, files that were not yet in memory.
+WARMING_RATIO = 2.0
+FEWEST_COMPARED = 5  # on each side
 
 
 class Restartable(Stages):
@@ -24,6 +32,8 @@ class Restartable(Stages):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._trial_ends_ns: int | None = None
+        self.was_early = False  # the first recording, which the next one replaces
+        self._has_come_again = False
 
     @property
     def steady_recorded(self) -> bool:
@@ -44,6 +54,36 @@ class Restartable(Stages):
         self.completion = CompletionClock()
         self.clock.forget()
         self.launches.loaded_since = 0
+
+    def keep(self, recording: Recording, *, names_follow: bool = True) -> None:
+        """As of any session; a second recording of times takes the place of one that came early."""
+        if self.was_early and recording.window == "times" and recording.file is not None:
+            self.recordings = [_as_early(one) for one in self.recordings]
+            self.was_early = False
+        super().keep(recording, names_follow=names_follow)
+
+    def _maybe_stop_timing(self, intervals: int) -> None:
+        """Record once more, and once only, if steps have become far shorter than they were."""
+        super()._maybe_stop_timing(intervals)
+        if self.stage is not Stage.DONE or not self._came_early():
+            return
+        self.was_early, self._has_come_again = True, True
+        self.timed = TimedSteps()
+        self._prime(intervals)
+
+    def _came_early(self) -> bool:
+        """Whether what was recorded is not what the program does, and may be recorded again."""
+        alone = self.settings.bounded and self.identity.world_size == 1  # ranks act together
+        if not alone or self._has_come_again or self.policy.repeats or not self.steady_recorded:
+            return False
+        before, after = (
+            [self.clock.interval_ns[i] for i in self.clock.undisturbed(side.start, side.stop)]
+            for side in (self.timed.before, self.timed.after)
+        )
+        if min(len(before), len(after)) < FEWEST_COMPARED or self.budget.half_spent:
+            return False
+        shorter = median(array("q", before)) > WARMING_RATIO * median(array("q", after))
+        return shorter and (self.budget.affords_names or not self.settings.names)
 
     def abandon(self) -> None:
         """Steps stopped, as after a warm-up: end what was begun for them. In their thread."""
@@ -88,3 +128,10 @@ class Restartable(Stages):
         else:
             self.keep(closed)
             self._countdown, self.stage = 1, Stage.RECOVERING
+
+
+def _as_early(recording: Recording) -> Recording:
+    """One of times as one that the next may replace; one of names until others come."""
+    if recording.window == "names":
+        return replace(recording, provisional=True)
+    return replace(recording, window="early") if recording.window == "times" else recording

@@ -18,6 +18,8 @@ from typing import Any
 
 from pinchpoint.capture.flow.work import RepeatedWork
 from pinchpoint.capture.process.policy import compile_count
+from pinchpoint.capture.process.ranks import Agreement, all_here
+from pinchpoint.capture.process.rare_calls import RareCalls
 from pinchpoint.capture.process.same_inputs import SameInputs
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.stages import Stages
@@ -65,7 +67,9 @@ class ValuesLook:
         self._losses: dict[Any, Loss] = {}
         self._flow = RepeatedWork()
         self._same = SameInputs(_place, self._flow.unseen)
+        self._rare = RareCalls(lambda: session.clock.edges, _place)
         self._document: dict[str, Any] = {}
+        self._agreement: Agreement | None = None
         self._undo: list[Callable[[], None]] = []
         self._stop_hearing: list[Callable[[], None]] = []
 
@@ -89,6 +93,9 @@ class ValuesLook:
         while self._stop_hearing:
             self._stop_hearing.pop()()
         self._session.looks.leave(self)
+        if (rare := self._rare.end()) and self._document:
+            with contextlib.suppress(Exception):
+                write_json(self._path(), self._document | {"rare": rare})
 
     @property
     def due(self) -> bool:
@@ -114,7 +121,7 @@ class ValuesLook:
         if self._after and self._watches_more():
             self._session.clock.watch()
         elif self._after:
-            self.stop()
+            self._over()
 
     def _watches_more(self) -> bool:
         """Whether calls and operations of some more steps are compared now."""
@@ -153,7 +160,13 @@ class ValuesLook:
             with contextlib.suppress(Exception):
                 write_json(self._path(), self._document)
         if over:
-            self.stop()
+            self._over()
+
+    def _over(self) -> None:
+        """No more looks at steps; at what comes seldom, to the end."""
+        self.stop()
+        with contextlib.suppress(Exception):
+            self._rare.begin()
 
     def _compared_calls(self) -> dict[str, Any]:
         again = self._same.step_ends()
@@ -178,17 +191,22 @@ class ValuesLook:
     def step_begins(self) -> None:
         """An edge, after what belongs to the recording: look at the step that begins, if due."""
         session = self._session
+        if "torch" not in sys.modules or self._active or self._same.watches or self._flow.watches:
+            return
         after = session.stage in _AFTER
         early = session.stage in _BETWEEN and not self._looks
         early = early and session.clock.edges >= FIRST_EDGES and not session.quiet_busy
-        whole = early and self._may_have_few_steps()
-        if whole and (session.stage is not Stage.WAITING or session.clock.edges <= FIRST_EDGES):
-            return  # until the recording of first steps is over
-        idle = not (self._active or self._same.watches or self._flow.watches)
-        if not idle or not (after or early) or "torch" not in sys.modules:
+        over = session.stage is Stage.WAITING and session.clock.edges > FIRST_EDGES
+        if session.identity.world_size == 1:
+            whole = early and self._may_have_few_steps()
+            if whole and not over:
+                return  # until the recording of first steps is over
+            session.watching = whole
+        else:
+            whole = over and self._ranks_look_now()
+        if not (after or early or whole):
             return
         self._looks, self._after, self._active = self._looks + 1, after or whole, True
-        session.watching = whole
         self._thread, self._cost_ns = threading.get_ident(), 0
         session.clock.disturb()
         if not compile_count():
@@ -196,12 +214,25 @@ class ValuesLook:
             self._replace(LOSS, self._lost)
 
     def _may_have_few_steps(self) -> bool:
-        """Whether all is to be looked at before steps are recorded. Ranks of a job record the same
-        steps, and a person may have said which: then no recording waits for a look."""
+        """Whether all is to be looked at before steps are recorded. A person may have said which
+        steps to record: then no recording waits for a look."""
         session = self._session
         as_asked = session.settings.repeat or session.settings.after_steps is not None
-        alone = session.identity.world_size == 1
-        return session.clock.long_steps and alone and not as_asked
+        return session.clock.long_steps and not as_asked
+
+    def _ranks_look_now(self) -> bool:
+        """The same for ranks of a job: they look at the same steps, and record the same ones after
+        that. The first rank decides for all, if all of them can hear of it."""
+        session = self._session
+        folder, me = Path(session.settings.folder), session.identity
+        if self._after or session.quiet_busy:
+            return False
+        if self._agreement is None:
+            self._agreement = Agreement(folder, me, "look")
+        ready = self._agreement.decides and self._may_have_few_steps() and all_here(folder, me)
+        due = self._agreement.due(session.clock.edges, ready)
+        session.watching = due or self._agreement.pending is not None
+        return due
 
     # What is heard in the step
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.capture.samples.called import Calls
+from pinchpoint.capture.samples.coroutines import with_coroutine_asleep
 from pinchpoint.capture.samples.host_facts import Counters, HostFacts, opened
 from pinchpoint.capture.samples.operands import Operands
 from pinchpoint.capture.samples.pace import EVERY_S, OVERDUE_S, Pace
@@ -204,7 +205,7 @@ class Sampler:
             stack = stack_of(ident)
             if not stack:
                 continue
-            number = self.table.number(stack)
+            number = self.table.number(with_coroutine_asleep(ident, stack))
             if regular:
                 seen.append((thread, number, thread.on_core_us()))
                 self.operands.look(ident, stack[0])

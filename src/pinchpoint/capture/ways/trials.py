@@ -57,7 +57,7 @@ MOST_LOOKS_NS = 500_000_000  # of looks at arguments
 MOST_BYTES = {"cuda": 1 << 30, "cpu": 1 << 27}
 FREE_TIMES = 8  # so many times the arguments are to be free on a device
 
-Place = tuple[str, Shapes, int]  # name, shapes, number of the stack
+Place = tuple[str, Shapes, Any]  # name, shapes, what tells the lines around from others
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Trials:
         self.cost_ns = self._looks_ns = 0
 
     def look(
-        self, at: tuple[int, int], kind: Kind, shapes: Shapes, stack: int, call: tuple[Any, ...]
+        self, at: tuple[int, int], kind: Kind, shapes: Shapes, stack: Any, call: tuple[Any, ...]
     ) -> None:
         """At an operation that is about to run; ``at``: its step, and its number there."""
         ways = WAYS.get(kind.name)
@@ -110,6 +110,10 @@ class Trials:
         for place, tried in self._tried.items():
             if tried is not None:
                 yield tried, self._at[place]
+
+    def by_place(self) -> Iterator[tuple[Place, Tried | None]]:
+        """All places that were tried."""
+        yield from self._tried.items()
 
     def _other(self, ways: Ways, given: dict[str, Any]) -> Other | None:
         torch = self._torch

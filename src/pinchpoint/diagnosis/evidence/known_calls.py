@@ -1,126 +1,101 @@
 """What calls of Python's libraries are as a rule, by their names: an advice for that case.
 
 No evidence: what a call does with its input does not show. So an advice goes after a fix that holds
-for any call, and says for what case it is. Figures are those of one thread of a server of 2023
-(NumPy 2.4, torch 2.13, Python 3.11).
+for any call, and says for what case it is. Where a recording, or looks at a run, have the time
+inside of a library's own code, that is what runs: its advice comes first. Figures are those of one
+thread of a server of 2023 (NumPy 2.4, torch 2.13, Python 3.11). The entries are
+``known_calls.json``.
 """
 
 from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import msgspec
 
 from pinchpoint.analysis.host.frames import Owner, frame_of
 from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.diagnosis.evidence.whole_run import call_at
 from pinchpoint.diagnosis.finding import Location
-from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import Trace
 
+_HOME = regex(r"^.*/(?:(?:site|dist)-packages|lib(?:64)?/python\d[\d.]*)/")  # of libraries
 _BUILTIN = regex(r"<built-in (?:method|function) (\w+)")
 
 
-@dataclass(frozen=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     names: tuple[str, ...]  # of the function, without its module; empty: any
+    within: tuple[str, ...]  # modules, or parts of one, before it; empty: any
     advice: str  # an imperative or a condition with one
-    within: tuple[str, ...] = ()  # parts of what stands before, of which one does; empty: any
+
+    def is_called(self, module: str, name: str) -> bool:
+        """Whether a call may be meant."""
+        within = any(f".{part}." in f".{module}." for part in self.within)
+        return (within or not self.within) and (name in self.names or not self.names)
+
+    def has(self, module: str, name: str) -> bool:
+        """Whether a function of a library is meant: its module begins with one of these."""
+        within = any(f"{module}.".startswith(f"{part}.") for part in self.within)
+        return (within or not self.within) and (name in self.names or not self.names)
 
 
-_NUMPY_RANDOM = ("np.random", "numpy.random")
-_KNOWN = (
-    _Known(
-        ("iterrows", "itertuples", "apply", "applymap"),
-        "pandas makes an object for each row: take columns as arrays once, and work on these",
-        ("pandas",),
-    ),
-    _Known(
-        (),
-        "of keys that are categories groupby makes every pair, those that do not occur as well,"
-        " unless observed=True; sums by group are np.bincount(codes, weights)",
-        ("pandas.core.groupby",),
-    ),
-    _Known(
-        ("__getitem__", "iloc", "loc", "at", "iat"),
-        "pandas takes some 10 µs for each access: take the column as an array before the loop",
-        ("pandas",),
-    ),
-    _Known(
-        ("to_datetime", "strptime"),
-        "give the format, and parse each distinct text once",
-    ),
-    _Known(
-        ("choice", "permutation", "shuffle"),
-        "np.random permutes all of it for a draw without replacement: the choice of a Generator"
-        " (np.random.default_rng()) draws a few of many alone",
-        _NUMPY_RANDOM,
-    ),
-    _Known(
-        ("normal", "randn", "standard_normal", "rand", "random_sample", "uniform"),
-        "np.random draws doubles, normal ones in 20 ns each: torch.randn takes 3, and a Generator"
-        " draws uniform float32 (default_rng().random(n, dtype=np.float32)) in 2",
-        _NUMPY_RANDOM,
-    ),
-    _Known(
-        ("unique", "_unique_hash", "_unique1d", "isin", "in1d", "intersect1d"),
-        "of whole numbers below a known bound a table that they index tells the same without a"
-        " sort (np.bincount, or a mask)",
-    ),
-    _Known(
-        ("append", "concatenate", "vstack", "hstack"),
-        "an array that grows is copied each time: fill one of the final size",
-        ("np", "numpy"),
-    ),
-    _Known(
-        ("vectorize", "frompyfunc", "apply_along_axis"),
-        "it calls Python for each element: write it with operations on whole arrays",
-    ),
-    _Known(
-        ("deepcopy", "_reconstruct", "_deepcopy_dict", "_deepcopy_list"),
-        "copy into what is kept from the last time (kept.copy_(new)), or only what changes",
-    ),
-    _Known(
-        ("dumps", "loads"),
-        "arrays go as their bytes (np.save, safetensors, shared memory), not as objects",
-    ),
-    _Known(
-        ("decompress", "inflate", "decompressobj"),
-        "inflate it once and keep it, or store it uncompressed and map it",
-    ),
-    _Known(
-        ("match", "fullmatch", "search", "findall", "finditer", "sub", "split"),
-        "if it is a regular expression, repeats inside repeats try every way to share the text;"
-        " what it gives of a text that does not change is found once and kept",
-    ),
-    _Known(
-        ("index", "remove", "count", "insert", "pop", "in"),
-        "if it is a list, it is gone through from its beginning: a dict or set finds at once",
-    ),
-    _Known(("sort", "sorted"), "if little has changed since, bisect.insort keeps it sorted"),
-    _Known(
-        ("tensor", "as_tensor", "tolist"),
-        "lists are gone through number by number: an array made of one (np.array) takes a fifth of"
-        " a tensor made of it, and torch.from_numpy of an array nothing",
-    ),
-)
+class _File(msgspec.Struct, frozen=True):
+    inside: tuple[_Known, ...]  # of code of libraries that was seen to run
+    called: tuple[_Known, ...]  # of calls as the program spells them
+
+
+@cache
+def known_calls() -> _File:
+    """All entries, in the order of the file: the first that is meant speaks."""
+    return msgspec.json.decode(Path(__file__).with_suffix(".json").read_bytes(), type=_File)
 
 
 def advice_for(call: str) -> str:
     """What a call may be and what to do then, as looks spell it (``np.random.choice()``,
     ``pandas.core.groupby.generic.aggregate``), ``; `` before it; empty where nothing is known."""
     module, _, name = call.removesuffix("()").rpartition(".")
-    for known in _KNOWN:
-        fits = not known.within or any(part in module for part in known.within)
-        if fits and (name in known.names or not known.names):
+    for known in known_calls().called:
+        if known.is_called(module, name):
             return f"; {known.advice}"
     return ""
 
 
+def advice_inside(row: str) -> str:
+    """What to do where a library's own function runs (``json/decoder.py(343): raw_decode``); empty
+    where nothing is known of it, and for the program's own functions."""
+    frame = frame_of(row)
+    if frame is None or frame.owner is Owner.USER:
+        return ""
+    module = _module(frame.file)
+    for known in known_calls().inside:
+        if known.has(module, frame.function):
+            return known.advice
+    return ""
+
+
 def advice_at(trace: Trace, place: Location | None, name: str = "") -> str:
-    """The same for the call that most looks at a place were at, else for a row of a recording that
-    has most of it, else for what most looks at that line were inside of."""
+    """What may be done at a place, ``; `` before it: for the call that most looks there were at,
+    else for a row of a recording that has most of it, else for what most looks at that line were
+    inside of."""
     if place is None:
         return ""
     said = advice_for(call_at(trace, place)) or advice_for_row(name)
     return said or advice_for_row(_inside(trace, place))
+
+
+def advice_for_what_runs(trace: Trace, place: Location | None, name: str = "") -> str:
+    """What to do where a library's own code was seen: in a row that has most of the time there,
+    else in most looks at the line; empty where nothing is known of it."""
+    if place is None:
+        return ""
+    return advice_inside(name) or advice_inside(_inside(trace, place))
+
+
+def _module(file: str) -> str:
+    """``json.decoder`` of ``json/decoder.py``, ``importlib._bootstrap`` of ``<frozen …>``."""
+    name = _HOME.sub("", file).removeprefix("<frozen ").removesuffix(">").removesuffix(".py")
+    return name.replace("/", ".").removesuffix(".__init__")
 
 
 def _inside(trace: Trace, place: Location) -> str:
@@ -150,7 +125,14 @@ def advice_for_row(name: str) -> str:
     built-in function."""
     frame = frame_of(name)
     if frame is not None:
-        module = frame.file.removesuffix(".py").replace("/", ".")
-        return advice_for(f"{module}.{frame.function}")
+        return advice_for(f"{_module(frame.file)}.{frame.function}")
     found = _BUILTIN.match(name)
     return advice_for(found[1]) if found else ""
+
+
+def advised(fix: str, runs: str, of_call: str) -> str:
+    """What to do about code of a library that runs there, before what holds for any code; else
+    what a call may be, after it."""
+    if not runs:
+        return fix + of_call
+    return f"{runs[0].upper()}{runs[1:]}. Or {fix[0].lower()}{fix[1:]}"

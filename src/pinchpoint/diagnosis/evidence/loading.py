@@ -26,6 +26,7 @@ from pinchpoint.analysis.time.host_activity import GapKind
 from pinchpoint.analysis.time.loader_waits import waited_in
 from pinchpoint.analysis.work.pointwise_chains import launched_calls
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, named, outermost
+from pinchpoint.diagnosis.evidence.taken_apart import taken_apart
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.record import Need, Record
 from pinchpoint.diagnosis.rule import NotChecked
@@ -102,16 +103,21 @@ def workers_without_room(trace: Trace, found: Loads) -> int | None:
 
 # Of the waits: what workers do for a batch can at most take as long as the batch is waited for.
 MADE_AT_MOST_RATIO = 0.1
+RESTING_RATIO = 0.5  # of their time: workers that are busier may be what batches wait for
 
 
 def made_ratio_if_sent(trace: Trace, found: Loads) -> float | None:
     """Share of their time in which workers make batches, where that explains hardly any waiting.
 
     Then batches are waited for while they go from process to process: each tensor is a message, a
-    file of shared memory and a mapping of its own. None where making them may be what takes so
-    long, or where it is not known how long workers were at it.
+    file of shared memory and a mapping of its own. Or looks find the thread that takes them in at
+    that, and workers rest. None where making them may be what takes so long, or where it is not
+    known how long workers were at it.
     """
     made = workers_busy_ratio(trace) if found.in_workers else 0.0
+    stage = taken_apart(trace) if 0 < made < RESTING_RATIO else None
+    if stage is not None and stage.bounds:
+        return made
     step_ns = mean_without_profiler_ns(trace) or find_steps(trace).typical_ns
     waits_ns = data_wait_ns(trace) or found.waits_ns_per_step
     if not made or step_ns is None:

@@ -8,10 +8,12 @@ from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay.predict import what_if
 from pinchpoint.analysis.replay.ranges import AFTER_A_FIX
 from pinchpoint.analysis.time.host_activity import GapKind
+from pinchpoint.diagnosis.evidence.tried_ways import TriedWay, tried_in
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.run_values import TriedAt
 
 LEAST_RATIO = 0.75  # of the excess: a fix may leave some of it; of five measured, none did
 _LEAST_OF_STEP_RATIO = MATERIAL_STEP_RATIO / LEAST_RATIO  # of which the sure part is material
@@ -67,7 +69,10 @@ def won_at_most_ns(trace: Trace, ns: int) -> int:
 
 
 def found_of(trace: Trace, cause: RareCause, fix: str, hint: str | None = None) -> Found:
-    """What is said of one cause."""
+    """What is said of one cause; where a run tried another way in that function, what that wins."""
+    tried = tried_in(trace, location(cause))
+    if tried is not None:
+        return _by_another_way(trace, cause, *tried)
     low, won = round(LEAST_RATIO * cause.ns_per_step), cause.ns_per_step
     # On a CPU, what makes steps far is in part what others do to them.
     alone = trace.device_ops is not None and len(trace.device_ops) > 0
@@ -80,6 +85,26 @@ def found_of(trace: Trace, cause: RareCause, fix: str, hint: str | None = None) 
         location=location(cause),
         fix=fix,
         hint=hint,
+        confidence="high" if cause.every is not None or len(cause.steps) >= FEW else "medium",
+    )
+
+
+def _by_another_way(trace: Trace, cause: RareCause, way: TriedWay, one: TriedAt) -> Found:
+    """What makes these steps far is slow for a reason that is known."""
+    won = round((1 - one.left_ratio) * cause.ns_per_step)
+    return Found(
+        summary=(
+            f"{sentence(trace, cause)}, where {one.operator} {way.what}: another way gave the same"
+            f" in {duration(round(one.tried_ns * one.left_ratio))} where it took"
+            f" {duration(one.tried_ns)}, tried in this run"
+        ),
+        evidence=tuple(evidence(trace, cause)),
+        cost_ns_per_step=cause.ns_per_step,
+        saving_ns_per_step=(round(LEAST_RATIO * won), cause.ns_per_step),
+        likely_saving_ns=won,
+        location=location(cause),
+        fix=f"{way.instead}{', ' if way.only_where else ''}{way.only_where}",
+        hint=way.hint,
         confidence="high" if cause.every is not None or len(cause.steps) >= FEW else "medium",
     )
 

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from pinchpoint.diagnosis.finding import Location
+from pinchpoint.trace import Trace
+from pinchpoint.trace.run_values import TriedAt
+
 
 class TriedWay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of the table."""
@@ -28,3 +32,17 @@ def tried_ways() -> dict[str, TriedWay]:
     """All entries, by their keys."""
     read = msgspec.json.decode(Path(__file__).with_suffix(".json").read_bytes(), type=_File)
     return {one.key: one for one in read.way}
+
+
+def tried_in(trace: Trace, place: Location | None) -> tuple[TriedWay, TriedAt] | None:
+    """The way that wins most in the function of a line, of calls that are in no watched step."""
+    values = None if trace.run is None else trace.run.values
+    if values is None or place is None:
+        return None
+    here = [
+        one
+        for one in values.rare
+        if (one.place[0], one.place[2]) == (place.file, place.function) and one.way in tried_ways()
+    ]
+    best = max(here, key=lambda one: (1 - one.left_ratio) * one.tried_ns, default=None)
+    return None if best is None else (tried_ways()[best.way], best)

@@ -147,6 +147,7 @@ def vain(trace: Trace, work: VainWork, *, beside_modules: bool) -> Vain | None:
         "part",
         "moved",
         "rows",
+        "alike",
     ):  # gradients flow back through one result as through many
         forward = np.append(inside[:-1], False)[np.append(forward_rows(trace), -1)]
         back = np.flatnonzero(outermost(trace, backward_nodes(trace) & forward[:-1]))

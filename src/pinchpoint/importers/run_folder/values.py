@@ -23,6 +23,7 @@ from pinchpoint.trace.run_values import (
     RunValues,
     SameCalls,
     SeenLoop,
+    TriedAt,
     VainOperations,
     VainWork,
 )
@@ -77,6 +78,11 @@ def _values(path: Path) -> RunValues | None:
         tuple(
             SeenLoop(one.way, one.turns, _those(one.operations), _those(one.carried))
             for one in found.loops
+        ),
+        tuple(
+            TriedAt(one.place, one.operator, one.way, one.tried_ns, one.left_ratio)
+            for one in found.rare
+            if one.place is not None and one.left_ratio < 1
         ),
     )
 

@@ -5,9 +5,10 @@ side of it reads is computed for all rows, and thrown away for those that take t
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from pinchpoint.importers.xplane.flow import Flow
 from pinchpoint.importers.xplane.hlo import NO_WORK, Instruction, Program
 from pinchpoint.regex import regex
 
@@ -23,7 +24,6 @@ class Chosen(NamedTuple):
 _OF_A_CONDITION = regex(r"(?:^|/)[^\n]{0,4000}vmap\([^\n]{0,4000}/select_n$")
 _OF_A_FUNCTION = regex(r"jit\(\w{1,200}\)\)*/select_n$")
 _LARGEST_PROGRAM = 200_000  # instructions: more take a second to go through
-_NOT_FOLLOWED = -1  # as a position of an operand: what a computation gives its caller
 
 
 def chosen(program: Program) -> dict[str, Chosen]:
@@ -33,7 +33,7 @@ def chosen(program: Program) -> dict[str, Chosen]:
     conditions = _conditions(program)
     if not conditions:
         return {}
-    flow = _Flow(program)
+    flow = _Sides(program)
     found: dict[str, Chosen] = {}
     for line, selects in conditions.items():
         for side in (1, 2):
@@ -63,72 +63,8 @@ def _of_rows(program: Program, spread: Instruction) -> bool:
     return bool(of) and 0 < len(of[0].shape.dimensions) < len(spread.shape.dimensions)
 
 
-class _Flow:
-    """Who reads what, through fusions: parameters and results of these are those around them."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.fused = {
-            number: one
-            for one in program.by_id.values()
-            if one.opcode == "fusion"
-            for number in one.called
-        }
-        self.inside = {
-            one.id: number for number, inside in program.computations.items() for one in inside
-        }
-        self.readers: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        self.sources: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for one in program.by_id.values():
-            self._read(one)
-
-    def _read(self, one: Instruction) -> None:
-        hands_on = (
-            one.opcode == "fusion"
-            or (one.opcode == "get-tuple-element" and self._is_fusion(one.operands[0]))
-            or (one.opcode == "tuple" and self.inside[one.id] in self.fused)
-        )
-        if hands_on:
-            return
-        for at, operand in enumerate(one.operands):
-            self._edges(self._made(operand), one.id, at)
-        for number in one.called:
-            root = self.program.roots.get(number, -1)
-            self._edges(self._made(root), one.id, _NOT_FOLLOWED)
-
-    def _edges(self, made: Iterable[int], reader: int, at: int) -> None:
-        for source in made:
-            self.readers[source].append((reader, at))
-            self.sources[reader].append((source, at))
-
-    def _made(
-        self, number: int, part: int | None = None, seen: set[tuple[int, int | None]] | None = None
-    ) -> list[int]:
-        """The instructions that make a value: of a fusion, its root; of its parameter, what it is
-        given. Nothing for a value that is made of itself, in a file that is damaged."""
-        seen = set() if seen is None else seen
-        one = self.program.by_id.get(number)
-        while one is not None and (number, part) not in seen:
-            seen.add((number, part))
-            around = self.fused.get(self.inside[one.id])
-            if one.opcode == "parameter" and around is not None:
-                number = around.operands[one.parameter]
-            elif one.opcode == "fusion":
-                number = self.program.roots.get(one.called[0], -1)
-            elif one.opcode == "get-tuple-element" and self._is_fusion(one.operands[0]):
-                number, part = one.operands[0], one.tuple_index
-            elif one.opcode == "tuple" and around is not None:
-                if part is None or part >= len(one.operands):
-                    return [made for i in one.operands for made in self._made(i, None, seen)]
-                number, part = one.operands[part], None
-            else:
-                return [one.id]
-            one = self.program.by_id.get(number)
-        return []
-
-    def _is_fusion(self, number: int) -> bool:
-        one = self.program.by_id.get(number)
-        return one is not None and one.opcode == "fusion"
+class _Sides(Flow):
+    """What rests on one side of a choice alone."""
 
     def launched_for(self, selects: set[int], side: int) -> list[str]:
         """What only this side of the selects reads: names of what is launched."""
@@ -140,7 +76,7 @@ class _Flow:
                     rests_on.add(source)
                     waiting.append(source)
         entry = self.program.roots.get(self.program.entry, -1)
-        needed = {entry, *self._made(entry)}
+        needed = {entry, *self.made(entry)}
         for one in rests_on:
             if not self._only(self.readers[one], rests_on, selects, side):
                 needed.add(one)
@@ -170,7 +106,7 @@ class _Flow:
 
     def _is_one(self, one: Instruction, alone: set[int]) -> bool:
         if one.opcode == "fusion":
-            made = self._made(one.id)
+            made = self.made(one.id)
             return bool(made) and alone.issuperset(made)
         launched = one.opcode not in NO_WORK and self.inside[one.id] not in self.fused
         return launched and one.id in alone

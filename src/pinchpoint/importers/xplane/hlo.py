@@ -16,12 +16,11 @@ from pinchpoint.importers.xplane.fields import (
     integer,
     integers,
     messages,
-    spelt,
     text,
     told_by,
 )
+from pinchpoint.importers.xplane.frames import places_of_frames
 from pinchpoint.importers.xplane.shapes import Shape
-from pinchpoint.regex import regex
 
 PROGRAM_MODULE = 1  # field of HloProto
 # of HloModuleProto
@@ -32,12 +31,10 @@ _SEQUENCES, _KEY, _VALUE, _IDS = 1, 1, 2, 1  # of HloScheduleProto: a map of lis
 # of HloInstructionProto
 _NAME, _OPCODE, _SHAPE, _METADATA, _CONVOLUTION, _TARGET, _DOT = 1, 2, 3, 7, 16, 28, 30
 _LITERAL, _PARAMETER, _TUPLE_INDEX, _DIRECTION = 8, 9, 13, 63  # the same
+_SLICED, _FROM, _UNTIL = 17, 1, 2  # the same: of each dimension where a slice begins and ends
 _FFT_LENGTH = 32  # the same
 _ID, _OPERANDS, _CALLED, _CONFIG, _PRECISION = 35, 36, 38, 43, 51  # the same
 _SCOPE, _FILE, _LINE, _EQUAL, _FRAME = 2, 3, 4, 12, 15  # of OpMetadata; deduplicated_name
-_FILES, _LOCATIONS, _FRAMES = 1, 3, 4  # of StackFrameIndexProto, whose entries count from 1
-_AT_FILE, _AT_LINE = 1, 3  # of its FileLocation
-_AT_LOCATION, _CALLED_FROM = 1, 2  # of its StackFrame
 _OF_OPERANDS = 1  # of PrecisionConfig: 0 is the default, beyond it are more passes
 _LHS_CONTRACTING = 1  # of DotDimensionNumbers
 _KERNEL_OUTPUT_FEATURE = 4  # of ConvolutionDimensionNumbers
@@ -82,6 +79,12 @@ class Instruction:
         return tuple(integers(self._told, _FFT_LENGTH)) if self.opcode == "fft" else ()
 
     @property
+    def sliced(self) -> tuple[tuple[int, int], ...]:
+        """Of each dimension where a slice begins and ends; of others none."""
+        parts = map(told_by, messages(self._told, _SLICED))
+        return tuple((integer(part, _FROM), integer(part, _UNTIL)) for part in parts)
+
+    @property
     def tuple_index(self) -> int:
         """Which part of a tuple it takes."""
         return integer(self._told, _TUPLE_INDEX)
@@ -117,18 +120,19 @@ class Instruction:
         """Whether the program asks for more of a product than its default precision."""
         for message in messages(self._told, _PRECISION):
             return any(integers(told_by(message), _OF_OPERANDS))
-        return self.is_library and b'"HIGH' in self._config  # HIGH, HIGHEST: of operand_precision
+        return self.is_library and b'"HIGH' in self.config  # HIGH, HIGHEST: of operand_precision
 
     @property
     def iterations(self) -> int | None:
         """How often a loop runs, where XLA knows it."""
         with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            count = int(json.loads(self._config)["known_trip_count"]["n"])
+            count = int(json.loads(self.config)["known_trip_count"]["n"])
             return count if 0 < count < _MOST_ITERATIONS else None
         return None
 
     @property
-    def _config(self) -> bytes:
+    def config(self) -> bytes:
+        """What a library is told, or a compiler's pass wrote down."""
         return next(messages(self._told, _CONFIG), b"")
 
     @cached_property
@@ -162,7 +166,7 @@ class Instruction:
         for message in messages(self._told, _DOT):
             return tuple(integers(told_by(message), _LHS_CONTRACTING))
         with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            said = json.loads(self._config)["gemm_backend_config"]["dot_dimension_numbers"]
+            said = json.loads(self.config)["gemm_backend_config"]["dot_dimension_numbers"]
             return tuple(int(at) for at in said["lhs_contracting_dimensions"])
         return ()
 
@@ -239,23 +243,8 @@ class Program:
 
     @cached_property
     def _places(self) -> dict[int, str]:
-        """By number of a frame: newer programs have frames in one index.
-
-        The line of the program itself, where a library's function that it calls is further in.
-        """
-        index = told_by(self._frames)
-        files = [spelt(name) for name in messages(index, _FILES)]
-        locations = [told_by(m) for m in messages(index, _LOCATIONS)]
-        found, callers = {}, {}
-        for number, message in enumerate(messages(index, _FRAMES), 1):
-            frame = told_by(message)
-            callers[number] = integer(frame, _CALLED_FROM)
-            at = integer(frame, _AT_LOCATION)
-            location = locations[at - 1] if 0 < at <= len(locations) else {}
-            file, line = integer(location, _AT_FILE), integer(location, _AT_LINE)
-            if 0 < file <= len(files) and line:
-                found[number] = f"{files[file - 1]}:{line}"
-        return {number: _of_the_program(number, found, callers) for number in found}
+        """By number of a frame: newer programs have frames in one index."""
+        return places_of_frames(self._frames)
 
     @cached_property
     def _caller(self) -> dict[int, Instruction]:
@@ -327,9 +316,7 @@ class Program:
             return 2 * one.shape.bytes
         if one.opcode == "dynamic-update-slice":
             return 2 * self._size(one, 1)
-        if (
-            one.opcode == "scatter"
-        ):  # updates are read, and the rows that they meet read and written
+        if one.opcode == "scatter":  # reads updates, and reads and writes the rows that they meet
             return self._size(one, 1) + 3 * self._size(one, 2)
         return one.result.bytes + sum(self._size(one, at) for at in range(len(one.operands)))
 
@@ -384,17 +371,3 @@ class Program:
     def _size(self, one: Instruction, at: int) -> int:
         operand = self._operand(one, at)
         return 0 if operand is None else operand.result.bytes
-
-
-def _of_the_program(frame: int, places: Mapping[int, str], callers: Mapping[int, int]) -> str:
-    """The innermost place around a frame that no package is installed at; else its own."""
-    seen, at = {0}, frame
-    while at not in seen:
-        seen.add(at)
-        if at in places and not _INSTALLED.search(places[at]):
-            return places[at]
-        at = callers.get(at, 0)
-    return places[frame]
-
-
-_INSTALLED = regex(r"(?:site|dist)-packages/")

@@ -19,8 +19,10 @@ from pinchpoint.importers.xplane.hlo import (
     Program,
 )
 from pinchpoint.importers.xplane.operations import LARGEST, said_of
+from pinchpoint.importers.xplane.other_way import other_ways
 from pinchpoint.importers.xplane.partly_read import partly_read
 from pinchpoint.importers.xplane.rewritten import Rewritten, rewritten
+from pinchpoint.importers.xplane.shapes import DOUBLE
 from pinchpoint.importers.xplane.space import StoredProgram
 from pinchpoint.importers.xplane.widened import widened
 from pinchpoint.regex import regex
@@ -31,9 +33,9 @@ def with_programs(rows: Sequence[dict[str, Any]], programs: Iterable[StoredProgr
     """Put to rows of ``compiled_ops`` what their programs tell and the recording does not.
 
     That is the line, FLOPs and bytes; what they compute with more digits than they were given,
-    what they compute that nobody reads, or that one side of a condition alone reads; what they
-    write anew though it hardly changes; the argument that they copy; the loop that they are in; and
-    the instruction, where a run of a program was
+    what they compute that nobody reads, or that one side of a condition alone reads; which of their
+    products come to something shorter; what they write anew though it hardly changes; the argument
+    that they copy; the loop that they are in; and the instruction, where a run of a program was
     recorded as one operation (a graph) and its kernels are as many, in the order that the program
     has. A program that is damaged is left out, and of programs with one name what they do not agree
     in, where rows do not say which of them ran.
@@ -59,10 +61,11 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
         order = [(one.name, one.kernel) for one in programs[0].launches]
         name_kernels_of_graphs(order, programs[0].by_name, rows)
     wide = widened(programs[0]) if len(programs) == 1 else {}
-    partly = partly_read(programs[0]) if len(programs) == 1 else {}
     choices = chosen(programs[0]) if len(programs) == 1 else {}
     anew = rewritten(programs[0]) if len(programs) == 1 else {}
     of_size = _told_by_size(programs[0], anew) if anew else {}
+    _tell_what_is_read(programs, rows)
+    _tell_other_ways(programs, rows)
     known: dict[str, _Facts] = {}
     for run in _runs(rows):
         op, took = run[0]["op"], sum(row["duration_ns"] for row in run)
@@ -71,11 +74,10 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
         for row in run:
             share = row["duration_ns"] / took if took else 1 / len(run)
             _tell_row(row, known[op], share)
-            if op in wide and row["device"] is not None:  # for a CPU XLA widens 16 bits itself
+            # For a CPU XLA widens 16 bits itself.
+            if op in wide and (row["device"] is not None or wide[op].dtype == "f64"):
                 row["widened_at"], row["widened_to"] = wide[op].at, wide[op].dtype
                 row["spared_bytes"] = round(wide[op].spared_bytes * share)
-            if op in partly:
-                row["read_at"], row["read_ratio"], row["read_of"] = partly[op]
             if op in choices:
                 row["chosen_at"], row["chosen_side"] = choices[op]
             told = anew.get(op)
@@ -85,6 +87,22 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
                 row["rewritten_at"] = told.at
                 row["changed_ratio"], row["carried_ratio"] = told.changed_ratio, told.carried_ratio
                 row["put_back_bytes"] = told.written_bytes
+
+
+def _tell_what_is_read(programs: Sequence[Program], rows: Iterable[dict[str, Any]]) -> None:
+    partly = partly_read(programs[0]) if len(programs) == 1 else {}
+    for row in rows if partly else ():
+        if (needed := partly.get(row["op"])) is not None:
+            on_cpu = row["device"] is None
+            row["read_at"], row["read_of"] = needed.at, needed.kind
+            row["read_ratio"] = needed.on_cpu_ratio if on_cpu else needed.ratio
+
+
+def _tell_other_ways(programs: Sequence[Program], rows: Iterable[dict[str, Any]]) -> None:
+    ways = other_ways(programs[0]) if len(programs) == 1 else {}
+    for row in rows if ways else ():
+        if row["op"] in ways:
+            row["way"], row["way_ratio"], row["way_bytes"] = ways[row["op"]]
 
 
 def _told_by_size(program: Program, anew: Mapping[str, Rewritten]) -> dict[int, Rewritten]:
@@ -112,6 +130,7 @@ def _tell_row(row: dict[str, Any], facts: "_Facts", share: float) -> None:
     row["argument"], row["donated"] = facts.argument or (None, None)
     row["loop"], row["iterations"] = facts.loop, facts.iterations
     row["pulled_back"], row["fft_length"] = facts.pulled_back, facts.fft_length
+    row["double"] = facts.double
 
 
 def _runs(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -138,6 +157,7 @@ class _Facts(NamedTuple):
     category: str | None = None
     pulled_back: bool = False
     fft_length: int | None = None
+    double: bool = False
 
 
 def _facts(programs: Sequence[Program], op: str) -> _Facts:
@@ -157,7 +177,12 @@ def _said(program: Program, one: Instruction) -> _Facts:
     category = HOST_CALLBACK if _CALLS_BACK.search(one.target) else None
     length = max(one.fft_lengths, default=None)
     argument = program.copied_argument(one)
-    return _Facts(place, *work, argument, *of_loop, category, pulled_back, length)
+    double = any(map(_is_double, (one, *program.operands(one))))
+    return _Facts(place, *work, argument, *of_loop, category, pulled_back, length, double)
+
+
+def _is_double(one: Instruction) -> bool:
+    return any(part.type == DOUBLE and part.elements > 1 for part in one.shape.parts or [one.shape])
 
 
 # The pass back through a function, for many rows at once: ``jax.jacrev`` has it, for those of the

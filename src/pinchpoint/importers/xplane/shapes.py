@@ -12,6 +12,7 @@ _BITS |= {3: 16, 7: 16, 10: 16, 16: 16, 4: 32, 8: 32, 11: 32, 5: 64, 9: 64, 12: 
 _BITS |= {18: 128, 21: 4, 22: 4, 26: 2, 27: 2, 30: 1, 31: 1, 32: 4}
 # Bits of the types that hold real numbers; of 8 bits are five.
 FLOATS = dict.fromkeys((19, 20, 23, 24, 25, 28, 29), 8) | {10: 16, 16: 16, 11: 32, 12: 64}
+DOUBLE = 12  # the type of float64
 
 
 class Shape:

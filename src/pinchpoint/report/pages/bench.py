@@ -10,6 +10,7 @@ from pinchpoint.bench.serve.sweep import Sweep, SweepPoint
 from pinchpoint.monitor.environment import redacted_command
 from pinchpoint.report.blocks import Fact, Figure, Table
 from pinchpoint.report.pages.result import ResultPage, figure, range_of, table
+from pinchpoint.report.svg.latencies import latencies_svg
 from pinchpoint.report.svg.saturation import saturation_svg
 
 # ------------------------------------------------------------------------------------------------
@@ -25,8 +26,21 @@ def run_page(result: BenchResult) -> ResultPage:
         headline=shlex.join(redacted_command(result.command)),
         tables=(_measures(found), *_percentiles(valid), _runs(result.runs)),
         warnings=(*result.warnings, *_modes(found), *_invalid(result.runs)),
-        notes=(*_units(valid), *_open_sides(r.steps.step_time_ms for r in valid if r.steps)),
+        notes=(
+            *_over_runs(found),
+            *_units(valid),
+            *_open_sides(r.steps.step_time_ms for r in valid if r.steps),
+        ),
     )
+
+
+def _over_runs(found: dict[str, AcrossRuns]) -> list[str]:
+    if not any(len(a.values) > 1 for a in found.values()):
+        return []
+    return [
+        "median, its 95 % interval and spread (standard deviation over mean) are over the runs:"
+        " each run is one value"
+    ]
 
 
 def _percentiles(valid: list[RunMetrics]) -> list[Table]:
@@ -40,7 +54,7 @@ def _percentiles(valid: list[RunMetrics]) -> list[Table]:
 def _measures(found: dict[str, AcrossRuns]) -> Table:
     return table(
         "measure",
-        ("", "median of runs", "95 % interval", "spread between runs", "runs"),
+        ("", "median", "95 % interval", "spread", "runs"),
         tuple(
             (
                 a.measure.label,
@@ -144,21 +158,30 @@ def serve_page(result: BenchResult) -> ResultPage:
     return ResultPage(
         title=f"{result.bench_id}: {len(valid)} of {len(result.runs)} loads valid",
         headline=f"{first.params.get('model')}, {load}",
+        figures=_percentiles_drawn(result.runs),
         tables=(*(_latency(run) for run in result.runs), _rates(result)),
         warnings=(*result.warnings, *_warned_runs(result.runs), *_lagging(result.runs)),
         notes=_notes(result.runs),
     )
 
 
+def _percentiles_drawn(runs: tuple[RunMetrics, ...]) -> tuple[Figure, ...]:
+    """Drawn where pictures are; the tables say the same."""
+    if not latencies_svg(runs, _KINDS):
+        return ()
+    return (
+        Figure(
+            "Latency",
+            svg=lambda: latencies_svg(runs, _KINDS),
+            note="Median, p95 and p99 with their 95 % intervals, on a scale of ratios; a line to"
+            " the right edge has no upper end: too few requests for one.",
+        ),
+    )
+
+
 def sweep_page(found: Sweep) -> ResultPage:
     """One row a rate, and the knee."""
-    said = "even the lowest rate is beyond the knee"
-    if found.knee_per_s is not None:
-        said = f"keeps up to {found.knee_per_s:.3g} requests a second"
-        if not found.saturates:
-            said += ", the highest rate tried: the knee is higher"
-    elif found.ramp:
-        said = "beyond the knee from the beginning of the ramp"
+    said = _knee(found)
     objectives = ", ".join(f"{k} {v:g} ms" for k, v in found.objectives_ms.items())
     header = ("", "answered/s", "goodput/s", "TTFT p95, ms", "e2e median", "p95", "p99")
     rates = table("requests/s", header, tuple(_sweep_row(p) for p in found.points))
@@ -170,12 +193,30 @@ def sweep_page(found: Sweep) -> ResultPage:
         tables=(replace(rates, below=tuple(map(_sweep_intervals, found.points))),),
         warnings=found.warnings,
         notes=(
-            *(f"{p.rate_per_s:g}/s: {p.why}" for p in found.points if p.why),
+            *(f"{p.rate_per_s:.4g}/s: {p.why}" for p in found.points if p.why),
             f"objectives: {objectives}"
             if objectives
             else "no --goodput: a p95 of twice that of the lowest rate counts as beyond the knee",
         ),
     )
+
+
+def _knee(found: Sweep) -> str:
+    """How much the server keeps up with, and from where on it does not, or nobody can tell."""
+    knee, after = found.knee_per_s, next((p for p in found.points if not p.below_knee), None)
+    unknown = after is not None and after.below_knee is None
+    if knee is None:
+        if unknown:
+            return "cannot tell: this machine was too busy at the lowest rate already"
+        where = "from the beginning of the ramp" if found.ramp else "at the lowest rate already"
+        return f"beyond the knee {where}"
+    said = f"keeps up to {knee:.3g} requests a second"
+    if after is None:
+        return f"{said}, the highest rate tried: the knee is higher"
+    if unknown:
+        end = "" if found.beyond_per_s is None else f", and not to {found.beyond_per_s:.3g}"
+        return f"{said} at least{end}; between, this machine was too busy to tell"
+    return f"{said}, and not to {after.rate_per_s:.3g}"
 
 
 def _curve(found: Sweep) -> Figure:
@@ -188,10 +229,13 @@ def _curve(found: Sweep) -> Figure:
     )
 
 
+_WHERE = {True: "", False: " (beyond)", None: " (cannot tell)"}
+
+
 def _sweep_row(p: SweepPoint) -> tuple[str, ...]:
     ttft, e2e = p.ttft_ms, p.e2e_ms
     return (
-        f"{p.rate_per_s:g}{'' if p.below_knee else ' (beyond)'}",
+        f"{p.rate_per_s:.4g}{_WHERE[p.below_knee]}",
         figure(p.answered_per_s, ""),
         figure(p.goodput_per_s, ""),
         figure(ttft.p95, "") if ttft else "-",
@@ -298,8 +342,8 @@ def _lagging(runs: tuple[RunMetrics, ...]) -> list[str]:
         rest = _rest_of_lag(run)
         if rest and lag and first and first.median and lag > LAG_RATIO * first.median:
             said.append(
-                f"load {run.order_index + 1}: the load generator itself was up to {lag:.3g} ms late"
-                f" (p95), for want of a CPU: {rest}"
+                f"load {run.order_index + 1}: the load generator waited up to {lag:.3g} ms for a"
+                f" CPU (p95); {rest}"
             )
     return said
 
@@ -313,8 +357,9 @@ def _rest_of_lag(run: RunMetrics) -> str:
     if not held:
         return ""
     return (
-        f"{bunched:.1%} of the first texts were read with later ones, and have their time:"
-        f" {' and '.join(held)} of the first token may be too long by the time between two texts"
+        f"{100 * bunched:.1f} % of the first texts were read together with later ones and carry"
+        f" the later time, so that {' and '.join(held)} of the first token may be too long by the"
+        " gap between two texts"
     )
 
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from host_ranks import traces_of_hosts
+from host_ranks import stages_of_hosts, traces_of_hosts
 from pinchpoint.analysis.ranks.job import reduce
 from pinchpoint.analysis.ranks.summarise import summarise
 from pinchpoint.analysis.ranks.summary import FirstInput, RankPlace, pack
@@ -176,6 +176,33 @@ def test_what_a_late_rank_takes_includes_its_waits_for_a_core():
     (found,) = straggler.findings
     assert found.summary.startswith("Rank 1 spends 5.00 ms of a step in prepare")
     assert found.saving_ns_per_step == (8 * MS, 9 * MS)
+
+
+def _stages(*, reduces=False):
+    """Two stages, the second of which has more to do, on cores that others have most of."""
+    told = [(_asleep(0, 0, 0)[0],), (_asleep(0, 0, 0)[0], _asleep(20.0, 24.0, 28.0)[1])]
+    traces = traces_of_hosts(10, 34) if reduces else stages_of_hosts(first_ms=36, second_ms=60)
+    summaries = [
+        replace(summarise(trace), contended=True, places=places, own_ratio=own)
+        for trace, places, own in zip(traces, told, (0.3, 0.6), strict=True)
+    ]
+    said = diagnose_job(reduce(lambda: iter(summaries)), [])
+    (straggler,) = (o for o in said.outcomes if o.id == "straggler-rank")
+    (found,) = straggler.findings
+    return found
+
+
+def test_a_stage_that_has_more_to_do_shares_it_out():
+    found = _stages()
+    assert "rank 0 30 %, rank 1 60 % of the run" in found.fix
+    assert "give layers of rank 1 to the others" in found.fix
+    assert found.likely_saving_ns == round(found.cost_ns_per_step / 2)  # the rest is the other's
+
+
+def test_ranks_that_meet_in_reductions_are_no_stages():
+    found = _stages(reduces=True)
+    assert "pipeline" not in found.fix
+    assert found.likely_saving_ns == found.cost_ns_per_step
 
 
 def test_few_recorded_steps_do_not_say_how_long_ranks_wait():

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from device_steps import Work, device_bound
@@ -95,6 +96,35 @@ def test_no_padding_is_clear_once_values_were_looked_at(outcome, padding):
     assert outcome("padding-waste", looked_at(encoder(), padding=padding)).answer == "clear"
 
 
+def decoding(queries=1, filled=64):
+    query, key = [ROWS, HEADS, queries, HEAD], [ROWS, HEADS, WIDTH, HEAD]
+    name = "aten::_efficient_attention_forward"
+    trace = device_bound(
+        [
+            Work("fmha", 6_000, name, [query, key, key, [1, 1, 1, WIDTH]], [BF16] * 4),
+            Work("gemv", 4_000, "aten::addmm", [[DIM], [ROWS, DIM], [DIM, DIM]], [BF16] * 3),
+        ]
+    )
+    return looked_at(trace, padding=[padded((filled,) * 17, rows=1)])
+
+
+def test_a_cache_of_a_fixed_length_of_which_little_is_filled(outcome):
+    (found,) = outcome("padding-waste", decoding()).findings
+    assert "12 % of the 512 positions of a cache are filled" in found.summary
+    assert found.fix.startswith("Give attention the filled part of the cache alone")
+    (change,) = found.changes
+    assert change.flops_left == pytest.approx(64 / 512)  # queries stay as they are: no square
+
+
+def test_a_cache_that_is_filled_is_clear(outcome):
+    assert outcome("padding-waste", decoding(filled=480)).answer != "found"
+
+
+def test_as_many_queries_as_keys_are_a_padded_batch(outcome):
+    (found,) = outcome("padding-waste", decoding(queries=WIDTH)).findings
+    assert found.fix.startswith("Pad each batch")
+
+
 LONG = 8192
 
 
@@ -141,3 +171,17 @@ def test_without_values_it_is_not_checked_where_a_mask_has_a_row_for_each_query(
     compiled = looked_at(long_context(), seen=False)
     assert outcome("dense-attention-mask", compiled).answer == "not checked"
     assert outcome("dense-attention-mask", encoder()).answer == "clear"  # padding of keys alone
+
+
+@pytest.mark.parametrize(
+    ("rule", "seen"),
+    [
+        ("padding-waste", {"padding": [padded(SHORT)]}),
+        ("dense-attention-mask", {"attention": [masked("causal")]}),
+    ],
+)
+def test_where_shapes_were_not_recorded_the_window_that_has_them_is_asked(outcome, rule, seen):
+    trace = looked_at(encoder(), **seen)
+    nowhere = dict(trace.host_ops.missing) | {"shapes": np.ones(len(trace.host_ops), np.bool_)}
+    bare = replace(trace, host_ops=replace(trace.host_ops, missing=nowhere))
+    assert outcome(rule, bare).answer == "not checked"

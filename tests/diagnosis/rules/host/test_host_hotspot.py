@@ -54,6 +54,29 @@ def dispatch(p):
                 p.kernel("elementwise", 2)
 
 
+def parsing(file):
+    """A function of the program in code of this file, for most of its time."""
+
+    def work(p):
+        with p.frame("serve.py(33): limits"), p.frame(f"{file}(343): raw_decode"):
+            p.busy(5_000)
+
+    return work
+
+
+def test_what_is_known_of_code_of_a_library_that_runs_comes_first(outcome):
+    trace = training(parsing("/usr/lib/python3.12/json/decoder.py"))
+    (finding,) = outcome("host-hotspot", trace).findings
+    assert finding.location.function == "limits"
+    assert finding.fix.startswith("A text is parsed there: parse it once")
+    assert "Or do it with operators" in finding.fix
+
+
+def test_a_file_of_the_program_with_such_a_name_says_nothing(outcome):
+    (finding,) = outcome("host-hotspot", training(parsing("/home/me/json/decoder.py"))).findings
+    assert finding.fix.startswith("Do it with operators")
+
+
 def test_a_loop_in_python(outcome, ranked):
     trace = training(python_loop)
     (finding,) = outcome("host-hotspot", trace).findings

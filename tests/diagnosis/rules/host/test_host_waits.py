@@ -77,6 +77,32 @@ def test_says_what_it_waits_for(outcome, names, said, confidence):
     assert finding.confidence == confidence
 
 
+POLL = ("selectors.py(402): select", "<built-in method poll of select.epoll object>")
+
+
+def looked_at_loop(*coroutine):
+    """A server whose event loop waits, by looks for this coroutine."""
+    seen = Spent((*coroutine, POLL[0], "asyncio/base_events.py(9): _run_once"), "", 50, 9, 0, 0, ())
+    main = SampledThread("MainThread", True, 50, 0, (), (seen,), 0, 0)
+    samples = RunSamples(0.02, 9.0, 50, 0, 0, (), (), (main,))
+    return replace(batching(POLL), run=RunFacts(samples=samples))
+
+
+def test_an_event_loop_that_sleeps_for_a_coroutine_says_which(outcome):
+    trace = looked_at_loop("asyncio/tasks.py(9): sleep", "server.py(71): ask")
+    (finding,) = outcome("host-waits", trace).findings
+    assert "the sleep of a coroutine to end (asyncio.sleep(), in ask (server.py:71))" in (
+        finding.summary
+    )
+    assert (finding.location.function, finding.location.line) == ("ask", 71)
+    assert "asyncio.Event" in finding.fix
+
+
+def test_an_event_loop_that_waits_for_messages_waits_for_others(outcome):
+    (finding,) = outcome("host-waits", looked_at_loop()).findings
+    assert "another process or a request" in finding.summary
+
+
 @pytest.mark.parametrize(
     "names",
     [

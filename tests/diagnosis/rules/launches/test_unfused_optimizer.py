@@ -7,7 +7,7 @@ LAUNCHES, HOST_US = 80, 20
 
 
 def optimizing(
-    *, launches=LAUNCHES, name="Optimizer.step#AdamW.step", reads=0, products=0, gathers=0
+    *, launches=LAUNCHES, name="Optimizer.step#AdamW.step", reads=0, products=0, gathers=0, solved=0
 ):
     """A forward pass of 200 us, then an optimizer step of many launches, HOST_US each."""
     p = Program()
@@ -22,6 +22,10 @@ def optimizing(
             for _ in range(products):
                 with p.row("aten::mm"):
                     p.kernel("sm90_xmma_gemm_bf16", 100)
+            for _ in range(solved):
+                with p.row("aten::_linalg_svd"):
+                    for _ in range(LAUNCHES):
+                        p.kernel("svd_column_rotate_batch", 100)
             for _ in range(gathers):
                 with p.row("c10d::allgather_"):
                     p.kernel("ncclDevKernel_AllGather_RING_LL", 100, kind=DeviceKind.COLLECTIVE)
@@ -56,10 +60,12 @@ def test_fused_the_step_is_short(predicted):
         optimizing(launches=8, reads=40),
         optimizing(name="my_update"),
         optimizing(products=40),
+        optimizing(solved=1),
+        optimizing(launches=8, solved=1),
         optimizing(products=3, gathers=40),
         optimizing(launches=8, gathers=80),
     ],
-    ids=["fused", "reads", "no optimizer", "it multiplies", "and gathers", "it gathers"],
+    ids=["fused", "reads", "other", "multiplies", "solves", "and fused", "and gathers", "gathers"],
 )
 def test_other_steps_are_not_meant(outcome, trace):
     assert outcome("unfused-optimizer", trace).answer == "clear"

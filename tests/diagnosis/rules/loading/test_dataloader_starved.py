@@ -149,10 +149,16 @@ def test_without_timed_waits_the_recorded_ones_are_replayed():
     )
 
 
-def test_a_thread_that_takes_many_tensors_in_is_named_and_wins_more(outcome):
-    """Workers idle, and so no worker is proposed; the copies of the small tensors go with them."""
+@pytest.mark.parametrize(("busy", "timed_ms"), [(1, None), (30, None), (1, 0.1)])
+def test_a_thread_that_takes_many_tensors_in_is_named_and_wins_more(outcome, busy, timed_ms):
+    """Workers idle, and so no worker is proposed; the copies of the small tensors go with them.
+
+    That the waits which the run timed are short, as those are that follow a stall, changes nothing.
+    """
     trace = loading(WAITS_MS, workers=2)
-    run = RunFacts(cores_allowed=8.0, loader_workers=(LoaderWorker(2, 1, 100, 1),))
+    waits = () if timed_ms is None else (round(timed_ms * MS),) * 5
+    worker = LoaderWorker(2, busy, 100, 1)
+    run = RunFacts(cores_allowed=8.0, loader_workers=(worker,), data_wait_ns=waits)
     loop = (
         "torch/multiprocessing/reductions.py(540): rebuild_storage_fd",
         "torch/utils/data/_utils/pin_memory.py(52): _pin_memory_loop",

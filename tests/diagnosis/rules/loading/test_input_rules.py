@@ -118,8 +118,13 @@ def test_thousands_of_tiny_rows_are_collated(outcome, ranked):
 
 @pytest.mark.parametrize(
     ("batch", "row_bytes", "wait_ms"),
-    [([256, 64], 256, 50), ([8192, 1024], 4096, 50), ([1024, 64], 256, 100)],
-    ids=["few rows", "larger rows", "slow rows"],
+    [
+        ([256, 64], 256, 50),
+        ([8192, 1024], 4096, 50),
+        ([1024, 64], 256, 100),
+        ([65536, 64], 256, 50),
+    ],
+    ids=["few rows", "larger rows", "slow rows", "gathered at once"],
 )
 def test_other_batches_may_be_anything(outcome, batch, row_bytes, wait_ms):
     trace = loading([wait_ms] * 6, workers=2, batch=batch, size=batch[0] * row_bytes)

@@ -259,6 +259,21 @@ def test_a_function_counts_with_what_it_calls_where_nothing_in_it_is_enough():
     assert gain(report, finding) == "at most 24.0 of 45.0 s"
 
 
+@pytest.mark.parametrize(("step_s", "found"), [(6, False), (0.1, True)])
+def test_the_first_steps_of_a_run_with_few_are_no_preparation(step_s, found):
+    """Twelve seconds pass in the function of the steps before the third one begins."""
+    trained = thread(computing(95, "train", 12))
+    samples = replace(run_of_steps(every=0), before=trained, threads=(trained,))
+    trace = sampled(samples)
+    facts = replace(
+        trace.run,
+        course=RunCourse(30 * SECOND_NS, before_ns=12 * SECOND_NS),
+        unprofiled_step_ns=(int(step_s * SECOND_NS),) * 5,
+    )
+    report = diagnose(replace(trace, run=facts))
+    assert ("run-phases" in {f.id for f in report.findings}) == found
+
+
 def test_recordings_without_a_run_are_not_asked_about_one():
     asked = {o.id for o in run_rules(sampled(run_of_steps()))}
     assert "run-phases" in asked

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pinchpoint.bench.result import BenchResult
     from pinchpoint.bench.serve.load import Prompt
     from pinchpoint.bench.serve.run import ServePlan
-    from pinchpoint.bench.serve.sweep import Sweep
+    from pinchpoint.bench.serve.sweep import Sweep, SweepPoint
 
 
 @Parameter(name="*")
@@ -196,14 +196,14 @@ def _measured(
 
 
 def _swept(url: str, name: str, output: Path | None, asking: Asking, loading: Loading) -> "Sweep":
-    """One load at each rate, lowest first; it ends at the first rate that the server falls behind
-    at, as every higher one would only queue."""
+    """A load at each rate, lowest first, and up to three where it looks beyond the knee; it ends at
+    the first rate that the server falls behind at, as every higher one would only queue."""
     from pinchpoint.bench.folders import utc_now
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.run import Place
     from pinchpoint.bench.serve.client import require_http
     from pinchpoint.bench.serve.run import serve_run
-    from pinchpoint.bench.serve.sweep import Sweep, judged, knee, point
+    from pinchpoint.bench.serve.sweep import Sweep, beyond, judged, knee, point, swept
     from pinchpoint.bench.summary import summary_of_rates
     from pinchpoint.monitor.environment import redacted_command
 
@@ -212,24 +212,23 @@ def _swept(url: str, name: str, output: Path | None, asking: Asking, loading: Lo
     require_http()
     asked = {"url": redacted_command(["bench", "serve", url])[-1], "rates": list(rates)}
     with measurement("sweep", asked, output, keep_diff=False) as session:
-        points, plan = [], None
-        for i, rate in enumerate(rates):
-            note(f"{rate:g} requests a second")
+
+        def send(rate: float, i: int) -> "SweepPoint":
             at_rate = replace(loading, request_rate=rate)
             plan = _plan(url, name, asking, at_rate, i, session.session.session_id)
             run = serve_run(plan, Place(session.session.folder / f"runs/{i:03d}", i))
-            points.append(point(run, plan.load))
-            if not points[-1].answered_per_s or "falls behind" in judged(points)[-1].why:
-                break
-        found = judged(points)
+            return point(run, plan.load)
+
+        found = judged(swept(rates, send, note))
         result = Sweep(
             session_id=session.session.session_id,
             bench_id=name,
             model=asking.model,
-            objectives_ms=dict(plan.objectives_ms) if plan else {},
+            objectives_ms=dict(_objective(text) for text in loading.goodput),
             points=found,
             knee_per_s=knee(found),
-            saturates=not all(p.below_knee for p in found),
+            beyond_per_s=beyond(found),
+            saturates=beyond(found) is not None,
             warnings=session.warnings,
         )
         said = summary_of_rates(result, session.environment, utc_now())
@@ -239,12 +238,14 @@ def _swept(url: str, name: str, output: Path | None, asking: Asking, loading: Lo
 
 def _ramped(url: str, name: str, output: Path | None, asking: Asking, loading: Loading) -> "Sweep":
     """One load whose rate rises; its parts are the points of the curve."""
+    from msgspec.structs import replace as changed
+
     from pinchpoint.bench.folders import utc_now
     from pinchpoint.bench.measurement import measurement
     from pinchpoint.bench.run import Place
     from pinchpoint.bench.serve.client import require_http
     from pinchpoint.bench.serve.run import serve_requests
-    from pinchpoint.bench.serve.sweep import RAMP_PARTS, Sweep, judged, knee, ramp_points
+    from pinchpoint.bench.serve.sweep import RAMP_PARTS, Sweep, beyond, judged, knee, ramp_points
     from pinchpoint.bench.summary import summary_of_rates
     from pinchpoint.monitor.environment import redacted_command
 
@@ -260,7 +261,9 @@ def _ramped(url: str, name: str, output: Path | None, asking: Asking, loading: L
         plan = _plan(url, name, asking, at_rate, 0, session.session.session_id)
         plan = replace(plan, load=replace(plan.load, rate_end_per_s=rates[-1]))
         run, requests = serve_requests(plan, Place(session.session.folder / "runs/000"))
-        found = judged(ramp_points(requests, plan.load, plan.objectives_ms))
+        parts = ramp_points(requests, plan.load, plan.objectives_ms)
+        lag_ms = run.counters.get("generator_lag_p95_ms") or 0.0
+        found = judged([changed(part, lag_ms=lag_ms) for part in parts])
         result = Sweep(
             session_id=session.session.session_id,
             bench_id=name,
@@ -269,7 +272,8 @@ def _ramped(url: str, name: str, output: Path | None, asking: Asking, loading: L
             points=found,
             ramp=True,
             knee_per_s=knee(found),
-            saturates=not all(p.below_knee for p in found),
+            beyond_per_s=beyond(found),
+            saturates=beyond(found) is not None,
             warnings=(*session.warnings, *run.invalid_reasons),
         )
         said = summary_of_rates(result, session.environment, utc_now())

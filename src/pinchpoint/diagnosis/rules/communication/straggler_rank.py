@@ -19,7 +19,8 @@ A synchronous job runs at the pace of its slowest rank.
 
 ## How to fix it
 Find what the late rank did just before (data, a slow kernel, clocks, garbage collection), and fix
-that; or balance the work.
+that; or balance the work. Ranks that only send to each other and receive are stages of a pipeline,
+as a rule: what one has more there is shared out by giving layers of it to others.
 
 ## When to ignore it
 Lateness that comes once in many steps. If it only changes from rank to rank, every step is still as
@@ -233,6 +234,10 @@ def _doing_more(job: "Job", more: "OwnPlace") -> Found:
     ]
     least, likely = (max(in_recorded[at], in_recorded[at + 2]) for at in (0, 1))
     cost = min(likely, int(others.value)) or likely
+    # Ranks that hand pieces on to each other share the work: what one has more stays, shared out.
+    stages = _hands_pieces_on(job)
+    count = len(job.facts.ranks)
+    even = (count - 1) / count if stages else 1.0
     at = f" at {place.doing}" if names_a_call(place.doing) else ""
     peers = duration(more.peers_ns) if more.peers_ns else "nothing"
     return Found(
@@ -245,11 +250,37 @@ def _doing_more(job: "Job", more: "OwnPlace") -> Found:
             others,
         ),
         cost_ns_per_step=cost,
-        saving_ns_per_step=(min(least, cost), cost),
+        saving_ns_per_step=(round(even * min(least, cost)), cost),
+        likely_saving_ns=round(even * cost),
         location=where,
         confidence="medium",
-        fix="Find why that rank does this and its peers do not; share it out, or do it outside of"
-        " the step",
+        fix=_even_stages(job, number) if stages else _NOT_ITS_PEERS,
+    )
+
+
+_NOT_ITS_PEERS = (
+    "Find why that rank does this and its peers do not; share it out, or do it outside of the step"
+)
+
+
+def _hands_pieces_on(job: "Job") -> bool:
+    """Whether all that ranks exchange goes from one to another, both ways: as between stages of a
+    pipeline, and never all of them together, as of gradients."""
+    from pinchpoint.analysis.ranks.matching import one_end
+
+    kinds = {kind for _, kind, _, _ in job.found.kinds.known}
+    return len(kinds) > 1 and all(one_end(kind) for kind in kinds)
+
+
+def _even_stages(job: "Job", number: int) -> str:
+    """Whose work is more, by looks at the whole run."""
+    known = [(one.rank, one.own_ratio) for one in job.facts.ranks if one.own_ratio is not None]
+    shares = ", ".join(f"rank {rank} {100 * ratio:.0f} %" for rank, ratio in known)
+    own = f" (at work of their own: {shares} of the run)" if shares else ""
+    return (
+        f"If the ranks are stages of a pipeline, its split is uneven{own}: give layers of rank"
+        f" {number} to the others until all have as much; an output head with its loss counts as"
+        " several layers"
     )
 
 

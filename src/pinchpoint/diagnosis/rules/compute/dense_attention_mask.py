@@ -66,17 +66,20 @@ class _Way(NamedTuple):
 
 def check(trace: Trace) -> Iterator[Found]:
     """Masks that a flag would express."""
+    values = None if trace.run is None else trace.run.values
+    said = [] if values is None else list(_by_flag(values.attention))
+    if said and trace.host_ops is not None and not trace.host_ops.known("shapes").any():
+        raise NotChecked("the recording has no shapes of inputs")
     work = _work(trace, None)
     if work is None:
         return
-    values = None if trace.run is None else trace.run.values
     if values is None or not values.attention_seen:
         if _material(trace, work):
             raise NotChecked(
                 "attention gets a mask in a tensor, and a trace lacks its values", fits=True
             )
         return
-    for mask in _by_flag(values.attention):
+    for mask in said:
         yield from _found(trace, mask)
 
 

@@ -7,7 +7,8 @@ begin, else frames that are all alike there; and operators that compute on all o
 Without a mask some rows have to end in it: rows that are full, or all of one value, tell nothing.
 Which tokens are padding is not in a recording by itself: there, batches of sequences that go
 through attention at one common length are not checked, and sequences that are packed, with their
-own lengths given to the kernel, are none.
+own lengths given to the kernel, are none. Where queries are not as wide as what they attend to,
+the positions are those of a cache of a fixed length, of which a mask hides what is not filled yet.
 
 ## Why it matters
 A batch padded to a fixed length computes as much for a short sequence as for the longest. The
@@ -16,7 +17,8 @@ device is busy all the time, so no utilisation shows it.
 ## How to fix it
 Pad to the longest row of each batch, and put rows of like length into one batch; or pack several
 into one row, with an attention that knows their borders (variable-length kernels, nested tensors).
-The range is from the first of these to the last.
+The range is from the first of these to the last. Of a cache give attention the filled part alone,
+or let it grow in blocks.
 
 ## When to ignore it
 Where other batches are full: one step was looked at. Where one width is wanted: a CUDA graph or a
@@ -49,6 +51,7 @@ RULE = Rule(
 
 SHORTEST = 64  # of queries; decoding steps of one token have no padding to speak of
 LEAST_WASTE_RATIO = 0.1  # of the positions: rows of text that are cut alike end a little apart
+MASK_RATIO = 0.1  # of attention to a cache: what makes the mask for it has its shape, too
 GROUPS = 8  # stretches of lengths that sorted batches have: a loader sorts some batches' worth
 
 _PACKED_AT = {  # input that is only there for packed sequences: borders, or sequences' lengths
@@ -66,7 +69,10 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         if (calls.where(_may_be_padded) & inside).any():
             raise NotChecked("a recording does not show which tokens are padding", fits=True)
         return
-    for padding in sorted(filter(_ends_of_rows, values.padding), key=_most_first):
+    seen = sorted(filter(_ends_of_rows, values.padding), key=_most_first)
+    if seen and trace.host_ops is not None and not trace.host_ops.known("shapes").any():
+        raise NotChecked("the recording has no shapes of inputs")
+    for padding in seen:
         found, waste = _found(trace, padding), 1 - padding.real_ratio
         if found is not None:
             small = Small(waste, LEAST_WASTE_RATIO, "the positions")
@@ -94,6 +100,11 @@ def _found(trace: Trace, padding: Padding) -> Found | None:
     pairs = called_work(
         trace, lambda call: _on_pairs(call, rows, width), "attention over pairs of positions"
     )
+    ours = called_work(
+        trace,
+        lambda call: _on_pairs(call, rows, width) and not _on_a_cache(call, width),
+        "attention of as many queries",
+    )
     linear = called_work(
         trace,
         lambda call: not _on_pairs(call, rows, width) and _on_positions(call, rows, width),
@@ -107,6 +118,9 @@ def _found(trace: Trace, padding: Padding) -> Found | None:
     place = None if padding.place is None else Location(*padding.place)
     longest, mean = padding.longest, padding.mean_length
     kept = _kept(padding)
+    least_ns = 0 if linear is None else linear.ns_per_step / MASK_RATIO
+    if padding.evidence == "mask" and ours is None and pairs and pairs.ns_per_step > least_ns:
+        return _of_a_cache(trace, padding, pairs, place)
     return Found(
         summary=(
             f"{100 * padding.real_ratio:.0f} % of {rows} × {width} positions hold {what}"
@@ -133,6 +147,38 @@ def _found(trace: Trace, padding: Padding) -> Found | None:
         ),
         hint=_HINTS[padding.evidence] if longest < width else _SORTED,
         confidence=_CONFIDENCE[padding.evidence],
+    )
+
+
+def _of_a_cache(
+    trace: Trace, padding: Padding, attention: CalledWork, place: Location | None
+) -> Found | None:
+    """Keys and values of a fixed length that a few queries attend to, most of them hidden."""
+    width, longest = padding.width, padding.longest
+    if longest > (1 - LEAST_WASTE_RATIO) * width:
+        return None
+    left = (shrunk(trace, attention, longest / width),)
+    return Found(
+        summary=(
+            f"{100 * longest / width:.2g} % of the {width} positions of a cache are filled where"
+            f" attention was looked at, and a mask hides the rest;"
+            f" {duration(attention.ns_per_step)} of each recorded step attend to all of them"
+        ),
+        evidence=(
+            *attention.evidence[:2],
+            Evidence("longest row", longest, "positions"),
+            Evidence("positions of the cache", width, "positions"),
+            Evidence("seen by", _BY["mask"].format(padding.name or "of attention"), "words"),
+        ),
+        cost_ns_per_step=attention.ns_per_step,
+        changes=left,
+        location=place or attention.place,
+        fix=(
+            "Give attention the filled part of the cache alone, and the mask as far; where shapes"
+            " have to stay (compiled, CUDA graphs), one of a few lengths"
+        ),
+        hint="k, v = k[:, :, :filled], v[:, :, :filled]  # and mask[..., :filled]",
+        confidence="high",
     )
 
 
@@ -210,6 +256,12 @@ def _on_pairs(call: OperatorCall, rows: int, width: int) -> bool:
     return call.name in ("aten::bmm", "aten::baddbmm", "aten::matmul") and _makes_scores(
         mine, width
     )
+
+
+def _on_a_cache(call: OperatorCall, width: int) -> bool:
+    """Whether queries are of another length than what they attend to."""
+    query = call.shape(0)
+    return "attention" in call.name and query is not None and width not in query[1:-1]
 
 
 def _makes_scores(shapes: list[Shape], width: int) -> bool:

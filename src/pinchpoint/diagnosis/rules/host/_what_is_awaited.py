@@ -9,6 +9,7 @@ from pinchpoint.diagnosis.evidence.awaited import (
     others_work,
     starts_in_steps,
 )
+from pinchpoint.diagnosis.evidence.coroutines_asleep import coroutine_asleep
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rank_finding import ASK_ALL_RANKS
 from pinchpoint.frozen import dataclass
@@ -128,6 +129,20 @@ def _computing(trace: Trace) -> What | None:
         f"another thread, likely in {where}",
         "If it is that which is late, let it do less, as where it does the same again, or begin it"
         " earlier; where cores are free, spread it over more threads or processes",
+    )
+
+
+def what_a_loop_awaits(trace: Trace, call: str) -> What | None:
+    """Where an event loop waits for its next timer: the sleep of a coroutine, by looks."""
+    at = coroutine_asleep(trace) if what_of_call(call) is _OUTSIDE else None
+    if at is None:
+        return None
+    return What(
+        f"the sleep of a coroutine to end (asyncio.sleep(), in {at}): its event loop has nothing"
+        " else to do",
+        "Await the event itself in place of asking for it every so often (asyncio.Event,"
+        " Queue.get(), a future); a sleep that lets a batch fill is no longer than the work of one",
+        at,
     )
 
 

@@ -60,7 +60,11 @@ from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
 from pinchpoint.diagnosis.evidence.heard import changes_each_time, said_of
-from pinchpoint.diagnosis.evidence.known_calls import advice_at
+from pinchpoint.diagnosis.evidence.known_calls import (
+    advice_at,
+    advice_for_what_runs,
+    advised,
+)
 from pinchpoint.diagnosis.evidence.known_ways import with_known_way
 from pinchpoint.diagnosis.evidence.named_work import CALLS_THE_DRIVER, COMPUTES, NAMED, Work
 from pinchpoint.diagnosis.evidence.operators import known
@@ -179,8 +183,11 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
         saving_ns_per_step=(low, high),
         location=looks.location,
         fix=_without_tracer(trace)
-        + f"{keeps} with operators on whole tensors, once before the loop, or in another process"
-        + advice_at(trace, looks.location),
+        + advised(
+            f"{keeps} with operators on whole tensors, once before the loop, or in another process",
+            advice_for_what_runs(trace, looks.location),
+            advice_at(trace, looks.location),
+        ),
         confidence="medium",
     )
 
@@ -286,6 +293,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
     entry = known(spot.name, "") if spot.on_cpu else None
     generic = not (spot.on_cpu or _work(spot).fix)
     of_call = advice_at(trace, at, spot.name) if generic else ""
+    runs = advice_for_what_runs(trace, at, spot.name) if generic else ""
     mine = found.took_ns[spot.what]
     longest = int(spot.what[np.argmax(mine)])
     uploads, waits = sent_after(trace, found.row[spot.what])
@@ -322,8 +330,11 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         at_best=looked.at_best,
         location=at,
         fix=_without_tracer(trace)
-        + _fix(spot, alone=alone, once=not changes_each_time(trace, at))
-        + (f". {entry.instead}" if entry else of_call),
+        + advised(
+            _fix(spot, alone=alone, once=not changes_each_time(trace, at)),
+            runs,
+            f". {entry.instead}" if entry else of_call,
+        ),
         confidence="medium",
     )
 

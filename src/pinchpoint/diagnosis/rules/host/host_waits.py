@@ -30,6 +30,7 @@ Where there is nothing to do: a server that waits for requests which have not co
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from msgspec import structs
@@ -63,6 +64,7 @@ from pinchpoint.diagnosis.rules.host._what_is_awaited import (
     THREAD,
     What,
     of_collective,
+    what_a_loop_awaits,
     what_of_call,
     what_others_do,
 )
@@ -317,8 +319,9 @@ def _finding(trace: Trace, waits: _Waits) -> Found:
     what = OF_KIND.get(waits.kind) or what_of_call(waits.call)
     if waits.kind is GapKind.HOST_COLLECTIVE:
         what = of_collective(waits.call, waits.around, on_cpus=computes_on_cpu(trace))
-    if what is THREAD and waits.kind is GapKind.WAIT:
-        what = what_others_do(trace) or what
+    if waits.kind is GapKind.WAIT:
+        other = what_others_do if what is THREAD else partial(what_a_loop_awaits, call=waits.call)
+        what = other(trace) or what
     where = f" in {waits.location}" if waits.location and str(waits.location) else ""
     of_steps = waits.of_steps
     least, most = int(of_steps.min()), int(of_steps.max())

@@ -6,9 +6,10 @@ implementation (`foreach=False, fused=False`). Or many calls of the fused one, o
 the same hyperparameters: one call updates all parameters of a group, and equal groups can be one.
 Or a foreach update that runs dozens of times a step: once for each of many param groups.
 Kernels that are launched elsewhere, and optimizers that launch a handful for all parameters, are
-not meant, nor optimizers that mostly multiply matrices (Muon, Shampoo, SOAP): products are not
-fused away, and neither are collectives of optimizers whose states are spread over ranks. The range
-that PyTorch writes around each optimizer step is what shows it.
+not meant, nor optimizers that mostly multiply or factor matrices (Muon, Shampoo, SOAP): products
+and the hundreds of kernels of a solver are not fused away, and neither are collectives of
+optimizers whose states are spread over ranks. The range that PyTorch writes around each optimizer
+step is what shows it.
 
 ## Why it matters
 A model with hundreds of parameter tensors costs thousands of launches, each a few microseconds of
@@ -37,6 +38,7 @@ from pinchpoint.analysis.replay import (
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.diagnosis.evidence.device_work import DeviceWork, device_work
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, host_spans, named
+from pinchpoint.diagnosis.evidence.solvers import SOLVERS
 from pinchpoint.diagnosis.finding import Evidence, Found
 from pinchpoint.diagnosis.record import CPU_AND_DEVICE
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NO_KNOB, Rule
@@ -72,6 +74,8 @@ def check(trace: Trace) -> Iterator[Found]:
     mine = inside[ops.filled("host_op", len(host))]
     mine &= ops["kind"] != DeviceKind.COLLECTIVE  # of sharded ones: no fused form has less of it
     products = mine & (category_of_device_ops(trace) == Category.GEMM)
+    solvers = within(parents(host), named(trace, lambda name: bool(SOLVERS.match(name))))
+    products |= mine & solvers[ops.filled("host_op", len(host))]
     if 2 * ops["duration_ns"][products].sum() > ops["duration_ns"][mine].sum():
         return
     work = device_work(trace, mine & ~products, "its device time")

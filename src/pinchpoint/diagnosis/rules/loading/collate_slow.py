@@ -2,8 +2,8 @@
 
 ## What it looks for
 A loader whose batches have thousands of rows of at most 2 KiB, at some microseconds of a worker's
-time (or the training thread's) for each: that is what fetching and stacking one row costs, and
-leaves no time for anything else. Or a loader without workers that is seen to collate most of the
+time (or the training thread's) for each, 2.5 at least: that is what fetching and stacking one row
+costs, and leaves no time for anything else. Or a loader without workers that is seen to collate most of the
 time, of samples that are small or of unknown size, or with a thousand operators and more for one
 batch: samples that are lists of numbers give one tensor for each position. Stacking large samples
 is one copy of memory, which is no matter of how they are fetched (dataloader-starved).
@@ -50,6 +50,9 @@ RULE = Rule(
 
 MANY_ROWS = 1024  # at 5 to 20 µs a row, 5 to 20 ms a batch: as long as a step
 TINY_ROW_BYTES = 2048  # copying it takes under 1 µs, so that the rest of a row's time is Python
+# Asking for a row, wrapping it in a tensor and stacking it takes 5 µs and more; where a row takes less
+# than half of that, the dataset gathers the whole batch at once already.
+SHORTEST_PER_ROW_NS = 2_500
 LONGEST_PER_ROW_NS = 50_000  # fetch and collate take 5 to 20 µs a row; opening a file takes more
 
 
@@ -109,7 +112,7 @@ def _tiny_rows(found: Loads) -> bool:
 
 def _row_by_row(found: Loads) -> Iterator[Found]:
     per_row = found.ns_per_sample
-    if per_row is None or per_row > LONGEST_PER_ROW_NS:
+    if per_row is None or not SHORTEST_PER_ROW_NS <= per_row <= LONGEST_PER_ROW_NS:
         return
     who = "Workers put" if found.in_workers else "The training thread puts"
     yield Found(

@@ -24,6 +24,7 @@ class Turns:
     chained: Mask  # a later turn needs what it gives, through more than sums
     free: Mask  # nothing within it is chained or unseen, and something is known to be free
     in_cells: bool  # all that is chained is in cells that are one call for all turns
+    on_host: bool = False  # seen, but the host reads tensors in it: a turn may need what it read
 
 
 def needed_turns(trace: Trace, loop: Rows) -> Turns:
@@ -34,12 +35,13 @@ def needed_turns(trace: Trace, loop: Rows) -> Turns:
     none = np.zeros(len(host) + 1, np.bool_)
     if found is None:
         return Turns(known=False, chained=none, free=none, in_cells=False)
-    chain, seen = found
+    chain, seen, read = found
     inside = within_rows(calls.parent, loop)[:-1]
     computes = rows_named(trace, host, frozenset(_computing(trace)).__contains__)
     dispatched = run_by_dispatcher(trace) & inside & computes
     took = np.where(dispatched, host["duration_ns"], 0)
-    known = took[seen].sum() >= KNOWN_RATIO * max(int(took.sum()), 1)
+    enough = KNOWN_RATIO * max(int(took.sum()), 1)
+    known, on_host = took[seen].sum() >= enough, took[read].sum() >= enough
     chains = subtree_sums(calls.parent, (chain & inside).astype(np.int64)) > 0
     unseen = subtree_sums(calls.parent, (dispatched & ~seen).astype(np.int64)) > 0
     some = subtree_sums(calls.parent, (dispatched & seen & ~chain).astype(np.int64)) > 0
@@ -54,6 +56,7 @@ def needed_turns(trace: Trace, loop: Rows) -> Turns:
         np.append(chains & inside, False),
         np.append(free, False),
         bool(in_cells[chain].all()) and bool(cells.any()),
+        bool(on_host),
     )
 
 
@@ -63,19 +66,21 @@ def _computing(trace: Trace) -> tuple[str, ...]:
 
 
 @once_per_trace
-def _by_way(trace: Trace) -> tuple[Mask, Mask] | None:
-    """Operators that are chained, and all of which it was seen; None where nothing was."""
+def _by_way(trace: Trace) -> tuple[Mask, Mask, Mask] | None:
+    """Operators that are chained, all of which that was seen, and those in loops in which the host
+    reads; None where nothing was."""
     host, values = trace.host_ops, trace.run.values if trace.run else None
     if host is None or values is None or not values.loops or not host.known("shapes").any():
         return None
-    chain, seen = np.zeros((2, len(host)), np.bool_)
+    chain, seen, read = np.zeros((3, len(host)), np.bool_)
     for loop in values.loops:
         if loop.way == "unseen":
+            read[rows_of(trace, loop.operations)] = True
             continue
         seen[rows_of(trace, loop.operations)] = True
         if loop.way == "chain":
             chain[rows_of(trace, loop.carried)] = True
-    return chain, seen
+    return chain, seen, read
 
 
 def known_again(trace: Trace) -> Mask:

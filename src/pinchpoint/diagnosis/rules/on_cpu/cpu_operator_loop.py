@@ -32,8 +32,9 @@ import numpy as np
 from pinchpoint.analysis.costs.pointwise import ELEMENTWISE
 from pinchpoint.analysis.device.categories import by_distinct
 from pinchpoint.analysis.device.kernel_names import Category, category_of_operator
-from pinchpoint.analysis.host.ancestry import nearest, parents, within_rows
+from pinchpoint.analysis.host.ancestry import nearest, parents, subtree_sums, within_rows
 from pinchpoint.analysis.host.attribution import forward_rows
+from pinchpoint.analysis.host.frames import Owner, frame_of
 from pinchpoint.analysis.host.on_cpu import GRAIN_ELEMENTS, cpu_operators, first_elements
 from pinchpoint.analysis.replay import Change, RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps, rows_in_steps
@@ -161,7 +162,7 @@ def _of_small(trace: Trace, turns: Ints, looped: Mask) -> Iterator[Found | Small
     if needs.chained.any() or (not needs.known and _in_cells(trace, forward.rows)):
         gone, fix = (ScaleHostSpans(spans.rows, CELLS_LEFT_RATIO),), _FIX_OF_CELLS
     else:
-        fix = _FIX if sure else _FIX_IF_FREE
+        fix = _FIX if sure else _FIX_IF_NOT_READ if needs.on_host else _FIX_IF_FREE
     yield Found(
         summary=(
             f"A Python loop of {count:,.0f} turns in {_name(trace, forward.rows)} calls operators"
@@ -184,6 +185,10 @@ _FIX = "Work on whole tensors: a batch, a reduction with dim=, one call for the 
 _FIX_IF_FREE = (
     "If no turn needs what the one before gave (not recorded; pinchpoint run sees it), one call for"
     " all: a batch, a reduction with dim=, a scan"
+)
+_FIX_IF_NOT_READ = (
+    "If no turn needs what the program reads on the host of the one before (it reads in this loop;"
+    " an environment that is stepped needs it), one call for all: a batch, a reduction with dim="
 )
 _FIX_OF_CELLS = "Give the sequence to nn.LSTM, nn.GRU or nn.RNN in one call, in place of its cell"
 _HINT = "loss = criterion(model(batch), targets)  # not one sample after another"
@@ -242,15 +247,18 @@ def _in_cells(trace: Trace, rows: Rows) -> bool:
 
 
 def _turns(trace: Trace, mine: Mask) -> Ints:
-    """How often each row's like was called by the same caller in the same call of it; 0 below
-    FEWEST_TURNS."""
+    """How often each row's like was called by the same caller in the same call of it, in one step;
+    0 below FEWEST_TURNS. What calls through many steps is the loop of the steps, or a thread that
+    takes one request after the other."""
     host = trace.host_ops
     assert host is not None
     machinery, caller = _machinery(trace), _callers(trace)
     python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE))
     candidates = (python & ~machinery) | cpu_operators(trace).called
     rows = np.flatnonzero(mine & candidates & (caller < len(host)))
-    key = np.stack((caller[rows], host["name"][rows], host.filled("shapes", -1)[rows]), axis=1)
+    step = judged_steps(trace).step_of(host["start_ns"][rows])
+    shapes = host.filled("shapes", -1)[rows]
+    key = np.stack((caller[rows], host["name"][rows], shapes, step), axis=1)
     _, which, count = np.unique(key, axis=0, return_inverse=True, return_counts=True)
     turns = np.zeros(len(host), np.int64)
     turns[rows] = np.where(count >= FEWEST_TURNS, count, 0)[which.ravel()]
@@ -286,7 +294,8 @@ def _backward_of(trace: Trace, looped: Mask) -> Mask:
 
 
 def _between(trace: Trace, looped: Ints) -> Iterator[RemoveHostTime]:
-    """Python between the turns of a loop: from call to call of one caller, without operators."""
+    """Python between the turns of a loop: from call to call of one caller, without operators, and
+    without functions that call none: one call for all turns leaves what these do."""
     host, calls = trace.host_ops, cpu_operators(trace)
     assert host is not None
     caller = _callers(trace)[looped]
@@ -294,10 +303,29 @@ def _between(trace: Trace, looped: Ints) -> Iterator[RemoveHostTime]:
     rows, caller = looped[order], caller[order]
     follows = np.flatnonzero(caller[1:] == caller[:-1])
     gaps = flatten(host.end_ns[rows[follows]], host["start_ns"][rows[follows + 1]])
-    computing = np.flatnonzero(calls.called)
+    kept = calls.called | _without_operators(trace)
+    computing = np.flatnonzero(kept)
     gaps = subtract(gaps, flatten(host["start_ns"][computing], host.end_ns[computing]))
     if len(gaps.start):
         yield RemoveHostTime(gaps.start, gaps.end)
+
+
+def _without_operators(trace: Trace) -> Mask:
+    """Functions of the program that call no operator."""
+    host, calls = trace.host_ops, cpu_operators(trace)
+    assert host is not None
+    mine = by_distinct(trace.names, host["name"], _is_the_program) == _MINE
+    some = subtree_sums(calls.parent, calls.called.astype(np.int64)) > 0
+    found: Mask = mine & (host["kind"] == HostKind.PYTHON) & ~some
+    return found
+
+
+_MINE = 1  # of by_distinct
+
+
+def _is_the_program(name: str) -> int | None:
+    frame = frame_of(name)
+    return _MINE if frame is not None and frame.owner is Owner.USER else None
 
 
 def _callers(trace: Trace) -> Ints:

@@ -4,8 +4,8 @@
 Looks at the main thread before the third step of a run and after its last: a function of the
 program that takes at least a quarter of the whole run there, with 95 % confidence; where none does
 by itself, the innermost that does with all that it calls, if it is not what calls the steps, too.
-Imports, compilation and what recording itself takes are left out; evaluation between steps shows as
-exceptional steps.
+Imports, compilation and what recording itself takes are left out, and so are the two first steps
+at the length of the others; evaluation between steps shows as exceptional steps.
 
 ## Why it matters
 However fast the steps become, the run stays as long as what surrounds them: preparing data before,
@@ -46,7 +46,7 @@ FIRST_RATIO = 0.5  # of the run, outside of the steps: then that is what to look
 
 def check(trace: Trace) -> Iterator[Found | Small]:
     """Places outside of the steps, most time first."""
-    from pinchpoint.analysis.mean.outside import around, phases
+    from pinchpoint.analysis.mean.outside import around, cold_steps_ns, phases
     from pinchpoint.diagnosis.evidence.run_places import account_of
 
     outside, account = phases(trace), account_of(trace)
@@ -55,7 +55,7 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     first = sum(phase.ns for phase in outside) >= FIRST_RATIO * account.total_ns
     least_ns = LEAST_RATIO * account.total_ns
     for phase in outside:
-        known = [p for p in phase.places if p.at]
+        known = [p.less(cold_steps_ns(trace, phase, p)) for p in phase.places if p.at]
         sure = [p for p in known if p.share.range_ns[0] >= least_ns]
         for ns in (p.share.range_ns[0] for p in known if p not in sure):
             yield Small(ns / account.total_ns, LEAST_RATIO, "the run")

@@ -1,0 +1,209 @@
+"""A compiled program multiplies by a matrix of class numbers, a diagonal, or in a costly order.
+
+## What it looks for
+The programs that XLA compiled, which a recording of JAX holds (`.xplane.pb`): matrix products one
+side of which compares numbers with a counter (`jax.nn.one_hot`), or puts a vector on the diagonal
+(`jnp.diag`), with what the backward pass does for them; and products whose result nothing but other
+products reads, where all of them together take half of the operations or less the other way round.
+Named are those that take a twentieth of the step. Fewer than 32 classes, the Jacobians that JAX
+makes of an identity, and products with a function in between are none of it.
+
+## Why it matters
+Each row of class numbers has a single one: the product reads and multiplies all of a table to copy
+one of its rows, or all of a batch to add one. Multiplying by a diagonal of N numbers takes N times
+what multiplying by the vector takes. `(a @ b) @ x` makes a large matrix of two narrow ones, which
+`a @ (b @ x)` never does. XLA changes none of this.
+
+## How to fix it
+`table[numbers]` for rows, `jax.ops.segment_sum` for sums, `d[:, None] * x` for a diagonal, and
+brackets that join the narrow matrices with the others first.
+
+What is said to be left of rows, sums and diagonals is what they read and write: on a device at half
+of its memory's bandwidth, on a CPU 0.17 ns for each byte, as gathers and sums of XLA were seen to
+take at most on one core (0.02 to 0.17; benchmarks of 500 to 50,000 classes).
+
+## When to ignore it
+Where sums of rows have to be added in the same order each time on a GPU, and the indices are not
+sorted.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pinchpoint.analysis.device.compiled import compiled_rows
+from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
+from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
+from pinchpoint.analysis.steps.steps import steps
+from pinchpoint.analysis.time.accounting import AWAITED, breakdown
+from pinchpoint.diagnosis.evidence.compiled_work import DOUBT, compiled_work, needing, place_told
+from pinchpoint.diagnosis.evidence.one_side import leaves
+from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
+from pinchpoint.diagnosis.record import Record
+from pinchpoint.diagnosis.rule import ANY_PROGRAM, Rule
+from pinchpoint.frozen import dataclass
+from pinchpoint.hardware import find_spec
+from pinchpoint.trace import Table, Trace
+from pinchpoint.trace.arrays import Floats, Mask, Rows
+from pinchpoint.trace.durations import duration
+from pinchpoint.trace.intervals import flatten
+
+RULE = Rule(
+    needs=("host_ops",),
+    record=Record("the .xplane.pb that jax.profiler writes, which holds the compiled programs"),
+    confirm=ANY_PROGRAM,
+)
+
+LEAST_RATIO = 0.05  # of the step, as of other causes in programs on CPUs
+MOST_TOLD = 2  # places: the others wait for the next look
+# Of gathers and scatters of rows by XLA on one core, measured: rows of 16 to 512 numbers, 1024 to
+# 16384 of them, 500 to 50,000 classes.
+CPU_NS_PER_BYTE, LEAST_CPU_NS_PER_BYTE = 0.17, 0.02
+REACHED_RATIO = 2.0  # of the time that a device's memory needs: rows lie apart
+
+
+@dataclass(frozen=True)
+class _Kind:
+    what: str
+    fix: str
+    hint: str
+
+
+_KINDS = {
+    "rows": _Kind(
+        "Rows are looked up by a product with class numbers (one_hot)",
+        "Look the rows up by their numbers",
+        "h = table[numbers]  # in place of jax.nn.one_hot(numbers, n) @ table",
+    ),
+    "sums": _Kind(
+        "Rows are added up by a product with class numbers (one_hot)",
+        "Add rows to the place of their number",
+        "jax.ops.segment_sum(rows, numbers, n)  # in place of one_hot(numbers, n).T @ rows",
+    ),
+    "diagonal": _Kind(
+        "A vector is made a diagonal matrix, and multiplied by with all its zeros",
+        "Multiply by the vector",
+        "y = d[:, None] * x  # in place of jnp.diag(d) @ x",
+    ),
+    "order": _Kind(
+        "Products are taken in a costly order, {share} % of their operations would do",
+        "Put the brackets so that the narrow matrices are multiplied with the others first",
+        "y = a @ (b @ x)  # in place of (a @ b) @ x",
+    ),
+}
+
+
+def check(trace: Trace) -> Iterator[Found | Small]:
+    """The places that take most time."""
+    compiled, step_ns = trace.compiled_ops, steps(trace).typical_ns
+    if compiled is None or not compiled.known("way").any() or not step_ns:
+        return
+    if not len(judged_steps(trace)):
+        return
+    kinds = {number: name for number, name in enumerate(trace.names) if name in _KINDS}
+    mine = compiled.known("way") & np.isin(compiled.filled("way", -1), list(kinds))
+    source = np.where(mine, compiled.filled("source", len(trace.names)), -1)
+    took = np.bincount(source[mine], compiled["duration_ns"][mine])
+    on_cpu = compiled_for_cpu(trace)
+    for place in np.argsort(-took, kind="stable")[: min(MOST_TOLD, np.count_nonzero(took))]:
+        at = source == place
+        yield from _on_cpu(trace, compiled, at) if on_cpu else _on_device(trace, compiled, at)
+
+
+def _on_device(trace: Trace, compiled: Table, at: Mask) -> Iterator[Found | Small]:
+    row = compiled_rows(trace)
+    work = compiled_work(trace, (row >= 0) & at[row])
+    spec = find_spec(trace.devices[0].name) if trace.devices else None
+    if work is None:
+        return
+    base = steps(trace).typical_ns or 0
+    if work.ns_per_step < LEAST_RATIO * base:
+        yield Small(work.ns_per_step / max(base, 1), LEAST_RATIO)
+        return
+    rows, took = row[work.rows], np.maximum(work.took_ns, 1).astype(np.float64)
+    rate = spec.memory_bytes_per_s if spec else None
+    moved_ns = _bytes(compiled, rows) / rate * 1e9 if rate else 0.0 * took
+    ratio = compiled["way_ratio"][rows]
+    yield Found(
+        **_said(trace, compiled, rows, took, work.ns_per_step, work.count),
+        cost_ns_per_step=work.ns_per_step,
+        **needing(
+            trace,
+            work,
+            np.minimum(ratio + REACHED_RATIO * moved_ns / took, 1.0),
+            np.minimum(ratio + moved_ns / took, 1.0),
+        ),
+    )
+
+
+def _on_cpu(trace: Trace, compiled: Table, at: Mask) -> Iterator[Found | Small]:
+    here = (judged_steps(trace).step_of(compiled["start_ns"]) >= 0) & leaves(trace, compiled)
+    rows, step_ns = np.flatnonzero(at & here), steps(trace).typical_ns or 0
+    took = compiled["duration_ns"][rows].astype(np.float64)
+    ns = round(per_step(trace, float(took.sum())))
+    if ns < LEAST_RATIO * step_ns:
+        yield Small(ns / max(step_ns, 1), LEAST_RATIO)
+        return
+    ratio, moved = compiled["way_ratio"][rows], _bytes(compiled, rows)
+    left, least = (
+        float(np.minimum(ratio * took + each * moved, took).sum() / max(took.sum(), 1))
+        for each in (CPU_NS_PER_BYTE, LEAST_CPU_NS_PER_BYTE)
+    )
+    alone_ns = _busy(compiled, here) - _busy(compiled, here & ~at)
+    # Waits in which nothing was seen to run fall on all alike.
+    waits_ns = breakdown(trace).of_part(AWAITED.id) * alone_ns / max(_busy(compiled, here), 1)
+    sure, likely, most = (
+        per_step(trace, won)
+        for won in (
+            (1 - DOUBT) * (1 - left) * alone_ns,
+            (1 - left) * alone_ns,
+            (1 - least) * float(took.sum()),
+        )
+    )
+    yield Found(
+        **_said(trace, compiled, rows, took, ns, per_step(trace, len(rows))),
+        cost_ns_per_step=min(round(ns + waits_ns), step_ns),
+        saving_ns_per_step=(round(sure), min(round(most + waits_ns), step_ns)),
+        likely_saving_ns=min(round(likely + (1 - left) * waits_ns), step_ns),
+    )
+
+
+def _said(
+    trace: Trace, compiled: Table, rows: Rows, took: Floats, ns: int, count: float
+) -> dict[str, Any]:
+    longest = int(rows[took.argmax()])
+    kind = _KINDS[trace.text(compiled, "way", longest) or ""]
+    at: Location | None = place_told(trace.text(compiled, "source", longest))
+    share = f"{100 * float(compiled['way_ratio'][longest]):.2g}"
+    flops = per_step(trace, float(compiled.filled("flops", 0)[rows].astype(np.float64).sum()))
+    return {
+        "summary": (
+            f"{kind.what.format(share=share)}{f' at {at.short}' if at else ''}:"
+            f" {duration(ns)} of each recorded step in {count:.0f} operations"
+        ),
+        "evidence": (
+            Evidence("such products, and matrices made for them", ns, "ns per step"),
+            Evidence("their multiplications and additions", round(flops), "per step"),
+            Evidence("of these needed", round(float(compiled["way_ratio"][longest]), 6), "ratio"),
+            Evidence(
+                "read and written otherwise",
+                round(per_step(trace, float(_bytes(compiled, rows).sum()))),
+                "bytes per step",
+            ),
+        ),
+        "location": at,
+        "fix": kind.fix,
+        "hint": kind.hint,
+        "confidence": "high",
+    }
+
+
+def _bytes(compiled: Table, rows: Rows) -> Floats:
+    found: Floats = compiled.filled("way_bytes", 0)[rows].astype(np.float64)
+    return found
+
+
+def _busy(compiled: Table, mine: Mask) -> float:
+    """Time in which at least one of these runs."""
+    return float(flatten(compiled["start_ns"][mine], compiled.end_ns[mine]).total)
