@@ -45,6 +45,21 @@ def test_the_lines_and_an_edit_that_fits_them(here, file):
     assert len(code.edited) == len(code.lines)
 
 
+@pytest.mark.parametrize(("turns", "line"), [(0, 6), (2, 2)])
+def test_a_tensor_that_came_in_another_order_is_shown_where_it_is_turned(here, turns, line):
+    text = "def step(f):\n    f.add_(1)\n\n\ndef restore(state):\n    return state.permute(1, 0)\n"
+    (here / "train.py").write_text(text)
+    one = Finding(
+        id="non-contiguous-access",
+        summary="",
+        evidence=(Evidence("turns of dimensions in the steps", turns, "per step"),),
+        location=Location(file="train.py", line=2, function="step"),
+    )
+    (found,) = with_code((one,), Trace(Source(str(here / "trace.json"), "kineto"), ()))
+    assert found.location.line == line
+    assert (found.code.edited is not None) == (not turns)
+
+
 @pytest.mark.parametrize(("recorded_s", "newer"), [(100, True), (300, False)])
 def test_lines_of_a_file_that_is_newer_than_the_recording_say_so(here, recorded_s, newer):
     os.utime(here / "train.py", (200, 200))

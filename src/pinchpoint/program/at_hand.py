@@ -70,6 +70,11 @@ def _with_lines(
 
     if finding.id in ELSEWHERE:
         return _with_lines_elsewhere(finding, source, roots)
+    if any(e.what == "turns of dimensions in the steps" and not e.value for e in finding.evidence):
+        from pinchpoint.program.layouts import dense_where_turned
+
+        if (edit := dense_where_turned(source)) is not None:
+            return _moved_to(finding, source, edit, roots)
     settings = LOADER.get(finding.id)  # which the fix may leave alone
     asked = settings is None or any(one in (finding.hint or "") for one in settings)
     edit = edit_for(finding.id, source, at.line, program.workers) if asked else None
@@ -87,9 +92,15 @@ def _with_lines_elsewhere(finding: Finding, source: Source, roots: Sequence[Path
     from pinchpoint.program.edits import edit_for
 
     edit = edit_for(finding.id, source, 0, count if count is None else max(int(count), 1))
-    if edit is None or finding.location is None:
+    return finding if edit is None else _moved_to(finding, source, edit, roots)
+
+
+def _moved_to(finding: Finding, source: Source, edit: "Edit", roots: Sequence[Path]) -> Finding:
+    """The finding at the line of an edit elsewhere in the file."""
+    if finding.location is None:
         return finding
-    place = Location(file=finding.location.file, line=edit.first)
+    function = source.function_at(edit.first)
+    place = Location(file=finding.location.file, line=edit.first, function=function)
     code = _code(source, edit.first, edit, roots)
     return msgspec.structs.replace(finding, location=place, code=code)
 

@@ -93,6 +93,17 @@ def test_large_copies_go():
     assert _found(trace)["cpu-copies"].predicted.step_ns == with_what_goes(10 * MS, 6 * MS)
 
 
+@pytest.mark.parametrize(
+    ("name", "fix"), [("aten::clone", "Copy the part"), ("aten::contiguous", "Make the tensor in")]
+)
+def test_clones_are_copies_as_they_are(name, fix):
+    def work(builder, at):
+        _op(builder, name, at, 4 * MS)
+        _op(builder, "aten::copy_", at + US, 4 * MS - 2 * US)
+
+    assert _found(_trace(work))["cpu-copies"].finding.fix.startswith(fix)
+
+
 @pytest.mark.parametrize(("shortest_ms", "found"), [(20, True), (5, False)])
 def test_copies_that_waited_for_a_core_are_no_large_part_of_a_step(shortest_ms, found):
     """128 KiB are copied in 4 ms of 25. Where a product beside it takes 20 ms and once 5, calls

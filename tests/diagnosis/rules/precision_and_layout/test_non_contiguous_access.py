@@ -28,6 +28,16 @@ def test_names_the_rate_and_predicts_a_dense_kernel(outcome):
     assert finding.changes[0].factor == pytest.approx(dense_us / 600)
 
 
+def test_where_no_step_turns_dimensions_they_were_turned_before(outcome):
+    (came,) = outcome("non-contiguous-access", device_bound([add(600)])).findings
+    assert "no step turns dimensions: it came to the steps in that order" in came.summary
+    assert came.fix.startswith("Make it dense where its dimensions are turned")
+    view = Work(AWKWARD, 2, "aten::permute", [[SIDE, SIDE]], ["float"], [DENSE])
+    (turned,) = outcome("non-contiguous-access", device_bound([add(600), view])).findings
+    assert "it came" not in turned.summary
+    assert turned.fix.startswith("Produce the tensor in the layout")
+
+
 def test_operands_in_one_order_are_not_across(outcome):
     for order in (DENSE, TURNED):
         trace = device_bound([add(600, order, order)])

@@ -32,7 +32,9 @@ from pinchpoint.diagnosis.record import SHAPES
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, NotChecked, Rule
 from pinchpoint.diagnosis.rules.on_cpu._shared import fair_share, inside, judged, named, too_small
 from pinchpoint.trace import Trace
+from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import duration
+from pinchpoint.trace.names import rows_named
 
 RULE = Rule(needs=("host_ops",), record=SHAPES)
 
@@ -71,6 +73,23 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         cost_ns_per_step=spans.ns_per_step,
         changes=(ScaleHostSpans(spans.rows, 1.0 - fair),),
         location=spans.place,
-        fix="Make the tensor in the layout and type of its use, or copy once before the loop",
+        fix=_fix(trace, spans.rows),
         confirm=ANY_PROGRAM,
     )
+
+
+_OF_LAYOUT = "Make the tensor in the layout and type of its use, or copy once before the loop"
+_AS_IT_IS = (
+    "Copy the part that changes or is read alone (slice it first), write into a tensor that is kept"
+    " (kept.copy_(x)), or do without: a length to go back to undoes what was written to a cache"
+)
+_CLONE = "aten::clone"
+
+
+def _fix(trace: Trace, rows: Rows) -> str:
+    """Clones that the program asks for are copies as they are: no other layout spares them."""
+    host = trace.host_ops
+    assert host is not None
+    took = host["duration_ns"][rows].astype(np.int64)
+    cloned = rows_named(trace, host, lambda name: name == _CLONE)[rows]
+    return _AS_IT_IS if 2 * int(took[cloned].sum()) > int(took.sum()) else _OF_LAYOUT

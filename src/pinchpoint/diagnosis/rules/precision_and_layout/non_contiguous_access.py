@@ -7,6 +7,10 @@ neighbours in one operand are far apart in another (a transposed or permuted vie
 steps). And lookups (`table[index]`, `index_select`) of rows whose elements are apart in memory, as
 in a transposed table, that take twice what whole rows would.
 
+Where no step turns dimensions (`permute`, `transpose`, `movedim`), the tensor came to the steps in
+that order, as a state that was saved in another one: then the line that turns them is shown, if the
+program has one such line.
+
 Left out is what an operator does within itself to tensors that it got in row-major order. Both are
 needed: strides alone cost nothing where the cache holds the tensor, and a low rate alone
 has other causes (few blocks, broadcasts, atomics). Not checked without strides, or on a device
@@ -32,9 +36,10 @@ from numpy.typing import NDArray
 
 from pinchpoint.analysis.costs import cost_of
 from pinchpoint.analysis.device.categories import Category, category_of_device_ops
-from pinchpoint.analysis.host.ancestry import parents
+from pinchpoint.analysis.host.ancestry import above, parents
 from pinchpoint.analysis.host.input_arguments import Shape
 from pinchpoint.analysis.replay import Change, ScaleDeviceOps
+from pinchpoint.analysis.steps.in_steps import rows_in_steps
 from pinchpoint.analysis.work.pointwise_chains import (
     LaunchedCall,
     distinct_calls,
@@ -50,6 +55,7 @@ from pinchpoint.diagnosis.rules.precision_and_layout._gathers import gathers_acr
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Rows
 from pinchpoint.trace.durations import counted, duration
+from pinchpoint.trace.names import rows_named
 
 RULE = Rule(
     needs=("device_ops", "host_ops"),
@@ -74,26 +80,49 @@ def check(trace: Trace) -> Iterator[Found]:
     if work is None:
         return
     moved = launched_calls(trace).numbers(_bytes)
-    rate = _rate(trace, work, moved)
+    rate, came = _rate(trace, work, moved), not _turns_dimensions(trace)
+    shown = f", mostly in {work.place}" if came and work.place else ""
     yield Found(
         summary=(
             f"Operands are read across their layout by {counted(work.count, 'elementwise kernel')}"
-            f" a step, at {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)}"
-            " of each recorded step"
+            f" a step{shown}, at {rate / 1e12:.2f} TB/s, {duration(work.ns_per_step)}"
+            f" of each recorded step{_CAME * came}"
         ),
         evidence=(
             *work.evidence,
             Evidence("rate", round(rate), "bytes/s"),
             Evidence("bandwidth of the memory", well.spec.memory_bytes_per_s or 0, "bytes/s"),
             Evidence("strides of the longest", _strides(trace, work), ""),
+            *((Evidence("turns of dimensions in the steps", 0, "per step"),) if came else ()),
         ),
         cost_ns_per_step=work.ns_per_step,
         changes=(_dense(trace, well, work.rows),),
         at_best=_without_copies(trace, well, work.rows),
         location=work.place,
-        fix="Produce the tensor in the layout that is needed, or make it dense once",
+        fix=_WHERE_IT_IS_MADE if came else _ONCE,
         hint="y = x.t().contiguous()  # once, before it is used again and again",
     )
+
+
+_ONCE = "Produce the tensor in the layout that is needed, or make it dense once"
+_WHERE_IT_IS_MADE = (
+    "Make it dense where its dimensions are turned, before the loop: .contiguous() there, once"
+)
+_CAME = "; no step turns dimensions: it came to the steps in that order"
+_TURNS = frozenset(
+    f"aten::{name}"
+    for name in ("permute", "transpose", "t", "movedim", "moveaxis", "swapaxes", "swapdims")
+) | {"aten::numpy_T", "aten::mT", "aten::adjoint", "aten::matrix_H", "aten::as_strided"}
+
+
+def _turns_dimensions(trace: Trace) -> bool:
+    """Whether the program changes the order of dimensions in its steps: then it may have been that.
+    What operators do within themselves, as for a product of matrices, is not asked."""
+    host = trace.host_ops
+    assert host is not None
+    turns = rows_named(trace, host, _TURNS.__contains__) & rows_in_steps(trace, host)
+    operators = host["kind"] == HostKind.OPERATOR
+    return bool((turns & (above(parents(host), operators) == len(host))).any())
 
 
 def _dense(trace: Trace, well: Attainable, rows: Rows) -> Change:
