@@ -98,6 +98,7 @@ class VainWork:
     # a step of one parameter, with a state that it moves on itself; tiny: slow because a part of
     # its numbers is next to zero; zeros: sent to other ranks, or work on as many rows as are sent,
     # of which a part is nothing but zeros;
+    # sent: to other ranks, the same bits in every watched step;
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
     # ``times`` of ``of`` a step fail and are tried again; way: another way (``way``) gives the same
     # of their own arguments, and took ``left_ratio`` of ``tried_ns`` in a trial; rows: of ``of``
@@ -160,3 +161,4 @@ class RunValues:
     work_not_seen: str = ""  # why work was not looked at to the end
     loops: tuple[SeenLoop, ...] = ()
     rare: tuple[TriedAt, ...] = ()
+    cudnn_allow_tf32: bool | None = None  # convolutions that are not in it, cuDNN chose so
