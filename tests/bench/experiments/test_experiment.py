@@ -76,7 +76,7 @@ def test_no_gain_and_loss(tmp_path, program):
     program(with_knob=12.0, without=10.0)
     done = _experiment(tmp_path / "2")
     assert done.outcome == "loss"
-    assert "20.0% longer" in done.why
+    assert "20.0 % longer" in done.why
 
 
 def test_a_knob_that_touched_nothing_is_not_no_gain(tmp_path, program):
@@ -281,7 +281,9 @@ def test_the_ledger_is_summed_up():
     ]
     ledger.append(ledger[0])  # measured again by a search: the same change of the same program
     notes = experiments_page.page(ledger, "all").notes
-    said = "the step after a change was predicted within 10% in 1 of 2; off by 19.8 % at the median"
+    said = (
+        "the step after a change was predicted within 10 % in 1 of 2; off by 19.8 % at the median"
+    )
     assert notes[0] == said
 
 
@@ -311,7 +313,9 @@ def test_a_quiet_measure_that_gains_nothing_is_said_of_the_change():
     )
     done = _judged(_entry(outcome="failed"), tuple(settings_of("gc")), result, {"gc: off": 1})
     assert done.outcome == "no gain"
-    assert done.why == "less than 3.0% of step without waiting for a CPU; wall time cannot tell"
+    assert done.why == (
+        "step without waiting for a CPU: less than 3 % better; wall time varies too much to tell"
+    )
 
 
 def test_a_gain_that_the_confirming_run_does_not_show_is_told():

@@ -56,7 +56,7 @@ def test_without_objectives_twice_the_latency_is_beyond():
 def test_objectives_decide_where_they_are_given():
     points = judged([_point(1, met=1.0), _point(2, p95=500, met=0.95), _point(4, met=0.8)])
     assert knee(points) == 2
-    assert points[-1].why == "80% of the requests meet the objectives"
+    assert points[-1].why == "80 % of the requests meet the objectives"
 
 
 def test_what_is_above_a_rate_beyond_the_knee_is_beyond_too():

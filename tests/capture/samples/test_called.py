@@ -1,6 +1,7 @@
 """What calls of libraries are given: read from the frame of a thread that runs."""
 
 import dis
+import os
 import random
 import threading
 import time
@@ -43,6 +44,7 @@ NAMES = {
     "own": SimpleNamespace(points=POINTS, names=["a", "b"]),
     "guarded": Guarded(),
     "random": random,
+    "os": os,
 }
 
 
@@ -65,6 +67,9 @@ def expression(text):
         ("x + 1", Sized((10_000, 3))),
         ("np.exp(-x)", Sized((10_000, 3))),
         ("x.astype('f4')", Sized((10_000, 3))),
+        ("os.path.join(own.names[0], 'b.npy')", "a/b.npy"),
+        ("f'{own.names[0]}/{n}.npy'", "a/10000.npy"),
+        ("f'{n:5d}'", UNKNOWN),
         ("guarded.size", UNKNOWN),
         ("elsewhere", UNKNOWN),
         ("n()", UNKNOWN),

@@ -5,7 +5,7 @@ import numpy as np
 from pinchpoint.bench.baselines import Baseline, BesideBase, Entry, SessionMedian
 from pinchpoint.bench.baselines.check import CheckItem
 from pinchpoint.bench.baselines.confirmation import without_false_levels
-from pinchpoint.bench.baselines.screen import contradicted, levels
+from pinchpoint.bench.baselines.screen import contradicted, levels, why_pairs
 from pinchpoint.report import terminal
 from pinchpoint.report.pages.history import history_page
 from pinchpoint.report.pages.result import blocks
@@ -52,6 +52,24 @@ def test_what_the_pairs_say_as_well_is_not_contradicted():
     assert contradicted(_entry(base, _session(2, 3.88, commit="bbbb")), 1) is None  # no pairs
     unknown = _session(1, 2.96, commit="cccc")
     assert contradicted(_entry(unknown, _session(2, 3.88, FASTER, "bbbb")), 1) is None
+
+
+def test_a_level_whose_pairs_deny_a_median_decides_nothing():
+    """Five sessions: fewer show no spread. The last of six was stored in a busy hour."""
+    steady = [_session(i, 2.96, commit="aaaa") for i in range(5)]
+    busy_hour = _entry(*steady, _session(5, 3.88, FASTER, "bbbb"))
+    assert why_pairs([_entry(*steady)], busy=False) == ""
+    assert why_pairs([_entry(*steady)], busy=True) == "the machine is busy"
+    assert why_pairs([_entry(*steady[:4])], busy=False) == "few past sessions"
+    assert "busy and of quiet hours" in why_pairs([_entry(*steady), busy_hour], busy=False)
+    since = Entry(
+        better="lower",
+        unit="ms",
+        session_medians=(*busy_hour.session_medians, *(_session(i, 2.0) for i in range(6, 11))),
+        segment_start="6",
+    )
+    assert why_pairs([since], busy=False) == ""  # a new level began after it
+    assert why_pairs([], busy=True) == ""
 
 
 def test_of_a_rate_more_is_better():

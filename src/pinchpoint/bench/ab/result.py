@@ -274,11 +274,11 @@ def _why_open(measure: MeasureResult) -> str:
     needs = measure.pairs_needed
     text = f"{measure.label}: {measure.pairs} pairs"
     if sees is not None:
-        seen = f"from {sees:.1%}" if sees < 1 else "only above 100 %"
+        seen = f"from {100 * sees:.1f} %" if sees < 1 else "only above 100 %"
         text += f" on this machine show changes {seen}"
     wanted = measure.threshold_ratio or 0.0
     many = f"about {needs}" if needs else "over 400"
-    return f"{text}; to show {wanted:.1%} takes {many} pairs"
+    return f"{text}; to show {100 * wanted:.3g} % takes {many} pairs"
 
 
 def _warnings(
@@ -292,9 +292,9 @@ def _warnings(
             modes = two_modes(np.array([v for v in values if v is not None]))
             if modes:
                 found.append(
-                    f"{m.label} of {'AB'[side]} has two speeds, {modes.gap_ratio:.0%} apart "
-                    f"({modes.count_low} and {modes.count_high} runs): pin CPUs, NUMA node, clocks "
-                    "or the algorithm choice"
+                    f"{m.label} of {'AB'[side]} has two speeds, {100 * modes.gap_ratio:.0f} %"
+                    f" apart ({modes.count_low} and {modes.count_high} runs): pin CPUs, NUMA node,"
+                    " clocks or the algorithm choice"
                 )
     return found
 

@@ -162,3 +162,21 @@ def contradicted(entry: Entry, at: int) -> tuple[int, float] | None:
     low, high = beside.ci95_ratio
     agrees = low - LEAST_CHANGE <= alone <= high + LEAST_CHANGE
     return None if agrees else (bases[-1], alone)
+
+
+def why_pairs(gated: Sequence[Entry], *, busy: bool) -> str:
+    """Why only pairs with the base can decide what has a gate; empty where the history may as well.
+
+    A level with a session whose pairs deny its median has hours of two kinds in it: what is slower
+    than the faster ones may be no slower than all of them together.
+    """
+    if not gated:
+        return ""
+    if any(len(entry.present_level()) < FEW_SESSIONS for entry in gated):
+        return "few past sessions"
+    for entry in gated:
+        size = len(entry.session_medians)
+        level = range(size - len(entry.present_level()), size)
+        if any(contradicted(entry, i) for i in level):
+            return "past sessions are of busy and of quiet hours"
+    return "the machine is busy" if busy else ""

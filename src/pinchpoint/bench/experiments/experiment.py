@@ -200,11 +200,11 @@ def _judged(
             why += f" ({'; '.join(sorted(done))})"
     elif outcome == "no gain" and best.improved:  # the program as it is, against the change
         slower = 1 / (1 + best.estimate_ratio) - 1
-        longer = f"{1 + slower:.3g} × as long" if slower >= 1 else f"{slower:.1%} longer"
+        longer = f"{1 + slower:.3g} × as long" if slower >= 1 else f"{100 * slower:.1f} % longer"
         outcome, why = "loss", f"with the change it takes {longer}"
     elif outcome == "no gain" and result.decided_by:
-        less = f"{given.threshold_ratio or 0.0:.1%}"
-        why = f"less than {less} of {', '.join(m.label for m in decided)}; wall time cannot tell"
+        gain = f"less than {100 * (given.threshold_ratio or 0.0):.3g} % better"
+        why = f"{', '.join(m.label for m in decided)}: {gain}; wall time varies too much to tell"
     elif outcome == "cannot tell":
         why += " (the program as it is, against the change)"
         why += f". To decide: {'; or '.join(result.advice)}" if result.advice else ""

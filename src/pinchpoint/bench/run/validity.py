@@ -57,7 +57,7 @@ def _from_program(
 
 def _from_gpu(gpu: Gpu) -> Iterator[str]:
     if gpu.slowdown_ratio is not None and gpu.slowdown_ratio > SLOWDOWN_LIMIT:
-        share = f"{gpu.slowdown_ratio:.0%} of the time"
+        share = f"{100 * gpu.slowdown_ratio:.0f} % of the time"
         yield f"GPU {gpu.device} was slowed by heat or hardware {share}"
     if gpu.other_process_count:
         yield f"{gpu.other_process_count} processes of others on GPU {gpu.device}"

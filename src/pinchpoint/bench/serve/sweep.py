@@ -225,7 +225,7 @@ def _beyond(one: SweepPoint, lowest: SweepPoint) -> str:
         return f"it falls behind: {one.answered_per_s:.3g} of {one.offered_per_s:.3g} a second"
     if one.met_ratio is not None:
         met = one.met_ratio
-        return "" if met >= MET_RATIO else f"{met:.0%} of the requests meet the objectives"
+        return "" if met >= MET_RATIO else f"{100 * met:.0f} % of the requests meet the objectives"
     now, idle = (p.e2e_ms.p95 if p.e2e_ms else None for p in (one, lowest))
     if now is not None and idle and now > SLOWED_RATIO * idle:
         return f"p95 is {now / idle:.1f} × that of the lowest rate"

@@ -7,6 +7,7 @@ runs. What would take more than that is unknown.
 import ast
 import linecache
 import math
+import os
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -132,7 +133,23 @@ def value_of(node: ast.AST | None, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Slice):
         parts = [value_of(one, names) if one else None for one in (node.lower, node.upper)]
         return UNKNOWN if node.step or UNKNOWN in parts else slice(*parts)
+    if isinstance(node, ast.JoinedStr):
+        return _text(node, names)
     return _answer(node, names) if isinstance(node, ast.Call) else UNKNOWN
+
+
+def _text(node: ast.JoinedStr, names: Mapping[str, Any]) -> Any:
+    """``f"{root}/{name}.npy"`` of texts and whole numbers, without formats."""
+    parts = []
+    for one in node.values:
+        plain = isinstance(one, ast.FormattedValue) and not one.format_spec and one.conversion < 0
+        value = value_of(one.value, names) if isinstance(one, ast.FormattedValue) else None
+        if isinstance(one, ast.Constant):
+            value = one.value
+        elif not plain or type(value) not in (str, int):
+            return UNKNOWN
+        parts.append(str(value))
+    return "".join(parts)
 
 
 def _answer(node: ast.Call, names: Mapping[str, Any]) -> Any:
@@ -144,6 +161,9 @@ def _answer(node: ast.Call, names: Mapping[str, Any]) -> Any:
     if not isinstance(function, ast.Attribute):
         return UNKNOWN
     of = value_of(function.value, names)
+    if of is os.path and function.attr == "join":
+        parts = [value_of(one, names) for one in node.args]
+        return of.join(*parts) if all(type(one) is str for one in parts) else UNKNOWN
     if function.attr in _SAME_SIZE:
         return _elementwise(of)
     return (
@@ -166,6 +186,8 @@ def _computed(operation: ast.operator, left: Any, right: Any) -> Any:
         shaped = _elementwise(left, right)
         if shaped is not UNKNOWN:
             return shaped
+    if type(left).__module__ == "pathlib" and type(right) is str:
+        return left / right if isinstance(operation, ast.Div) else UNKNOWN
     if type(left) is not int or type(right) is not int:
         return UNKNOWN
     if isinstance(operation, ast.Add):

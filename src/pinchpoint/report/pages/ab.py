@@ -35,7 +35,8 @@ def calibration_page(done: Calibration) -> ResultPage:
         tables=(_visible(done), _needed(done)),
         warnings=(*done.warnings, *_alarms(done)),
         notes=tuple(
-            f"{n.label} has two speeds, {n.two_speeds_ratio:.0%} apart: pin CPUs, NUMA node, clocks"
+            f"{n.label} has two speeds, {100 * n.two_speeds_ratio:.0f} % apart: pin CPUs, NUMA"
+            " node, clocks"
             for n in done.noise
             if n.two_speeds_ratio
         ),

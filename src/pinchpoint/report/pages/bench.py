@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 from pinchpoint.bench.metrics import RunMetrics, Summary
 from pinchpoint.bench.result import AcrossRuns, BenchResult, across_runs
@@ -117,7 +118,7 @@ def _units(valid: list[RunMetrics]) -> tuple[str, ...]:
     notes = [f"throughput in {', '.join(sorted(units))}"] if units else []
     if clocks:
         notes.append(f"steps timed by {', '.join(sorted(clocks))}")
-        if any(run.steps and run.steps.effective_n for run in valid):
+        if any(run.steps and (run.steps.effective_n or inf) < run.steps.count for run in valid):
             notes.append(
                 "count as: neighbouring steps are alike (a slow one often follows a slow one), so"
                 " that they tell no more than this many steps that have nothing to do with another"

@@ -65,7 +65,8 @@ def _came_true(experiments: Sequence[Experiment]) -> list[str]:
     if not both:
         return []
     near = sum(abs(ratio - 1) <= NEAR_RATIO for ratio in both)
-    said = f"the step after a change was predicted within {NEAR_RATIO:.0%} in {near} of {len(both)}"
+    said = f"the step after a change was predicted within {100 * NEAR_RATIO:.0f} % in {near} of"
+    said += f" {len(both)}"
     return [f"{said}; off by {100 * median(abs(r - 1) for r in both):.1f} % at the median"]
 
 

@@ -90,6 +90,6 @@ def _against(entry: Entry, at: int) -> tuple[Fact, ...]:
     said = (
         f"by the medians {in_words(alone, entry.better)} than session {base + 1}; side by side with"
         f" its commit {range_in_words(beside.ci95_ratio, entry.better)} (95 %, {beside.pairs}"
-        " pairs): believe these, the machine was another at that hour"
+        " pairs): believe these, as the machine was not the same at both hours"
     )
     return (Fact("", said),)

@@ -31,11 +31,11 @@ class Deciding:
     Parameters
     ----------
     pairs
-        The most pairs of runs; looks come after 5, 10, 20, 40 and 80 of them. Default: 20, with
-        --budget 160.
+        The most pairs of runs. After 5, 10, 20, 40 and 80 it is asked whether they decide. Default:
+        20, with --budget 160.
     budget
-        Time for warm-up runs and pairs, such as 5m or 90s: no look is waited for that comes later.
-        Three pairs, the fewest, are taken where it is shorter: what they take is said before.
+        Time for warm-up runs and pairs, such as 5m or 90s. Three pairs are the least; where these
+        take longer, that is said before.
     threshold
         The smallest change that must not slip through.
     gate
@@ -44,9 +44,9 @@ class Deciding:
     warmup_runs
         Runs of each arm before the first pair that are not measured.
     at_once
-        Run A and B of a pair at the same time, which sees more in less time. Default: where they
-        run in two folders, as branches do, and others take the CPUs or steps get slower and faster;
-        files of one folder could collide.
+        Run A and B of a pair at the same time, which sees more in less time. Default: if they run
+        in two folders, as branches do, and the machine is busy or its speed changes. Not for two
+        programs that write the same files.
     allow_inconclusive
         Exit with 0 instead of 4 if the pairs do not decide.
     profile_on_fail

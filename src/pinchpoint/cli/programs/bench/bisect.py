@@ -157,7 +157,7 @@ def _judged(
     return Tried(
         commit=commit,
         verdict=result.verdict,
-        why=result.why,
+        why=result.decided or result.why,
         change_ratio=worst.estimate_ratio if worst else None,
         better=worst.better if worst else "lower",
     )

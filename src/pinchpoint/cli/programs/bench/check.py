@@ -50,17 +50,17 @@ class Gating:
     force
         Compare even if the machines differ; the result says so.
     fails_alone
-        History without a confirmation fails from this change on.
+        Without pairs: past sessions alone fail only what is worse by so much.
     allow_inconclusive
-        Exit with 0 instead of 4 if the history does not decide.
+        Exit with 0 instead of 4 if the check cannot tell.
     budget
-        Time for warm-up runs and pairs with the base, such as 10m or 90s, and for profiles if it
-        fails. Three pairs, and a minute of profiles, are taken where it is shorter: what they take
-        is said before. No run has more than a part of it.
+        Time for warm-up runs and pairs with the base, such as 10m or 90s, and for the profiles of a
+        failure. Three pairs and a minute of profiles are the least; where these take longer, that
+        is said before.
     at_once
-        Run both of a pair at the same time, which sees more in less time. By default where the base
-        is a checkout of its own, and others take the CPUs or steps get slower and faster; files of
-        one folder could collide.
+        Run both of a pair at the same time, which sees more in less time. Default: if the base is a
+        checkout of its own, and the machine is busy or its speed changes. Not for two programs that
+        write the same files.
     profile_on_fail
         If it fails, record a short profile (of the base too, if at hand) and say what changed.
     """
@@ -87,7 +87,7 @@ def check(
     measuring: Measuring | None = None,
     showing: Showing | None = None,
 ) -> int:
-    """Gate a command against its past sessions.
+    """Fail if a command is worse than before: than its base, or past sessions.
 
     pinchpoint bench check --baseline baseline.json -- python train.py
 
@@ -102,12 +102,12 @@ def check(
     result
         Judge this result (file or folder of bench run) instead of measuring.
     base
-        The command before the change, quoted. It is measured here in pairs with the new one: at
-        once on a busy machine or with few past sessions, else if the history finds a suspect.
-        Default: the same command in a checkout of the last commit in the baseline.
+        The command before the change, quoted, to run in pairs with the new one. Default: in a git
+        repository the same command in a checkout of the commit of the last session. Pairs run on a
+        busy machine and with few past sessions, else if the session looks worse than past ones.
     processes
-        Fresh processes to measure. Default: 3; one for the first session of a busy machine in a git
-        repository, as later checks measure side by side with its commit.
+        Fresh processes to measure. Default: 3; 1 for the first session on a busy machine in a git
+        repository, as later checks run its commit in pairs.
     """
     gating = gating or Gating()
     measuring, showing = measuring or Measuring(), showing or Showing()
@@ -206,11 +206,11 @@ def _with_gates(past: "Baseline", new: "BenchResult", gates: "dict[str, Gate]") 
 def _paired(
     past: "Baseline | None", before: Base, asked: _Asked
 ) -> "tuple[AbResult, BenchResult] | None":
-    """Pairs with the base at once, where a history could not decide: the machine is busy, or there
-    are few sessions. None where there is nothing to pair with, or it cannot be measured."""
+    """Pairs with the base at once, where a history could not decide. None where it can, or where
+    there is nothing to pair with, or it cannot be measured."""
     from pinchpoint.bench.baselines import key_of
     from pinchpoint.bench.baselines.check import fails
-    from pinchpoint.bench.baselines.screen import FEW_SESSIONS
+    from pinchpoint.bench.baselines.screen import why_pairs
     from pinchpoint.cli.programs.bench.run import parameters
 
     if past is None or not before.at_hand:
@@ -218,10 +218,9 @@ def _paired(
     options = asked.measuring.run_options(before.command)
     entries = past.entries.get(key_of(options.bench_id, parameters(before.command)), {})
     gates = fails(entries, asked.gates)
-    few = any(len(entries[name].present_level()) < FEW_SESSIONS for name in gates)
-    if not gates or not (few or busy_here()):
+    why = why_pairs([entries[name] for name in gates], busy=busy_here())
+    if not why:
         return None
-    why = "few past sessions" if few else "the machine is busy"
     note(f"{why}: measuring side by side with the base")
     return _compared(before, gates, asked)
 

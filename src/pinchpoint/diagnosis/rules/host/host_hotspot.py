@@ -60,7 +60,12 @@ from pinchpoint.analysis.time.host_activity import GapKind, activity
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.growing import inside_calls_for_history
 from pinchpoint.diagnosis.evidence.heard import changes_each_time, said_of
-from pinchpoint.diagnosis.evidence.known_calls import advice_at, advice_for_what_runs
+from pinchpoint.diagnosis.evidence.known_calls import (
+    advice_at,
+    advice_for_what_runs,
+    advised,
+)
+from pinchpoint.diagnosis.evidence.known_ways import with_known_way
 from pinchpoint.diagnosis.evidence.named_work import CALLS_THE_DRIVER, COMPUTES, NAMED, Work
 from pinchpoint.diagnosis.evidence.operators import known
 from pinchpoint.diagnosis.evidence.seen_computing import (
@@ -112,6 +117,10 @@ class _Spot:
 
 def check(trace: Trace) -> Iterator[Found | Small]:
     """Places where the host computes, most time first."""
+    yield from (with_known_way(trace, one) for one in _places(trace))
+
+
+def _places(trace: Trace) -> Iterator[Found | Small]:
     base = step_base_ns(trace)
     if base is None or not len(judged_steps(trace)):
         raise NotChecked("no step is known")
@@ -174,7 +183,7 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
         saving_ns_per_step=(low, high),
         location=looks.location,
         fix=_without_tracer(trace)
-        + _advised(
+        + advised(
             f"{keeps} with operators on whole tensors, once before the loop, or in another process",
             advice_for_what_runs(trace, looks.location),
             advice_at(trace, looks.location),
@@ -332,7 +341,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         at_best=looked.at_best,
         location=at,
         fix=_without_tracer(trace)
-        + _advised(
+        + advised(
             _fix(spot, alone=alone, once=not changes_each_time(trace, at)),
             runs,
             f". {entry.instead}" if entry else of_call,
@@ -380,14 +389,6 @@ _NO_NAME = {
     "<setcomp>": "a set comprehension",
     "<genexpr>": "a generator expression",
 }
-
-
-def _advised(fix: str, runs: str, of_call: str) -> str:
-    """What to do about code of a library that runs there, before what holds for any code; else
-    what a call may be, after it."""
-    if not runs:
-        return fix + of_call
-    return f"{runs[0].upper()}{runs[1:]}. Or {fix[0].lower()}{fix[1:]}"
 
 
 def _call(spot: _Spot) -> str:
