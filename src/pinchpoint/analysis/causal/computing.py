@@ -109,8 +109,9 @@ def _in_a_function(trace: Trace) -> Mask:
     host = trace.host_ops
     assert host is not None
     frames = (host["kind"] == HostKind.PYTHON) & ~rows_named(trace, host, _is_builtin)
-    inside: Mask = nearest(parents(host), frames) != len(host)
-    return inside & (host["kind"] == HostKind.ANNOTATION)
+    inside = nearest(parents(host), frames) != len(host)
+    named: Mask = inside & (host["kind"] == HostKind.ANNOTATION)
+    return named
 
 
 def _long_calls(trace: Trace) -> Mask:
