@@ -486,6 +486,26 @@ def test_looks_into_torch_are_no_computing_of_the_function_that_calls_it():
     assert spent_in_ns(trace, Location("train.py", 9, "train")) == 1_000_000  # of 10 ms
 
 
+@pytest.mark.parametrize(("held", "ms"), [(1.0, 5.0), (0.0, 3.0)])
+def test_looks_that_come_late_at_an_operator_were_due_in_python_before_it(held, ms):
+    """Three of ten seconds are seen in mark, two at an operator after the lock was held."""
+    p = TraceBuilder()
+    p.devices = []
+    for step in range(800):
+        begin = step * 10_000_000
+        p.step(step, begin, 10_000_000)
+        p.op("aten::randint", begin + 2_000, 1_000)
+    mark = replace(
+        computing(9, "mark", 3.0), frames=("serve.py(9): mark", "serve.py(90): <module>")
+    )
+    drawn = spent(("serve.py(70): step",), 2.0, doing="torch.randint()", held=held)
+    model = spent(("serve.py(80): forward",), 5.0, doing="F.linear()")
+    looks = thread(mark, drawn, model)
+    samples = RunSamples(1.0, 10.0, 500, 0, 0, (), (), (looks,), count=800, total_ns=8 * 10**9)
+    trace = replace(p.trace(), run=RunFacts(samples=samples))
+    assert spent_in_ns(trace, Location("serve.py", 9, "mark")) == pytest.approx(ms * 1e6)
+
+
 def test_calls_that_recording_made_long_win_what_looks_found():
     """Of steps of 10 ms 8 were recorded in a loop; of the thread's time it has three tenths."""
     p = TraceBuilder()
