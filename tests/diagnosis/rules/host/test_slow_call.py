@@ -240,3 +240,17 @@ def test_slow_ways(known):
 )
 def test_look_alikes(healthy):
     assert way_of(healthy) is None
+
+
+def test_beside_a_device_that_works_less_is_sure(outcome):
+    """The device works for 4 of each 10 ms, and may hide as much of the host's 5."""
+    builder = TraceBuilder()
+    for step in range(6):
+        builder.step(step, step * 10 * MS, 10 * MS)
+        builder.launch(step * 10 * MS, 5_000, "work", step * 10 * MS, 4 * MS)
+        builder.launch(step * 10 * MS + 9 * MS, 5_000, "end", step * 10 * MS + 10 * MS - 1000, 1000)
+    (finding,) = outcome("slow-call", replace(builder.trace(), run=run(DRAW))).findings
+    least, most = finding.saving_ns_per_step
+    assert least == pytest.approx((0.9 * 4.5 - 4) * MS, rel=0.05)
+    assert most == pytest.approx(4.99 * MS)
+    assert least < finding.likely_saving_ns < most
