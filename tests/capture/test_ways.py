@@ -126,6 +126,21 @@ WAYS = {
     "sort-of-small-numbers": lambda: torch.randint(-9, 9, (99,)).sort(),
     "unique-of-small-range": lambda: torch.randint(0, 9, (99,)).unique(return_inverse=True),
     "unique-of-rows": lambda: torch.randint(0, 9, (99, 2)).unique(dim=0),
+    "inverse-of-rotation": lambda: torch.linalg.inv(torch.linalg.qr(torch.rand(9, 3, 3))[0]),
+    "cholesky-of-diagonal": lambda: torch.linalg.cholesky(diagonal()),
+    "least-squares": lambda: torch.linalg.lstsq(torch.rand(200, 8), torch.rand(200, 2)).solution,
+    "product-with-one-matrix": lambda: torch.bmm(
+        torch.rand(4, 20, 16), torch.rand(16, 9).expand(4, 16, 9)
+    ),
+    "convolution-of-patches": lambda: torch.conv2d(
+        torch.rand(2, 3, 12, 8), torch.rand(5, 3, 4, 2), torch.rand(5), stride=(4, 2)
+    ),
+    "largest-by-pieces": lambda: torch.rand(3, 1 << 16).topk(5),
+    "kth-by-sort": lambda: torch.rand(1 << 16).kthvalue(700),
+    "running-sum-in-order": lambda: torch.rand(30, 40).cumsum(0),
+    "additions-in-32-bits": lambda: torch.zeros(9, 4, dtype=torch.bfloat16).index_add(
+        0, torch.randint(0, 9, (50,)), torch.rand(50, 4, dtype=torch.bfloat16)
+    ),
     "transform-of-real": lambda: torch.fft.fft(torch.rand(9, 16).to(torch.complex64)),
 }
 
@@ -144,6 +159,17 @@ def test_all_ways_have_words():
 
 
 HEALTHY = {
+    "matrices of any kind": lambda: torch.linalg.inv(torch.rand(9, 3, 3) + torch.eye(3)),
+    "identities": lambda: torch.linalg.inv(torch.eye(3).expand(9, 3, 3)),
+    "as many rows as columns": lambda: torch.linalg.lstsq(square(), square()).solution,
+    "a batch of matrices": lambda: torch.bmm(torch.rand(4, 20, 16), torch.rand(4, 16, 9)),
+    "windows that overlap": lambda: torch.conv2d(torch.rand(2, 3, 12, 8), torch.rand(5, 3, 4, 2)),
+    "a short row": lambda: torch.rand(900).topk(5),
+    "most of a row": lambda: torch.rand(1 << 16).topk(1 << 15),
+    "sums along the last dimension": lambda: torch.rand(30, 40).cumsum(1),
+    "additions in 32 bits": lambda: torch.zeros(9, 4).index_add(
+        0, torch.randint(0, 9, (50,)), torch.rand(50, 4)
+    ),
     "svd": lambda: torch.linalg.svd(square()),
     "inverse": lambda: torch.linalg.inv(square()),
     "inverse of a symmetric matrix that is not definite": lambda: torch.linalg.inv(
@@ -167,6 +193,18 @@ HEALTHY = {
 @pytest.mark.parametrize("case", sorted(HEALTHY))
 def test_arguments_that_allow_no_other_way(notes, case):
     assert notes(lambda _: HEALTHY[case]()) == []
+
+
+def test_what_an_operator_writes_to_is_the_programs(notes):
+    sums = torch.zeros(9, 4, dtype=torch.bfloat16)
+
+    def step(number):
+        sums.index_add_(0, torch.arange(9), torch.ones(9, 4, dtype=torch.bfloat16))
+        assert sums.eq(number + 1).all()
+        return sums
+
+    (note,) = notes(step)
+    assert note["way"] == "additions-in-32-bits"
 
 
 def test_what_is_so_in_some_steps_only(notes):

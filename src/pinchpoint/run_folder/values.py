@@ -175,4 +175,5 @@ class ValuesDocument(msgspec.Struct, frozen=True, kw_only=True):
     views: tuple[str, ...] = ()  # the same that only look at tensors or make room for one
     work_not_seen: str = ""  # why work was not looked at to the end
     rare: tuple[RareNote, ...] = ()
+    cudnn_allow_tf32: bool | None = None  # null: not known
     cost_ns: Ns = 0

@@ -160,3 +160,4 @@ class RunValues:
     work_not_seen: str = ""  # why work was not looked at to the end
     loops: tuple[SeenLoop, ...] = ()
     rare: tuple[TriedAt, ...] = ()
+    cudnn_allow_tf32: bool | None = None  # convolutions that are not in it, cuDNN chose so

@@ -152,6 +152,11 @@ TABLES: dict[str, dict[str, Column]] = {
             "bool", "whether it is of a pass back that vmap repeats, as jacrev does", "", True
         ),
         "fft_length": _number("points of a Fourier transform along its longest dimension"),
+        "rests_on": _name(
+            "the arguments that it rests on alone, as JSON, if no program of the recording gives"
+            " arrays like these",
+            nullable=True,
+        ),
         "double": Column("bool", "whether it takes or gives an array of float64", "", True),
     },
     "flows": {

@@ -344,6 +344,7 @@ class ValuesLook:
             **seen,
             "cost_ns": self._cost_ns + time.perf_counter_ns() - began_ns,
             "work_not_seen": _ENDED,  # until it is
+            "cudnn_allow_tf32": _allows_tf32(sys.modules["torch"]),
         }
         self._path().parent.mkdir(exist_ok=True)
         write_json(self._path(), self._document)
@@ -355,6 +356,13 @@ def _named(model: Any, args: Any) -> dict[str, Any]:
     code = getattr(type(inner).forward, "__code__", None)
     names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
     return {names[i] if i < len(names) else str(i): value for i, value in enumerate(args)}
+
+
+def _allows_tf32(torch: Any) -> bool | None:
+    """Whether convolutions may compute in TF32; None where a newer switch says otherwise."""
+    with contextlib.suppress(Exception):
+        return bool(torch.backends.cudnn.allow_tf32)
+    return None
 
 
 def _place() -> tuple[str, int, str] | None:

@@ -19,6 +19,9 @@ def of_convolution(torch: Any, given: Given) -> Iterator[Other]:
     if not plain or x.numel() * weight[0, 0].numel() * weight.shape[1] < LEAST_WORK:
         return
     one_group, each = given["groups"] == 1, weight.shape[1] == 1
+    if one_group and tuple(given["stride"]) == tuple(weight.shape[2:]) and _is_tiled(given):
+        yield _of_patches(torch, given)
+        return
     if one_group and not each and weight.shape[0] == weight.shape[1]:
         if (alone := _channels_alone(torch, weight)) is not None:
             yield _other(torch, "convolution-of-channels-alone", given, alone, x.shape[1])
@@ -29,6 +32,30 @@ def of_convolution(torch: Any, given: Given) -> Iterator[Other]:
             yield _one_side_after_the_other(torch, given, *sides)
     elif x.dim() == 3 and weight.shape[-1] >= LONG_WINDOW and (each or one_group):
         yield _by_transforms(torch, given)
+
+
+def _is_tiled(given: Given) -> bool:
+    """Whether windows lie side by side, and cover all."""
+    x, size = given["input"], given["weight"].shape[2:]
+    whole = all(side % window == 0 for side, window in zip(x.shape[2:], size, strict=True))
+    return whole and max(size) > 1 and not any(given["padding"])
+
+
+def _of_patches(torch: Any, given: Given) -> Other:
+    """As a product of all windows with the weights."""
+    x, weight, bias = given["input"], given["weight"], given["bias"]
+    size = tuple(weight.shape[2:])
+    sides = [side // window for side, window in zip(x.shape[2:], size, strict=True)]
+    cut = [n for both in zip(sides, size, strict=True) for n in both]
+    dims = range(2, 2 + 2 * len(size))
+    order = (0, *dims[::2], 1, *dims[1::2])  # places, then what is in a window
+
+    def run() -> Any:
+        patches = x.reshape(*x.shape[:2], *cut).permute(order).reshape(-1, weight[0].numel())
+        found = torch.nn.functional.linear(patches, weight.flatten(1), bias)
+        return found.view(len(x), *sides, -1).movedim(-1, 1)
+
+    return Other("convolution-of-patches", run, lambda answer, it: same(torch, answer, it))
 
 
 def _other(torch: Any, key: str, given: Given, weight: Any, groups: int) -> Other:

@@ -84,6 +84,13 @@ def of_bmm(torch: Any, given: Given) -> Iterator[Other]:
     """Many products of tiny matrices."""
     left, right = given["self"], given["mat2"]
     rows, inner, columns = left.shape[1], left.shape[2], right.shape[2]
+    if len(right) > 1 and right.stride(0) == 0 and left.is_floating_point():
+        yield Other(
+            "product-with-one-matrix",
+            lambda: left.reshape(-1, inner).mm(right[0]).view(-1, rows, columns),
+            lambda answer, it: same(torch, answer, it),
+        )
+        return
     laid_out = left.shape[0] * rows * inner * columns
     if max(rows, inner, columns) > TINY_SIDE or laid_out > MOST_LAID_OUT:
         return

@@ -8,6 +8,7 @@ from pinchpoint.capture.ways.other import Other, same
 from pinchpoint.capture.ways.structure import (
     LEAST_SIDE,
     MOST_LOOKED_AT,
+    is_orthogonal,
     is_positive_definite,
     structure,
 )
@@ -70,7 +71,9 @@ def of_inverse(torch: Any, given: Given) -> Iterator[Other]:
     def the_same(answer: Any, it: Any) -> bool:
         return same(torch, answer[0], it)
 
-    if seen.diagonal:
+    if is_orthogonal(torch, a):
+        yield Other("inverse-of-rotation", lambda: a.mT.contiguous(), the_same)
+    elif seen.diagonal:
         on = a.diagonal(dim1=-2, dim2=-1)
         yield Other("inverse-of-diagonal", lambda: torch.diag_embed(1 / on), the_same)
     elif seen.lower or seen.upper:
@@ -175,3 +178,27 @@ def of_pseudo_inverse(torch: Any, given: Given) -> Iterator[Other]:
             return torch.cholesky_solve(a.mT, lower)
 
         yield Other("pinv-of-full-rank", by_products, the_same)
+
+
+def of_cholesky(torch: Any, given: Given) -> Iterator[Other]:
+    """Cholesky factors of diagonal matrices."""
+    a = given["self"]
+    if _floats(a) and structure(torch, a).diagonal:
+        on = a.diagonal(dim1=-2, dim2=-1)
+        yield Other(
+            "cholesky-of-diagonal",
+            lambda: torch.diag_embed(on.sqrt()),
+            lambda answer, it: same(torch, answer[0], it),
+        )
+
+
+def of_least_squares(torch: Any, given: Given) -> Iterator[Other]:
+    """Least squares with many rows for a column, by the products of the columns."""
+    a, b = given["self"], given["b"]
+    if not _floats(a) or a.dim() != b.dim() or a.shape[-2] < TALL_RATIO * a.shape[-1]:
+        return
+
+    def by_products() -> Any:
+        return torch.cholesky_solve(a.mT @ b, torch.linalg.cholesky_ex(a.mT @ a)[0])
+
+    yield Other("least-squares", by_products, lambda answer, it: same(torch, answer[0], it))

@@ -9,6 +9,7 @@ SAME_RATIO = 1e-5  # of the largest number: as sums in another order leave a sym
 SAMPLED_SIDE = 64  # rows and columns, at even distances, before all of a matrix is looked at
 MOST_LOOKED_AT = 1 << 26  # elements: 1 ms of a device's memory, 0.1 s of a CPU's
 MOST_COUNTED_ON_DEVICE = 1 << 28  # elements that are counted, and not looked at in turn
+ORTHOGONAL_WITHIN = 1e-4  # rotations that are made of others in single precision
 FEW_RATIO = 0.02  # of the numbers not zero: below it sparse products are quicker than dense ones
 
 
@@ -62,3 +63,13 @@ def mostly_zeros(a: Any) -> bool:
 def is_positive_definite(torch: Any, a: Any) -> bool:
     """Of a symmetric matrix: whether it has Cholesky factors."""
     return not bool(torch.linalg.cholesky_ex(a)[1].any())
+
+
+def is_orthogonal(torch: Any, a: Any) -> bool:
+    """Whether all matrices of a batch turn and mirror, and do nothing else."""
+    if a.dim() < 3 or a.shape[-1] != a.shape[-2] or a.numel() > MOST_LOOKED_AT:
+        return False
+    one = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    if bool((a == one).all()):
+        return False
+    return bool(((a @ a.mT - one).abs().amax() <= ORTHOGONAL_WITHIN).item())

@@ -15,11 +15,20 @@ from pinchpoint.capture.ways.convolving import of_convolution, of_max_pool, of_m
 from pinchpoint.capture.ways.multiplying import of_addmm, of_bmm, of_mm
 from pinchpoint.capture.ways.ordering import of_sort, of_transform, of_unique, of_unique_rows
 from pinchpoint.capture.ways.other import Other
+from pinchpoint.capture.ways.selecting import (
+    of_kth,
+    of_median,
+    of_row_additions,
+    of_running_sum,
+    of_topk,
+)
 from pinchpoint.capture.ways.solving import (
+    of_cholesky,
     of_determinant,
     of_eig,
     of_exponential,
     of_inverse,
+    of_least_squares,
     of_pseudo_inverse,
     of_solve,
     of_svd,
@@ -46,6 +55,16 @@ WAYS: dict[str, Ways] = {
     "aten::_unique2": of_unique,
     "aten::unique_dim": of_unique_rows,
     "aten::_fft_c2c": of_transform,
+    "aten::linalg_cholesky_ex": of_cholesky,
+    "aten::linalg_lstsq": of_least_squares,
+    "aten::topk": of_topk,
+    "aten::kthvalue": of_kth,
+    "aten::median": of_median,
+    "aten::cumsum": of_running_sum,
+    "aten::index_add": of_row_additions,
+    "aten::scatter_add": of_row_additions,
+    "aten::index_add_": of_row_additions,
+    "aten::scatter_add_": of_row_additions,
 }
 TURNS = 3  # of each way, the quickest of which counts
 LONG_NS = 100_000_000  # of one call: it runs once more at most
@@ -99,11 +118,25 @@ class Trials:
             if other is not None and self.cost_ns < MOST_NS:
                 began = time.perf_counter_ns()
                 try:
-                    self._tried[place] = self._try(lambda: func(*args, **kwargs), other)
+                    mine, named = self._own(kind, args), self._own(kind, kwargs)
+                    self._tried[place] = self._try(lambda: func(*mine, **named), other)
                 finally:
                     self.cost_ns += time.perf_counter_ns() - began
         if self._tried[place] is not None:
             self._at.setdefault(place, []).append(at)
+
+    def _own(self, kind: Kind, given: Any) -> Any:
+        """The same arguments with copies of those that the operator writes to."""
+        pairs = (
+            given.items() if isinstance(given, dict) else zip(kind.arguments, given, strict=False)
+        )
+        told = {
+            name: one.clone()
+            if name in kind.writes and isinstance(one, self._torch.Tensor)
+            else one
+            for name, one in pairs
+        }
+        return told if isinstance(given, dict) else tuple(told.values())
 
     def found(self) -> Iterator[tuple[Tried, list[tuple[int, int]]]]:
         """What was quicker, with its operations."""

@@ -84,6 +84,7 @@ def _values(path: Path) -> RunValues | None:
             for one in found.rare
             if one.place is not None and one.left_ratio < 1
         ),
+        found.cudnn_allow_tf32,
     )
 
 

@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import pytest
 
 from builders import TraceBuilder
 from pinchpoint.diagnosis.rule import NotChecked
 from pinchpoint.diagnosis.rules.precision_and_layout.no_tensor_cores import REACHED_RATIO, check
 from pinchpoint.hardware.specs import find_spec
-from pinchpoint.trace import Device
+from pinchpoint.trace import Device, RunFacts
+from pinchpoint.trace.run_values import RunValues
 from program import Program
 
 PLAIN = "ampere_sgemm_128x64_nn"
@@ -84,3 +87,14 @@ def test_an_unlisted_device_is_judged_by_its_compute_capability(outcome, capabil
         with p.row("aten::mm", shapes=[[4096, 4096]] * 2, dtypes=["float"] * 2):
             p.kernel(PLAIN, 2_000)
     assert outcome("no-tensor-cores", p.trace()).answer == answer
+
+
+@pytest.mark.parametrize(("allowed", "found"), [(True, 0), (False, 1), (None, 1)])
+def test_convolutions_that_may_use_tf32_have_no_such_kernel(outcome, allowed, found):
+    p = Program()
+    for _ in p.steps(6):
+        with p.row("aten::cudnn_convolution", shapes=[[8, 1, 512, 512], [1, 1, 41, 41]]):
+            p.kernel("implicit_convolve_sgemm<float, 1024>", 2_000)
+    values = RunValues(9, 1, True, (), (), 0, cudnn_allow_tf32=allowed)
+    trace = replace(p.trace(), run=RunFacts(values=values))
+    assert len(outcome("no-tensor-cores", trace).findings) == found

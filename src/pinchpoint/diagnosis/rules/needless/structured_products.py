@@ -36,9 +36,8 @@ from pinchpoint.analysis.device.compiled import compiled_rows
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.time.accounting import AWAITED, breakdown
-from pinchpoint.diagnosis.evidence.compiled_work import DOUBT, compiled_work, needing, place_told
-from pinchpoint.diagnosis.evidence.one_side import leaves
+from pinchpoint.diagnosis.evidence.compiled_on_cpu import cpu_work, won_on_cpu
+from pinchpoint.diagnosis.evidence.compiled_work import compiled_work, needing, place_told
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Rule
@@ -47,7 +46,6 @@ from pinchpoint.hardware import find_spec
 from pinchpoint.trace import Table, Trace
 from pinchpoint.trace.arrays import Floats, Mask, Rows
 from pinchpoint.trace.durations import duration
-from pinchpoint.trace.intervals import flatten
 
 RULE = Rule(
     needs=("host_ops",),
@@ -138,34 +136,21 @@ def _on_device(trace: Trace, compiled: Table, at: Mask) -> Iterator[Found | Smal
 
 
 def _on_cpu(trace: Trace, compiled: Table, at: Mask) -> Iterator[Found | Small]:
-    here = (judged_steps(trace).step_of(compiled["start_ns"]) >= 0) & leaves(trace, compiled)
-    rows, step_ns = np.flatnonzero(at & here), steps(trace).typical_ns or 0
-    took = compiled["duration_ns"][rows].astype(np.float64)
-    ns = round(per_step(trace, float(took.sum())))
-    if ns < LEAST_RATIO * step_ns:
-        yield Small(ns / max(step_ns, 1), LEAST_RATIO)
+    work, step_ns = cpu_work(trace, compiled, at), steps(trace).typical_ns or 0
+    if work is None:
         return
-    ratio, moved = compiled["way_ratio"][rows], _bytes(compiled, rows)
+    if work.ns_per_step < LEAST_RATIO * step_ns:
+        yield Small(work.ns_per_step / max(step_ns, 1), LEAST_RATIO)
+        return
+    took, moved = work.took_ns, _bytes(compiled, work.rows)
+    kept = compiled["way_ratio"][work.rows] * took
     left, least = (
-        float(np.minimum(ratio * took + each * moved, took).sum() / max(took.sum(), 1))
+        float(np.minimum(kept + each * moved, took).sum() / max(took.sum(), 1))
         for each in (CPU_NS_PER_BYTE, LEAST_CPU_NS_PER_BYTE)
     )
-    alone_ns = _busy(compiled, here) - _busy(compiled, here & ~at)
-    # Waits in which nothing was seen to run fall on all alike.
-    waits_ns = breakdown(trace).of_part(AWAITED.id) * alone_ns / max(_busy(compiled, here), 1)
-    sure, likely, most = (
-        per_step(trace, won)
-        for won in (
-            (1 - DOUBT) * (1 - left) * alone_ns,
-            (1 - left) * alone_ns,
-            (1 - least) * float(took.sum()),
-        )
-    )
     yield Found(
-        **_said(trace, compiled, rows, took, ns, per_step(trace, len(rows))),
-        cost_ns_per_step=min(round(ns + waits_ns), step_ns),
-        saving_ns_per_step=(round(sure), min(round(most + waits_ns), step_ns)),
-        likely_saving_ns=min(round(likely + (1 - left) * waits_ns), step_ns),
+        **_said(trace, compiled, work.rows, took, work.ns_per_step, work.count),
+        **won_on_cpu(trace, work, left, least),
     )
 
 
@@ -202,8 +187,3 @@ def _said(
 def _bytes(compiled: Table, rows: Rows) -> Floats:
     found: Floats = compiled.filled("way_bytes", 0)[rows].astype(np.float64)
     return found
-
-
-def _busy(compiled: Table, mine: Mask) -> float:
-    """Time in which at least one of these runs."""
-    return float(flatten(compiled["start_ns"][mine], compiled.end_ns[mine]).total)

@@ -4,7 +4,9 @@
 Matrix products and convolutions in float32 whose kernels are of the SIMT kind (plain fused
 multiply-adds), on a device that has tensor cores. The kernel's kind is the evidence; products too
 short to be bound by arithmetic do not count, nor do kernels that only scale or sum results, and
-nothing gets faster than its operands can be moved. Not checked on a device without TF32; undecided
+nothing gets faster than its operands can be moved. Where a run says that TF32 was allowed to
+convolutions, as it is from the start, cuDNN has no such kernel for those that run otherwise, and
+products alone count. Not checked on a device without TF32; undecided
 where its matrix units take 16 bits and such products are much of the step.
 
 ## Why it matters
@@ -72,6 +74,9 @@ def check(trace: Trace) -> Iterator[Found]:
     plain = np.isin(category, (Category.GEMM, Category.CONVOLUTION))
     plain &= (found.matrix_units == MatrixUnits.NO) & (found.precision == Precision.FP32)
     plain &= ops["duration_ns"] >= LEAST_KERNEL_NS
+    values = None if trace.run is None else trace.run.values
+    if values is not None and values.cudnn_allow_tf32:
+        plain &= category != Category.CONVOLUTION
     plain &= by_distinct(trace.names, ops["name"], is_beside_product) == 0
     work = device_work(trace, plain, "float32 products on plain cores")
     if work is None:
