@@ -120,6 +120,7 @@ WEIGHTS = array("p", 200_000, alike=2)
             "numpy.random._generator.Generator.permutation", number("0", 50_000), number("[:]", 9)
         ),
         call("numpy.random._generator.Generator.choice", number("0", 200_000), WEIGHTS, compared=2),
+        call("numpy.random._generator.Generator.choice", number("0", 200_000), array("p", 200_000)),
         call("random.Random.sample", Given("0", "collections.deque", (60_000,)), number("1", 64)),
         call("random.Random.shuffle", Given("0", "list", (5000,), of="int")),
         call("numpy.random._generator.Generator.shuffle", array("0", 20_000, 32)),
@@ -193,7 +194,8 @@ def test_slow_ways(known):
         call(
             "numpy.random._generator.Generator.choice",
             number("0", 200_000),
-            array("p", 200_000, alike=0),
+            number("size", 100_000),
+            array("p", 200_000),
             compared=2,
         ),
         call("numpy.random._generator.Generator.permutation", number("0", 50_000)),
@@ -252,5 +254,5 @@ def test_beside_a_device_that_works_less_is_sure(outcome):
     (finding,) = outcome("slow-call", replace(builder.trace(), run=run(DRAW))).findings
     least, most = finding.saving_ns_per_step
     assert least == pytest.approx((0.9 * 4.5 - 4) * MS, rel=0.05)
-    assert most == pytest.approx(4.99 * MS)
+    assert most == pytest.approx(4.99 * MS, rel=0.01)
     assert least < finding.likely_saving_ns < most
