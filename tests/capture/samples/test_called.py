@@ -133,6 +133,7 @@ def test_what_the_text_does_with_the_answer(function, part):
     [
         (3, {"kind": "int", "value": 3.0}),
         (False, {"kind": "bool", "value": 0.0}),
+        (0.25, {"kind": "float"}),
         ("secret", {"kind": "str", "shape": [6]}),
         (deque([1, 2]), {"kind": "collections.deque", "shape": [2]}),
         ([64, 3], {"kind": "list", "shape": [2], "of": "int", "of_shape": [64, 3]}),

@@ -146,7 +146,7 @@ def found_slow(line: CalledLine, way: Way, said: Said) -> Found:
         evidence=(),
         fix=way.instead,
         hint=way.hint,
-        confidence="high",
+        confidence="high" if way.always else "medium",
     )
 
 

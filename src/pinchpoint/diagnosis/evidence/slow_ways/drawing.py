@@ -145,6 +145,7 @@ DRAWING = (
         "Where few of them change between draws, keep their sums in a tree, which needs log n steps"
         " for each; else search their running sums yourself, without the checks",
         "sums = p.cumsum(); sums.searchsorted(rng.random(k) * sums[-1])  # p need not add up to 1",
+        always=False,
     ),
     Way(
         r"^random\.(Random|SystemRandom)\.choices$",
@@ -157,6 +158,7 @@ DRAWING = (
         _deque,
         "Keep what is drawn from in a list or an array that is written in a ring",
         "kept[n % size] = new  # a list; random.sample(kept, k)",
+        always=False,
     ),
     Way(
         r"^random\.(Random|SystemRandom)\.(sample|shuffle)$",

@@ -43,6 +43,8 @@ def _lists_as_text(call: Called) -> Said | None:
 
 
 def _numbers_as_text(call: Called) -> Said | None:
+    if not call.compared:  # what is read once, at the start, is no matter
+        return None
     return Said("reads numbers from text", (0.01, 0.2))
 
 
@@ -123,6 +125,7 @@ PYTHON = (
         _search,
         "Keep a dict or set that finds at once beside it; for the front a collections.deque",
         "at = {value: n for n, value in enumerate(values)}  # once; at[value]",
+        always=False,
     ),
     Way(
         r"^ast\.literal_eval$",
@@ -141,24 +144,28 @@ PYTHON = (
         _lists_as_text,
         "Send arrays as their bytes, or fewer digits",
         "array.astype(np.float32).tobytes()  # with its shape; np.frombuffer at the other end",
+        always=False,
     ),
     Way(
         r"^numpy\.(loadtxt|genfromtxt|fromstring)$",
         _numbers_as_text,
         "Write them once as a binary file, and map that",
         "np.save(path, array)  # once; np.load(path, mmap_mode='r')",
+        always=False,
     ),
     Way(
         r"^_?(bz2|lzma)\b.*decompress$",
         _slow_codec,
         "Store it in a format that is made to be read: zstd, lz4, or plain",
         None,
+        always=False,
     ),
     Way(
         r"^(gzip\.compress|zlib\.compress)$",
         _nine,
         "Compress at level 1, which takes a fifth of the time for a few percent more bytes",
         "gzip.compress(data, compresslevel=1)",
+        always=False,
     ),
     Way(
         r"^datetime\.datetime\.strptime$",
@@ -171,6 +178,7 @@ PYTHON = (
         _shrinks,
         "Let it average blocks of pixels first; a JPEG file can be read smaller at once",
         "image.resize(size, reducing_gap=2.0)  # image.draft('RGB', size) before it is read",
+        always=False,
     ),
     Way(
         r"^pandas\..*DataFrame\.apply$",
@@ -183,6 +191,7 @@ PYTHON = (
         _by_value,
         "Compute with the whole column, or look each distinct value up once",
         "frame['a'].to_numpy() * 2  # categories: codes into an array of what each gives",
+        always=False,
     ),
     Way(
         r"^torch\.stack$",
