@@ -48,6 +48,16 @@ def _numbers_as_text(call: Called) -> Said | None:
     return Said("reads numbers from text", (0.01, 0.2))
 
 
+def _whole_file(call: Called) -> Said | None:
+    mapped, part = call.one("mmap_mode", "1"), call.one("[]", "[:]", "[-:]", "[?]")
+    by_name = part is not None and part.kind in ("str", "bytes")
+    if part is None or by_name or (mapped is not None and mapped.kind != "None"):
+        return None
+    if not call.compared:  # what is read once, at the start, is no matter
+        return None
+    return Said("reads a whole file to take a part of it", (0.02, 0.5))
+
+
 def _slow_codec(call: Called) -> Said | None:
     data = call.one("0", "data")
     if data is None or data.kind not in ("bytes", "unknown"):
@@ -151,6 +161,13 @@ PYTHON = (
         _numbers_as_text,
         "Write them once as a binary file, and map that",
         "np.save(path, array)  # once; np.load(path, mmap_mode='r')",
+        always=False,
+    ),
+    Way(
+        r"^(numpy\.load|torch\.(serialization\.)?load|json\.load|_?pickle\.load|pandas\..*read_\w+)$",
+        _whole_file,
+        "Keep the file's content as long as items of it are asked for, or map it and read the part",
+        "data = np.load(path, mmap_mode='r')[i]  # torch.load(path, mmap=True); one file an item",
         always=False,
     ),
     Way(
