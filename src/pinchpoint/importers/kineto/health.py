@@ -163,8 +163,8 @@ def _of_device_libraries(recording: ScannedRecording) -> int:
     return sum(int(count[name]) for name in used if names[name].startswith(_DEVICE_LIBRARY))
 
 
-# Beside the operations of a graph, which are named by number (MatMul-op19): MindSpore's sums of when
-# each stream of a device was at work.
+# Beside the operations of a graph, which are named by number (MatMul-op19): MindSpore's sums of
+# when each stream of a device was at work.
 _STREAMS_OF_MINDSPORE = regex(r"stream_\d+_parallel_\d+$").match
 
 
