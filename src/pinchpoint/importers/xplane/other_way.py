@@ -19,9 +19,10 @@ from pinchpoint.regex import regex
 class OtherWay(NamedTuple):
     """How an instruction's result comes about otherwise."""
 
-    kind: str  # rows, sums, diagonal, order
+    kind: str  # rows, sums, diagonal, order; jacobian, trace
     left_ratio: float  # of its FLOPs that stay
     left_bytes: int  # that the other way reads and writes in its place
+    at: str | None = None  # the line that says so, where that is another one
 
 
 _LARGEST_PROGRAM = 200_000  # instructions: more take a second to go through

@@ -25,6 +25,7 @@ from pinchpoint.importers.xplane.rests_on import Look, gives, rests_on
 from pinchpoint.importers.xplane.rewritten import Rewritten, rewritten
 from pinchpoint.importers.xplane.shapes import DOUBLE
 from pinchpoint.importers.xplane.space import StoredProgram
+from pinchpoint.importers.xplane.whole_jacobians import whole_jacobians
 from pinchpoint.importers.xplane.widened import widened
 from pinchpoint.regex import regex
 from pinchpoint.trace.kinds import HOST_CALLBACK
@@ -116,10 +117,11 @@ def _tell_what_is_read(programs: Sequence[Program], rows: Iterable[dict[str, Any
 
 
 def _tell_other_ways(programs: Sequence[Program], rows: Iterable[dict[str, Any]]) -> None:
-    ways = other_ways(programs[0]) if len(programs) == 1 else {}
+    one = programs[0] if len(programs) == 1 else None
+    ways = {**other_ways(one), **whole_jacobians(one)} if one else {}
     for row in rows if ways else ():
         if row["op"] in ways:
-            row["way"], row["way_ratio"], row["way_bytes"] = ways[row["op"]]
+            row["way"], row["way_ratio"], row["way_bytes"], row["way_at"] = ways[row["op"]]
 
 
 def _told_by_size(program: Program, anew: Mapping[str, Rewritten]) -> dict[int, Rewritten]:
