@@ -40,6 +40,7 @@ from pinchpoint.capture.flow.places import Chain, chains, sites, spelt, together
 from pinchpoint.capture.flow.positions import Position, of_any_shape, positions
 from pinchpoint.capture.flow.repeats import CONSTANTS, idle, unused
 from pinchpoint.capture.flow.same_rows import on_same_rows
+from pinchpoint.capture.flow.sent_again import sent_again
 from pinchpoint.capture.flow.states import made_again
 from pinchpoint.capture.flow.unread import of_solvers
 from pinchpoint.capture.flow.watch import Watch
@@ -81,6 +82,7 @@ class RepeatedWork:
         watch = Watch(sys.modules["torch"])
         if watch.begin():
             self._watch = watch
+            watch.sent.looks = several_ranks()
         self.why_not = watch.why_not
 
     def seen_model(self, model: Any) -> None:
@@ -180,6 +182,7 @@ def _notes(watch: Watch, found: Numbered, *, beside_threads: bool) -> Iterator[d
     looked_at = watch.steps[UNUSED_IN[-1]]
     yield from slow_by_values(looked_at, watch.tiny.slow, lines)
     yield from sent_as_zeros(looked_at, watch.zeros.seen, lines)
+    yield from sent_again(looked_at, watch.sent.same_in_all(looked_at, UNUSED_IN[-1]), lines)
     yield from on_same_rows(looked_at, watch.same_rows.seen, lines)
     yield from quicker_otherwise(watch.steps, watch.storages.all, watch.trials, lines)
 
