@@ -55,6 +55,7 @@ from pinchpoint.diagnosis.evidence.awaited import (
 )
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.forked_threads import waits_for_its_own_threads
+from pinchpoint.diagnosis.evidence.known_ways import with_known_way
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.whole_run import waits_at, waits_for_others
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
@@ -128,7 +129,9 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         elif waits.kind is GapKind.WAIT and (asleep := _for_a_sleeper(trace, waits)) is not None:
             continue
         elif not kept or not _is_of_lock(trace, waits):
-            yield _as_looked_at(trace, _finding(trace, waits), waits, base)
+            found = _as_looked_at(trace, _finding(trace, waits), waits, base)
+            makes_it_itself = waits.kind is GapKind.DATA  # or workers do, elsewhere
+            yield with_known_way(trace, found, keeps_fix=True) if makes_it_itself else found
     yield from _otherwise(trace, base, kept, asleep)
 
 
