@@ -56,12 +56,17 @@ PART_RATIO = 0.5
 STEPS = 6
 UNUSED_IN = (1, 2, 3, 4)  # steps; what is made in one may be read in the next
 MOST_NOTES = 12
+# Where a step among them is of another kind (the last token of a sequence and the first of the next)
+# nothing comes in all of them, and others are watched. Sequences are longer than six steps, mostly.
+MOST_WATCHES = 3
+MOST_AGAIN_NS = 500_000_000  # that the watches before may have cost
 
 
 class RepeatedWork:
     """Watches steps, and says what of them was done in vain."""
 
-    def __init__(self) -> None:
+    def __init__(self, watches: int = 1) -> None:
+        """``watches``: of so many steps each, at most, where those before were of two kinds."""
         self._watch: Watch | None = None
         self._threads = False  # others run code of the program, and may read what is made here
         self.cost_ns = 0
@@ -71,6 +76,7 @@ class RepeatedWork:
         self.loops: list[dict[str, Any]] = []
         self._heaviest: set[Position] = set()
         self._models: set[int] = set()
+        self._left = watches
 
     @property
     def watches(self) -> bool:
@@ -82,6 +88,7 @@ class RepeatedWork:
         watch = Watch(sys.modules["torch"])
         if watch.begin():
             self._watch = watch
+            self._left -= 1
             watch.sent.looks = several_ranks()
         self.why_not = watch.why_not
 
@@ -129,7 +136,17 @@ class RepeatedWork:
         inputs = found.from_inputs[-2]
         self.answers = answers(watch, self._heaviest, inputs, chains(watch.stacks))
         self.end()
+        if self._left > 0 and _of_two_kinds(watch) and not several_ranks():
+            return self._watch_others(notes)
         return notes
+
+    def _watch_others(self, notes: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        """Steps that follow, unless the first ones have told something, or cost too much."""
+        if notes or self.cost_ns > MOST_AGAIN_NS:
+            return notes
+        self._models = set()  # the next watch has to hear of them
+        self.begin()
+        return None if self.watches else notes
 
     def end(self) -> None:
         """Watch no more."""
@@ -185,6 +202,14 @@ def _notes(watch: Watch, found: Numbered, *, beside_threads: bool) -> Iterator[d
     yield from sent_again(looked_at, watch.sent.same_in_all(looked_at, UNUSED_IN[-1]), lines)
     yield from on_same_rows(looked_at, watch.same_rows.seen, lines)
     yield from quicker_otherwise(watch.steps, watch.storages.all, watch.trials, lines)
+
+
+def _of_two_kinds(watch: Watch) -> bool:
+    """Whether most of these steps do the same in the same order, and another one does not."""
+    steps = (watch.steps[at] for at in UNUSED_IN)
+    kinds = [tuple((one.kind.name, one.stack) for one in step) for step in steps]
+    alike = max(map(kinds.count, kinds))
+    return len(kinds) / 2 <= alike < len(kinds)
 
 
 def _moved_on(watch: Watch, found: Numbered, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:
