@@ -379,8 +379,8 @@ def test_a_cache_whose_empty_rest_is_put_in_order_too(partly):
 
 
 def test_a_sequence_that_ends_among_the_steps_leaves_its_cache_in_part_unread():
-    """The step of its last token puts nothing in order: other steps are watched, of which one may be
-    another last one, and so is none among the third six."""
+    """The step of its last token puts nothing in order: other steps are watched, of which none is
+    such a one."""
     work, state = RepeatedWork(MOST_WATCHES), {"cache": torch.zeros(8, 4, 64, 4), "at": 12}
 
     def step(last):

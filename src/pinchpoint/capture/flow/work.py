@@ -56,10 +56,11 @@ PART_RATIO = 0.5
 STEPS = 6
 UNUSED_IN = (1, 2, 3, 4)  # steps; what is made in one may be read in the next
 MOST_NOTES = 12
-# Where a step among them is of another kind (the last token of a sequence and the first of the next)
+# Where a step among them is of another kind (the last token of a sequence, the first of the next)
 # nothing comes in all of them, and others are watched. Sequences are longer than six steps, mostly.
 MOST_WATCHES = 3
-MOST_AGAIN_NS = 500_000_000  # that the watches before may have cost
+MOST_WAITS = 128  # steps until then
+MOST_AGAIN_NS = 1_000_000_000  # that the watches before may have cost
 
 
 class RepeatedWork:
@@ -77,9 +78,16 @@ class RepeatedWork:
         self._heaviest: set[Position] = set()
         self._models: set[int] = set()
         self._left = watches
+        self._waits = 0  # steps in which to begin once more
+        self._seen = False  # what a watch can tell
 
     @property
     def watches(self) -> bool:
+        """Whether steps are watched now, or others are about to be."""
+        return self.watches_now or self._waits > 0
+
+    @property
+    def watches_now(self) -> bool:
         """Whether steps are watched now."""
         return self._watch is not None
 
@@ -108,10 +116,10 @@ class RepeatedWork:
         """None while more steps are to be watched; at the end the notes."""
         watch = self._watch
         if watch is None:
-            return []
+            return self._begin_again()
         self._threads = self._threads or _others_run()
         if watch.why_not:
-            self.why_not = watch.why_not
+            self.why_not = "" if self._seen else watch.why_not
             self.end()
             return []
         if len(watch.steps) < STEPS:
@@ -128,6 +136,7 @@ class RepeatedWork:
                         self._heaviest, watch.compared = set(large), large | watch.compared
             return None
         watch.end()
+        self._seen = True
         watch.storages.step_ends()
         self.operators = operators(watch.steps)
         found = numbers_of(watch)
@@ -144,12 +153,24 @@ class RepeatedWork:
         """Steps that follow, unless the first ones have told something, or cost too much."""
         if notes or self.cost_ns > MOST_AGAIN_NS:
             return notes
-        self._models = set()  # the next watch has to hear of them
+        self._waits = MOST_WAITS
+        return self._begin_again()
+
+    def _begin_again(self) -> list[dict[str, Any]] | None:
+        """Once the mode of the last watch is gone, which stays as long as inference mode does that
+        was entered before it."""
+        if not self._waits:
+            return []
+        self._waits -= 1
+        self._models = set()  # the next watch has to hear of models itself
         self.begin()
-        return None if self.watches else notes
+        self.why_not = ""  # what the first watch has seen stays
+        self._waits = 0 if self.watches_now else self._waits
+        return None if self.watches else []
 
     def end(self) -> None:
         """Watch no more."""
+        self._waits = 0
         if self._watch is not None:
             self.cost_ns += self._watch.cost_ns
             self._watch.close()
