@@ -136,6 +136,7 @@ def test_noise_is_inconclusive_with_what_it_would_take(tmp_path, machine):
     result = _ab(tmp_path, most_pairs=5)
     assert result.verdict == "inconclusive"
     assert "pairs on this machine show changes" in result.why
+    assert result.why.count("on this machine") == 1  # measures that say the same, together
 
 
 @pytest.mark.parametrize(

@@ -133,3 +133,9 @@ def test_what_launches_cost_more_is_taken_out_of_both_steps_or_of_none(
     found = comparison(a, b)
     assert (found.a.unprofiled_step_ns, found.b.unprofiled_step_ns) == steps
     assert any(text.startswith("what launches cost more") for text in found.warnings) is told
+
+
+def test_what_differs_by_itself_is_runs_where_pairs_were_measured():
+    for clock, noun in (("measured in pairs of runs", "runs"), ("as recorded", "steps")):
+        outcome = fix_outcome((), 100.0, 99.0, (90.0, 110.0), clock)
+        assert f"within what {noun} differ by themselves" in fix_sentence(outcome)

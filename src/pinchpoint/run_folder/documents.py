@@ -85,6 +85,14 @@ class JacobianNote(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Count = 0  # that go in
 
 
+class LiveArraysNote(msgspec.Struct, frozen=True, kw_only=True):
+    """Arrays of one type and shape that JAX held while steps were recorded."""
+
+    dtype: str = ""
+    shape: tuple[Count, ...] = ()
+    count: Count = 0
+
+
 class CallsNote(msgspec.Struct, frozen=True, kw_only=True):
     """A place that calls a function which JAX has compiled: how often in the recording, in which
     intervals, and in which ones around it. Where the calls are the steps, these are, too."""
@@ -182,6 +190,7 @@ class ProcessDocument(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement | None = None  # None: one node, or not known
     both_branches: tuple[BranchesNote, ...] = ()
     jacobians: tuple[JacobianNote, ...] = ()
+    live_arrays: tuple[LiveArraysNote, ...] = ()
     line_tracer: str | None = None  # what every line of the step's thread was reported to
     python: str | None = None
     gc_collections: tuple[Bytes, ...] = ()

@@ -92,6 +92,7 @@ class WorkNote(msgspec.Struct, frozen=True, kw_only=True):
     # moved: made again within a step of one parameter, with a state that it moves on itself;
     # tiny: slow because a part of its numbers (read_ratio) is next to zero; zeros: sent to other
     # ranks, or work on as many rows as are sent, of which a part (read_ratio) is nothing but zeros;
+    # sent: to other ranks, the same bits in every watched step;
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
     # ``times`` of ``of`` a step fail and are tried again; way: another one (``way``) gives the same
     # of their arguments and took left_ratio of tried_ns, in a trial of one of them; rows: of ``of``

@@ -194,6 +194,7 @@ class SampledWorker:
     worker: int | None
     looks: int
     stacks: tuple[tuple[tuple[str, ...], int], ...]  # frames, innermost first; looks
+    called: tuple[Called, ...] = ()  # calls of libraries at which looks found it
 
 
 @dataclass(frozen=True)

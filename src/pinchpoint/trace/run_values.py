@@ -98,6 +98,7 @@ class VainWork:
     # a step of one parameter, with a state that it moves on itself; tiny: slow because a part of
     # its numbers is next to zero; zeros: sent to other ranks, or work on as many rows as are sent,
     # of which a part is nothing but zeros;
+    # sent: to other ranks, the same bits in every watched step;
     # results: of what a solver gives nobody reads what costs most; tries: factorisations, of which
     # ``times`` of ``of`` a step fail and are tried again; way: another way (``way``) gives the same
     # of their own arguments, and took ``left_ratio`` of ``tried_ns`` in a trial; rows: of ``of``

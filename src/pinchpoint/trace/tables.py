@@ -124,10 +124,12 @@ TABLES: dict[str, dict[str, Column]] = {
         "read_at": _name("where that part is taken, if it is a small one", nullable=True),
         "read_of": _name("results, permutation (by random keys) or sort", nullable=True),
         "way": _name(
-            "what a product comes to: rows or sums by class numbers, a diagonal, order (of it and"
-            " another)",
+            "what it comes to: rows or sums by class numbers, a diagonal, order (of it and another"
+            " product), jacobian (of which products are used), trace (of one); on a CPU depthwise,"
+            " long (convolutions) or systems (small ones)",
             nullable=True,
         ),
+        "way_at": _name("the line that shows that, where it is another one", nullable=True),
         "way_ratio": Column("float64", "of its FLOPs what is left if it is written so", "", True),
         "way_bytes": _number("read and written if it is written so", "bytes"),
         "chosen_at": _name(
@@ -152,6 +154,11 @@ TABLES: dict[str, dict[str, Column]] = {
             "bool", "whether it is of a pass back that vmap repeats, as jacrev does", "", True
         ),
         "fft_length": _number("points of a Fourier transform along its longest dimension"),
+        "rests_on": _name(
+            "the arguments that it rests on alone, as JSON, if no program of the recording gives"
+            " arrays like these",
+            nullable=True,
+        ),
         "double": Column("bool", "whether it takes or gives an array of float64", "", True),
     },
     "flows": {

@@ -156,6 +156,7 @@ class RunFacts:
     cpu_features: tuple[str, ...] | None = None  # of those that change how fast products are
     both_branches: tuple[BothBranches, ...] = ()
     jacobians: tuple[Jacobian, ...] = ()
+    live_arrays: Mapping[tuple[str, tuple[int, ...]], int] | None = None  # of JAX, by their type
     deaths: tuple[ThreadDeath, ...] = ()  # the first ones, in order
     deaths_count: int = 0
     line_tracer: str | None = None  # a debugger, coverage tool or function told of every line

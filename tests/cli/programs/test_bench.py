@@ -194,6 +194,7 @@ def test_the_first_session_says_what_can_be_compared_with_it(capsys, monkeypatch
     out = " ".join(capsys.readouterr().out.split())
     assert said in out
     assert "--base" in out
+    assert "watched from the next check on: x (fail 5 %)" in out
 
 
 def test_a_gate_on_what_no_run_gives_says_so_and_what_to_take(capsys):
@@ -206,6 +207,7 @@ def test_a_gate_on_what_no_run_gives_says_so_and_what_to_take(capsys):
         out = " ".join(capsys.readouterr().out.split())
         assert out.count("--warn device_peak_bytes watches nothing: no run here gives it") == 1
         assert "the program used no CUDA allocator that we saw" in out
+        assert ("watched from the next check on: x (fail 20 %)" in out) == ("--update" in more)
         assert "--fail ttft_p99_ms watches nothing: no run here gives it (not a serving run)" in out
     assert "::warning title=check of t%3A ttft_p99_ms::ttft_p99_ms watches nothing" in out
 

@@ -52,12 +52,22 @@ def test_places_of_the_whole_run_go_before_findings():
     places = tuple(RunPlaceInfo(ns=9, range_ns=(8, 10), looks=3, inside="f" * 90) for _ in range(9))
     run = RunInfo(total_ns=99, looks=30, every_ns=3, places=places, crew_places=places)
     whole = msgspec.structs.replace(full_report(), run=run)
-    least = _least(whole)
-    assert least < _least(full_report()) + 600
-    report = decode(fitted(whole, least).encode())
-    assert report.run is not None
-    assert report.left_out["places_of_the_run"] == 18 - len(report.run.places)
+    sizes = range(_least(whole), WHOLE + 5000, 50)
+    known = (decode(fitted(whole, size).encode()) for size in sizes)
+    report = next(one for one in known if one.run is not None)
+    assert report.left_out["places_of_the_run"] == 18 - len(report.run.places) > 0
+    assert "run" not in report.left_out
     assert len(report.findings) == len(whole.findings)
+
+
+def test_a_small_budget_has_the_first_finding_and_counts_the_others():
+    run = RunInfo(total_ns=99, looks=30, every_ns=3, places=(), crew_places=())
+    many = full_report().findings[:1] * 7
+    whole = msgspec.structs.replace(full_report(), run=run, findings=many)
+    report = decode(fitted(whole, _least(whole)).encode())
+    assert (report.findings[0].fix, report.verdict) == (many[0].fix, whole.verdict)
+    assert (report.left_out["findings"], report.left_out["run"]) == (6, 1)
+    assert "places_of_the_run" not in report.left_out
 
 
 def test_small_parts_of_the_step_go_last():
@@ -66,6 +76,17 @@ def test_small_parts_of_the_step_go_last():
     whole = msgspec.structs.replace(full_report(), breakdown=(large, *[small] * 7))
     report = decode(fitted(whole, _least(whole)).encode())
     assert (report.breakdown, report.left_out["breakdown"]) == ((large,), 7)
+
+
+def test_the_five_largest_parts_of_the_step_stay():
+    part = full_report().breakdown[0]
+    parts = tuple(msgspec.structs.replace(part, ns_per_step=n) for n in (1, 9, 2, 8, 7, 6, 5))
+    report = decode(fitted(_with(breakdown=parts), _least(_with(breakdown=parts))).encode())
+    assert [p.ns_per_step for p in report.breakdown] == [9, 8, 7, 6, 5]
+
+
+def _with(**fields):
+    return msgspec.structs.replace(full_report(), **fields)
 
 
 def _least(report):

@@ -232,7 +232,11 @@ def _verdict(
         return "regressed", said
     still_open = [m for m in gated if m.verdict == "inconclusive"]
     if still_open:
-        return "inconclusive", "; ".join(_why_open(m) for m in still_open)
+        labels: dict[str, list[str]] = {}
+        for m in still_open:
+            labels.setdefault(_why_open(m), []).append(m.label)
+        each = (f"{' and '.join(names)}: {text}" for text, names in labels.items())
+        return "inconclusive", "; ".join(each)
     better = [m for m in gated if m.improved]
     if better:
         return "pass", ", ".join(f"{m.label} {improved(m.estimate_ratio)}" for m in better)
@@ -272,7 +276,7 @@ def _worse_or_not(decision: Decision) -> str:
 def _why_open(measure: MeasureResult) -> str:
     sees = measure.smallest_visible_ratio
     needs = measure.pairs_needed
-    text = f"{measure.label}: {measure.pairs} pairs"
+    text = f"{measure.pairs} pairs"
     if sees is not None:
         seen = f"from {100 * sees:.1f} %" if sees < 1 else "only above 100 %"
         text += f" on this machine show changes {seen}"

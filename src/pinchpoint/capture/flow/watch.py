@@ -7,7 +7,6 @@ tensors, or makes more operations than can be looked at in time.
 """
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -15,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from pinchpoint.capture.flow.alike_rows import LOOKS_UP, SameIds
+from pinchpoint.capture.flow.copies_of_process import UNDER_WAY
 from pinchpoint.capture.flow.inference import InferenceModes, put_keys_back, take_away
 from pinchpoint.capture.flow.left_alone import leave_alone
 from pinchpoint.capture.flow.operations import (
@@ -33,6 +33,7 @@ from pinchpoint.capture.flow.operations import (
     shapes_of,
 )
 from pinchpoint.capture.flow.same_rows import SameRows
+from pinchpoint.capture.flow.sent_again import SENDS, SentAgain
 from pinchpoint.capture.flow.stacks import Stack, Stacks
 from pinchpoint.capture.flow.storages import Storages, content
 from pinchpoint.capture.flow.stored import before_optimizers, parameter_of
@@ -61,19 +62,6 @@ _NEEDED = (
 )
 
 
-_UNDER_WAY: set["Watch"] = set()
-
-
-def _forked() -> None:
-    """In the copy of a process that forked, such as a loader's worker, nothing is heard."""
-    for watch in _UNDER_WAY:
-        watch.why_not = "this is a copy of the process"
-
-
-if hasattr(os, "register_at_fork"):  # not where processes cannot fork
-    os.register_at_fork(after_in_child=_forked)
-
-
 @dataclass(frozen=True)
 class _Begun:
     """An operation that is about to run; fields as in ``Operation``."""
@@ -97,6 +85,7 @@ class Watch:
         self.storages = Storages(torch)
         self.tiny, self.zeros, self.ids = TinyValues(torch), ZeroPayloads(torch), SameIds(torch)
         self.trials, self.same_rows = Trials(torch, free_bytes), SameRows(torch)
+        self.sent = SentAgain(torch)
         self.steps: list[list[Operation]] = [[]]
         self._stacks = Stacks(torch)
         self._kinds: dict[Any, Kind] = {}
@@ -149,7 +138,7 @@ class Watch:
 
         self._mode = Flow()
         self._inference = InferenceModes(self.torch, self._was_deaf)
-        _UNDER_WAY.add(self)
+        UNDER_WAY.add(self)
         self._mode.__enter__()
         for name in (*_READS, *_HANDS_OUT):
             self._replace(name, hands_out=name in _HANDS_OUT)
@@ -161,7 +150,7 @@ class Watch:
     def end(self) -> None:
         """Hear no more: only this mode is left, wherever it stands among others."""
         self._paused = True  # in a thread that is not this one, the mode stays and does nothing
-        _UNDER_WAY.discard(self)
+        UNDER_WAY.discard(self)
         while self._undo:
             self._undo.pop()()
         mode, self._mode = self._mode, None
@@ -241,6 +230,9 @@ class Watch:
         if begun.kind.name == LOOKS_UP:
             with self.unseen(), contextlib.suppress(Exception):
                 self.ids.look(step, at, call[1])
+        if self.sent.looks and begun.kind.name in SENDS:
+            with self.unseen(), contextlib.suppress(Exception):
+                self.sent.look(step, begun.kind, call[1], begun.shapes)
         if not self.tiny.looks and begun.kind.name not in WAYS:
             return
         stack, _ = self._stacks.number(sys._getframe(3))

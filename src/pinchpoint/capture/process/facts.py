@@ -14,7 +14,7 @@ from pinchpoint.capture.process.session import LOOP, CaptureSession
 from pinchpoint.capture.process.step_clock import StepClock
 from pinchpoint.capture.samples.memory_nodes import cpu_nodes, placement
 from pinchpoint.capture.windows.recording import Recording
-from pinchpoint.inside import both_branches, jacobians
+from pinchpoint.inside import both_branches, jacobians, live_arrays
 from pinchpoint.monitor.environment.facts import variables
 from pinchpoint.monitor.environment.software import switches
 from pinchpoint.run_folder.layout import PROCESS_SCHEMA, PROCESSES, write_json
@@ -75,6 +75,10 @@ def facts(
         "jacobians": [
             {"place": place, "outputs": outputs, "inputs": inputs}
             for place, (outputs, inputs) in jacobians.found.items()
+        ],
+        "live_arrays": [
+            {"dtype": dtype, "shape": shape, "count": count}
+            for (dtype, shape), count in live_arrays.found.items()
         ],
         "line_tracer": session.line_tracer,
         "python": sys.version.split()[0],

@@ -7,6 +7,8 @@ runs. What would take more than that is unknown.
 import ast
 import linecache
 import math
+import os
+import textwrap
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from pinchpoint.capture.samples.instructions import instructions
 
 UNKNOWN: Any = object()  # what is not told by reading
 _LONGEST_LINES = 12  # of one call: longer ones are made of more than names
+_MOST_LINES = 200  # of a function: of a longer one nobody knows at a glance
 _MOST_NODES = 200  # of its syntax tree
 _ARRAY_FACTS = ("shape", "size", "ndim", "T")
 _SAME_SIZE = ("astype", "copy", "clip", "round", "conj")  # methods of arrays
@@ -38,6 +41,7 @@ class Written:
     index: ast.expr | None = None  # of ``f(x)[index]``
     times: ast.expr | None = None  # of ``f(x) @ times``
     onto: ast.expr | None = None  # of ``onto = f(x)``
+    in_parts: bool = False  # all that reads ``onto`` later in the function takes a part by an index
 
     @property
     def names(self) -> set[str]:
@@ -70,7 +74,28 @@ def written_at(code: CodeType, at: int) -> Written | None:
     if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
         return None
     onto = _parsed(before[:-1]) if before.endswith("=") and before[-2:-1].isspace() else None
-    return Written(node, *_after(after), onto)
+    in_parts = isinstance(onto, ast.Name) and _in_parts(code, onto.id)
+    return Written(node, *_after(after), onto, in_parts)
+
+
+def _in_parts(code: CodeType, name: str) -> bool:
+    """Whether a variable of a function is read, and each time by an index."""
+    last = max((line for *_, line in code.co_lines() if line), default=0)
+    lines = [linecache.getline(code.co_filename, n) for n in range(code.co_firstlineno, last + 1)]
+    if len(lines) > _MOST_LINES:
+        return False
+    try:
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    walked = list(ast.walk(tree))
+    read = [n for n in walked if isinstance(n, ast.Name) and n.id == name and _is_load(n)]
+    taken = [n.value for n in walked if isinstance(n, ast.Subscript) and _is_load(n)]
+    return bool(read) and all(any(one is value for value in taken) for one in read)
+
+
+def _is_load(node: ast.Name | ast.Subscript) -> bool:
+    return isinstance(node.ctx, ast.Load)
 
 
 def begin_of(code: CodeType, at: int) -> int:
@@ -132,7 +157,23 @@ def value_of(node: ast.AST | None, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Slice):
         parts = [value_of(one, names) if one else None for one in (node.lower, node.upper)]
         return UNKNOWN if node.step or UNKNOWN in parts else slice(*parts)
+    if isinstance(node, ast.JoinedStr):
+        return _text(node, names)
     return _answer(node, names) if isinstance(node, ast.Call) else UNKNOWN
+
+
+def _text(node: ast.JoinedStr, names: Mapping[str, Any]) -> Any:
+    """``f"{root}/{name}.npy"`` of texts and whole numbers, without formats."""
+    parts = []
+    for one in node.values:
+        plain = isinstance(one, ast.FormattedValue) and not one.format_spec and one.conversion < 0
+        value = value_of(one.value, names) if isinstance(one, ast.FormattedValue) else None
+        if isinstance(one, ast.Constant):
+            value = one.value
+        elif not plain or type(value) not in (str, int):
+            return UNKNOWN
+        parts.append(str(value))
+    return "".join(parts)
 
 
 def _answer(node: ast.Call, names: Mapping[str, Any]) -> Any:
@@ -144,6 +185,9 @@ def _answer(node: ast.Call, names: Mapping[str, Any]) -> Any:
     if not isinstance(function, ast.Attribute):
         return UNKNOWN
     of = value_of(function.value, names)
+    if of is os.path and function.attr == "join":
+        parts = [value_of(one, names) for one in node.args]
+        return of.join(*parts) if all(type(one) is str for one in parts) else UNKNOWN
     if function.attr in _SAME_SIZE:
         return _elementwise(of)
     return (
@@ -166,6 +210,8 @@ def _computed(operation: ast.operator, left: Any, right: Any) -> Any:
         shaped = _elementwise(left, right)
         if shaped is not UNKNOWN:
             return shaped
+    if type(left).__module__ == "pathlib" and type(right) is str:
+        return left / right if isinstance(operation, ast.Div) else UNKNOWN
     if type(left) is not int or type(right) is not int:
         return UNKNOWN
     if isinstance(operation, ast.Add):

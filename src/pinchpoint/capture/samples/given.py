@@ -13,6 +13,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 MOST_SAMPLED = 4096  # numbers of an array that are looked at, at even distances
 _MOST_INSIDE = 64  # of a container, that a description looks at
 _LONGEST = 1 << 17  # plain values of a list, which take a millisecond or two
+_LARGEST = 1 << 62  # sizes and options; a larger number is a value of something
 _LONGEST_PATH = 4096  # as Linux has it
 _FEW = 8  # whole numbers of a list, that may be a shape
 _ALIKE = 1e-6  # of the largest number: a matrix computed as symmetric differs by rounding
@@ -27,8 +28,10 @@ def _plain(value: Any) -> dict[str, Any] | None:
     kind = type(value)
     if value is UNKNOWN:
         return {"kind": "unknown"}
-    if kind in (bool, int, float):
-        return {"kind": kind.__name__, "value": float(value) if abs(value) < 1e300 else None}
+    if kind in (bool, int):
+        return {"kind": kind.__name__, "value": float(value) if abs(value) < _LARGEST else None}
+    if kind is float:
+        return {"kind": "float"}
     if value is None:
         return {"kind": "None"}
     if kind in (str, bytes):
@@ -61,20 +64,30 @@ def _sizes(shape: Any) -> list[int]:
 def _array(value: Any) -> dict[str, Any] | None:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and isinstance(value, numpy.ndarray):
+        read = _in_memory(numpy, value)
         return {
             "kind": "array",
             "shape": list(value.shape),
             "dtype": str(value.dtype)[:40],
             "dense": bool(value.flags.c_contiguous),
-            "is_of": _structure(numpy, value),
-            "value": _largest(numpy, value),
+            "is_of": _structure(numpy, value) if read else "",
+            "value": _largest(numpy, value) if read else None,
         }
     if numpy is not None and isinstance(value, numpy.generic):
         return {"kind": "scalar", "dtype": str(value.dtype)[:40]}
-    if torch is not None and isinstance(value, torch.Tensor):
+    if torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter):
         shape = [int(n) for n in value.shape]
         return {"kind": "tensor", "shape": shape, "dtype": str(value.dtype).removeprefix("torch.")}
     return None
+
+
+def _in_memory(numpy: Any, value: Any) -> bool:
+    """Whether to look at its numbers reads no file and runs no code of a class of the program."""
+    while type(value) is numpy.ndarray:
+        if value.base is None:
+            return True
+        value = value.base
+    return type(value).__module__ not in ("mmap", "numpy")  # maps of files, and classes of arrays
 
 
 def _structure(numpy: Any, value: Any) -> str:
@@ -135,10 +148,14 @@ def content(value: Any, contents: Contents) -> Hashable:
         return (kind.__name__, *(content(one, contents) for one in value))
     if kind in _PLAIN:
         return contents.of(value).word
+    if isinstance(value, Path):
+        return ("Path", str(value))
     if isinstance(value, type | FunctionType):
         return (kind.__name__, id(value))
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic | numpy.dtype):
+        if isinstance(value, numpy.ndarray) and not _in_memory(numpy, value):
+            raise Untold("a map of a file is not read for this")
         return contents.of(value).word
     torch = sys.modules.get("torch")
     if torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter):

@@ -70,6 +70,7 @@ class WorkerSamples:
             **spelt,
             "sampled": sampled,
             "usage": usage(),
+            "called": self._sampler.calls.document(),
         }
         with contextlib.suppress(OSError):
             write_json(self._path, document)

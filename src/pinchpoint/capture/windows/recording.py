@@ -15,6 +15,7 @@ from pinchpoint.capture.settings import BESIDE, Kind
 from pinchpoint.capture.windows.cupti import keep_attached
 from pinchpoint.capture.windows.threads import main_thread_held
 from pinchpoint.frozen import dataclass
+from pinchpoint.inside import live_arrays
 from pinchpoint.run_folder.layout import NAMES, TRACES
 
 _CHUNK = 1 << 20
@@ -181,6 +182,7 @@ class JaxWindow:
         problem = self._problem if self.steps < 0 or not start_ns else None
         try:
             if start_ns:
+                live_arrays.look()
                 with self._nothing_under_way():
                     if _jax_on_gpu() and not keep_attached():
                         sys.stderr.write(f"{MAY_END}\n")

@@ -4,17 +4,19 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from pinchpoint.analysis.device.activity import device_activity
 from pinchpoint.analysis.host.frames import NAMELESS, Owner, frame_of
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.stacks import own_frame
 from pinchpoint.analysis.mean.what_if import step_base_ns
+from pinchpoint.diagnosis.evidence.slow_ways.way import Said, Way
 from pinchpoint.diagnosis.evidence.thread_of_steps import thread_of_steps
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, MATERIAL_STEP_RATIO, NotChecked
 from pinchpoint.frozen import dataclass
 from pinchpoint.trace import Trace
 from pinchpoint.trace.durations import duration
-from pinchpoint.trace.run_samples import Called, SampledThread
+from pinchpoint.trace.run_samples import Called, SampledThread, SampledWorker
 
 FEWEST_LOOKS = 10  # of fewer, the share of a line is not known within a third
 LEAST_RUN_RATIO = 0.05  # of a run that was not recorded: less is within what two runs differ by
@@ -46,13 +48,15 @@ class CalledLine:
     def said(self) -> str:
         """``self.rng.choice() in negatives (data.py:15)``."""
         at = self.location
-        return f"{_spelt(self.call)}{f' in {at}' if at else ''}"
+        return f"{self.spelt}{f' in {at}' if at else ''}"
 
-
-def _spelt(call: Called) -> str:
-    if call.doing.endswith("()") and call.doing != "()":
-        return call.doing
-    return f"{call.called.rpartition('.')[2]}()" if call.called != "@" else "A product (@)"
+    @property
+    def spelt(self) -> str:
+        """``self.rng.choice()``."""
+        call = self.call
+        if call.doing.endswith("()") and call.doing != "()":
+            return call.doing
+        return f"{call.called.rpartition('.')[2]}()" if call.called != "@" else "A product (@)"
 
 
 def called_lines(trace: Trace, thread: SampledThread) -> list[CalledLine]:
@@ -99,12 +103,51 @@ def _is_inside(frames: tuple[str, ...], at: str) -> bool:
     return below is None or below.owner is not Owner.USER or below.function in NAMELESS
 
 
+def called_in_workers(trace: Trace) -> list[CalledLine]:
+    """Of all worker processes of loaders together, most looks first; time is counted in looks."""
+    samples = trace.run.samples if trace.run else None
+    workers = samples.workers if samples else ()
+    of = sum(worker.looks for worker in workers)
+    first: dict[tuple[str, str], Called] = {}
+    looks: dict[tuple[str, str], float] = {}
+    for worker in workers:
+        for call in worker.called:
+            key = (call.at, call.called)
+            if key not in first or call.looks > first[key].looks:
+                first[key] = call  # what was seen in the worker with most of it
+            looks[key] = looks.get(key, 0.0) + _looks_at(call, worker)
+    found = [CalledLine(call, looks[key], of, looks[key]) for key, call in first.items()]
+    return sorted((f for f in found if f.looks >= FEWEST_LOOKS), key=lambda line: -line.us)
+
+
+def _looks_at(call: Called, worker: SampledWorker) -> float:
+    """A line's looks are shared among its calls as they were found there."""
+    seen = sum(looks for frames, looks in worker.stacks if _is_there(frames, call.at))
+    beside = sum(other.looks for other in worker.called if other.at == call.at)
+    return min(call.looks, call.looks / max(beside, 1) * seen)
+
+
+def _is_there(frames: tuple[str, ...], at: str) -> bool:
+    return frames[:1] == (at,) or _is_inside(frames, at)
+
+
 def of_steps(trace: Trace) -> tuple[int, list[CalledLine]]:
     """The mean step in nanoseconds and the calls of its thread; raises :class:`NotChecked`."""
     base, thread = step_base_ns(trace), thread_of_steps(trace)
     if base is None or thread is None:
         raise NotChecked("the thread of the steps was not looked at")
     return base, called_lines(trace, thread)
+
+
+def found_slow(line: CalledLine, way: Way, said: Said) -> Found:
+    """A finding about a slow way; ``{time}`` stands for its time."""
+    return Found(
+        summary=f"{line.said} {said.does}: {{time}}",
+        evidence=(),
+        fix=way.instead,
+        hint=way.hint,
+        confidence="high" if way.always else "medium",
+    )
 
 
 def in_steps(
@@ -115,18 +158,25 @@ def in_steps(
         return Small(line.ratio, MATERIAL_STEP_RATIO)
     took = line.ratio * base
     least, most = (round(took * (1 - one)) for one in (left[1], left[0]))
-    # Beside a device it is not known how much of the host's time a step waits for.
-    least = round(_SURE * least) if computes_on_cpu(trace) else 0
+    # A device may work meanwhile, at most for as long as it works at all.
+    hidden = 0 if computes_on_cpu(trace) else round((1 - _idle_ratio(trace)) * base)
+    least = max(round(_SURE * least) - hidden, 0)
+    likely = max(round(took * (1 - sum(left) / 2)) - hidden // 2, least)
     return replace(
         found,
         summary=found.summary.format(time=f"{duration(round(took))} of a step"),
-        evidence=(*_evidence(line), *found.evidence),
+        evidence=(*evidence_of(line), *found.evidence),
         cost_ns_per_step=round(took),
         saving_ns_per_step=(least, most),
-        likely_saving_ns=round(took * (1 - sum(left) / 2)),
+        likely_saving_ns=likely,
         location=line.location,
         confirm=ANY_PROGRAM,
     )
+
+
+def _idle_ratio(trace: Trace) -> float:
+    """Of the recorded time, in which the device has nothing to do; 0 where that is not known."""
+    return device_activity(trace).idle_ratio or 0.0
 
 
 def in_run(
@@ -143,7 +193,7 @@ def in_run(
     return replace(
         found,
         summary=found.summary.format(time=of_the_run(round(took), total)),
-        evidence=(*_evidence(line), *found.evidence),
+        evidence=(*evidence_of(line), *found.evidence),
         cost_ns_per_step=won,
         consequence=f"about {of_run(won, total)}",
         run_ratio=won / max(total, 1),
@@ -161,7 +211,8 @@ def main_thread(trace: Trace) -> SampledThread:
     return found
 
 
-def _evidence(line: CalledLine) -> tuple[Evidence, ...]:
+def evidence_of(line: CalledLine) -> tuple[Evidence, ...]:
+    """What is called there, and what it is given."""
     return (
         Evidence("looks that found it there", round(line.looks), "count"),
         Evidence("what is called", line.call.called, "name"),

@@ -87,6 +87,18 @@ def _calls(trace: Trace, rows: Rows, works: Intervals) -> HostCalls:
     return HostCalls(rows, judged_steps(trace).step_of(start), sizes, end - start - covered)
 
 
+def shortest_at_place(trace: Trace, calls: HostCalls) -> Ints:
+    """What the shortest call at the same place in any step took: others waited for a late rank."""
+    host = trace.host_ops
+    assert host is not None
+    in_each = np.bincount(calls.step, minlength=len(judged_steps(trace)))
+    if (in_each != in_each[0]).any():
+        return np.zeros(len(calls.rows), np.int64)
+    took = host["duration_ns"][calls.rows].reshape(-1, int(in_each[0]))
+    least: Ints = np.tile(took.min(axis=0), len(took))
+    return np.minimum(least, calls.alone_ns)
+
+
 def working(trace: Trace) -> Intervals:
     """When the thread of the steps ran operators, but for those that only issue a collective."""
     host = trace.host_ops

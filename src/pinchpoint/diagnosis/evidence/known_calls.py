@@ -128,3 +128,11 @@ def advice_for_row(name: str) -> str:
         return advice_for(f"{_module(frame.file)}.{frame.function}")
     found = _BUILTIN.match(name)
     return advice_for(found[1]) if found else ""
+
+
+def advised(fix: str, runs: str, of_call: str) -> str:
+    """What to do about code of a library that runs there, before what holds for any code; else
+    what a call may be, after it."""
+    if not runs:
+        return fix + of_call
+    return f"{runs[0].upper()}{runs[1:]}. Or {fix[0].lower()}{fix[1:]}"

@@ -75,6 +75,9 @@ def run_facts(
             )
             for note in process.jacobians
         ),
+        live_arrays=MappingProxyType(
+            {(note.dtype, note.shape): note.count for note in process.live_arrays}
+        ),
         deaths=tuple(
             ThreadDeath(
                 note.thread,

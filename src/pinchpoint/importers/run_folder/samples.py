@@ -148,17 +148,7 @@ def _of(
             for o in found.operands
             if len(o.shape) == len(o.strides_bytes) and o.axis < len(o.shape)
         ),
-        called=tuple(
-            Called(
-                _spelt((c.at,), found.installed)[0],
-                c.doing,
-                c.called,
-                c.looks,
-                c.compared,
-                tuple(Given(**asdict(g)) for g in c.given),
-            )
-            for c in found.called
-        ),
+        called=_called(found),
         heard=None if found.calls is None else _heard(found.calls, found.installed),
         installed=found.installed,
     )
@@ -296,4 +286,18 @@ def _worker(found: SamplesDocument) -> SampledWorker:
     main = next((t for t in found.sampled.threads if t.main), ThreadNote())
     seen = _seen(main.stacks, len(stacks))
     spelt = tuple((tuple(frames[row] for row in stacks[stack]), looks) for stack, looks in seen)
-    return SampledWorker(found.worker, main.looks, spelt)
+    return SampledWorker(found.worker, main.looks, spelt, _called(found))
+
+
+def _called(found: SamplesDocument) -> tuple[Called, ...]:
+    return tuple(
+        Called(
+            _spelt((c.at,), found.installed)[0],
+            c.doing,
+            c.called,
+            c.looks,
+            c.compared,
+            tuple(Given(**asdict(g)) for g in c.given),
+        )
+        for c in found.called
+    )

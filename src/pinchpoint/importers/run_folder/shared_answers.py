@@ -12,6 +12,8 @@ from pinchpoint.trace.run_values import Frame, VainOperations, VainWork
 
 # Of the steps that two ranks watched: one may have begun a step or two later than the other.
 _LEAST_COMMON_RATIO = 0.5
+# What they give was computed elsewhere.
+_MOVES = ("aten::cat", "aten::stack", "aten::clone", "aten::_to_copy", "aten::index_select")
 _Key = tuple[str, tuple[tuple[int, ...], ...]]
 
 
@@ -57,9 +59,11 @@ def _same(one: AnswerNote, theirs: dict[tuple[_Key, int], frozenset[str]]) -> bo
 
 
 def _places(group: list[AnswerNote]) -> list[Frame]:
-    """Heaviest first; those of backward passes, which one line starts, behind all others."""
+    """Heaviest first; those of backward passes, which one line starts, behind all others that
+    compute, and what only moves behind these."""
     weight: dict[Frame, int] = defaultdict(int)
-    forward = {one.place for one in group if not one.backward}
+    computed = [one for one in group if one.name not in _MOVES]
+    group, forward = computed or group, {one.place for one in group if not one.backward}
     for one in group:
         if one.place is not None:
             weight[one.place] += one.bytes

@@ -19,9 +19,10 @@ from pinchpoint.regex import regex
 class OtherWay(NamedTuple):
     """How an instruction's result comes about otherwise."""
 
-    kind: str  # rows, sums, diagonal, order
+    kind: str  # rows, sums, diagonal, order; jacobian, trace
     left_ratio: float  # of its FLOPs that stay
     left_bytes: int  # that the other way reads and writes in its place
+    at: str | None = None  # the line that says so, where that is another one
 
 
 _LARGEST_PROGRAM = 200_000  # instructions: more take a second to go through
@@ -30,6 +31,7 @@ _FEWEST_CLASSES = 32  # of fewer a product may be the fastest way: it is one of 
 _MOST_LEFT = 0.5  # of the FLOPs in another order: below that rounding and shapes decide
 _LAID_OUT = frozenset(("bitcast", "copy", "transpose", "reshape", "convert"))
 _EQUAL = "EQ"
+_BACKWARD = "transpose("  # of a scope: what JAX derives from the forward pass
 _PLAIN = b'"epilogue":"DEFAULT"'  # of a product by cuBLAS: nothing but the product
 # What JAX pushes forward or pulls back for the columns of an identity: no matrix of the program's.
 _OF_A_JACOBIAN = regex(r"vmap\((transpose\()?jvp\(")
@@ -56,10 +58,25 @@ class _Products(Flow):
             way = None if _OF_A_JACOBIAN.search(one.scope) else self._of_structure(one)
             if way is not None:
                 told[one.id] = way
+        told = self._as_written(told)
         for first in self.products.values():
             told |= {number: way for number, way in self._of_order(first) if number not in told}
         told |= self._made_for(told)
         return {self._launched_by(number).name: way for number, way in told.items()}
+
+    def _as_written(self, told: dict[int, OtherWay]) -> dict[int, OtherWay]:
+        """What is derived for the backward pass has the kind of what the program wrote there."""
+        written = {}
+        for number, way in told.items():
+            one = self.program.by_id[number]
+            if _BACKWARD not in one.scope:
+                written[self.program.place_of(one)] = way.kind
+        return {
+            number: way._replace(
+                kind=written.get(self.program.place_of(self.program.by_id[number]), way.kind)
+            )
+            for number, way in told.items()
+        }
 
     def _launched_by(self, number: int) -> Instruction:
         one = self.program.by_id[number]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pinchpoint.importers.files.wire import MalformedMessage
 from pinchpoint.importers.xplane.chosen import chosen
-from pinchpoint.importers.xplane.fields import Told, messages, text, told_by
+from pinchpoint.importers.xplane.fields import messages, text, told_by
 from pinchpoint.importers.xplane.graphs import name_kernels_of_graphs
 from pinchpoint.importers.xplane.hlo import (
     MODULE_NAME,
@@ -21,9 +21,12 @@ from pinchpoint.importers.xplane.hlo import (
 from pinchpoint.importers.xplane.operations import LARGEST, said_of
 from pinchpoint.importers.xplane.other_way import other_ways
 from pinchpoint.importers.xplane.partly_read import partly_read
+from pinchpoint.importers.xplane.rests_on import Look, gives, rests_on
 from pinchpoint.importers.xplane.rewritten import Rewritten, rewritten
 from pinchpoint.importers.xplane.shapes import DOUBLE
+from pinchpoint.importers.xplane.slow_on_cpu import slow_on_cpu
 from pinchpoint.importers.xplane.space import StoredProgram
+from pinchpoint.importers.xplane.whole_jacobians import whole_jacobians
 from pinchpoint.importers.xplane.widened import widened
 from pinchpoint.regex import regex
 from pinchpoint.trace.kinds import HOST_CALLBACK
@@ -43,20 +46,27 @@ def with_programs(rows: Sequence[dict[str, Any]], programs: Iterable[StoredProgr
     mine: dict[str, dict[int | None, list[dict[str, Any]]]] = {}
     for row in rows:
         mine.setdefault(row["module"] or "", {}).setdefault(row.get("program"), []).append(row)
-    found: dict[str, list[tuple[int | None, Told]]] = {}
+    found: dict[str, list[tuple[int | None, Program]]] = {}
+    given: set[Look] | None = set()  # by any that ran; None: by one that cannot be read, too
     for stored in programs:
-        with suppress(MalformedMessage):
+        try:
             for module in map(told_by, messages(told_by(bytes(stored.message)), PROGRAM_MODULE)):
                 if (name := text(module, MODULE_NAME)) in mine:
-                    found.setdefault(name, []).append((stored.id, module))
+                    program = Program(module)
+                    found.setdefault(name, []).append((stored.id, program))
+                    given = None if given is None else given | gives(program)
+        except (MalformedMessage, RecursionError):
+            given = None
+    if not mine.keys() - {""} <= found.keys():
+        given = None
     for name, same in found.items():
         for number, ran in mine[name].items():
-            these = [module for known, module in same if known == number]
+            these = [program for known, program in same if known == number]
             with suppress(MalformedMessage, RecursionError):
-                _tell([Program(m) for m in these or [module for _, module in same]], ran)
+                _tell(these or [program for _, program in same], ran, given)
 
 
-def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
+def _tell(programs: Sequence[Program], rows: list[dict[str, Any]], given: set[Look] | None) -> None:
     if len(programs) == 1:
         order = [(one.name, one.kernel) for one in programs[0].launches]
         name_kernels_of_graphs(order, programs[0].by_name, rows)
@@ -65,6 +75,7 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
     anew = rewritten(programs[0]) if len(programs) == 1 else {}
     of_size = _told_by_size(programs[0], anew) if anew else {}
     _tell_what_is_read(programs, rows)
+    _tell_arguments(programs, rows, given)
     _tell_other_ways(programs, rows)
     known: dict[str, _Facts] = {}
     for run in _runs(rows):
@@ -89,6 +100,14 @@ def _tell(programs: Sequence[Program], rows: list[dict[str, Any]]) -> None:
                 row["put_back_bytes"] = told.written_bytes
 
 
+def _tell_arguments(
+    programs: Sequence[Program], rows: Iterable[dict[str, Any]], given: set[Look] | None
+) -> None:
+    alone = rests_on(programs[0], given) if len(programs) == 1 and given is not None else {}
+    for row in rows if alone else ():
+        row["rests_on"] = alone.get(row["op"])
+
+
 def _tell_what_is_read(programs: Sequence[Program], rows: Iterable[dict[str, Any]]) -> None:
     partly = partly_read(programs[0]) if len(programs) == 1 else {}
     for row in rows if partly else ():
@@ -99,10 +118,13 @@ def _tell_what_is_read(programs: Sequence[Program], rows: Iterable[dict[str, Any
 
 
 def _tell_other_ways(programs: Sequence[Program], rows: Iterable[dict[str, Any]]) -> None:
-    ways = other_ways(programs[0]) if len(programs) == 1 else {}
-    for row in rows if ways else ():
-        if row["op"] in ways:
-            row["way"], row["way_ratio"], row["way_bytes"] = ways[row["op"]]
+    one = programs[0] if len(programs) == 1 else None
+    ways = {**other_ways(one), **whole_jacobians(one)} if one else {}
+    on_cpu = slow_on_cpu(one) if one else {}
+    for row in rows if ways or on_cpu else ():
+        way = ways.get(row["op"]) or (on_cpu.get(row["op"]) if row["device"] is None else None)
+        if way is not None:
+            row["way"], row["way_ratio"], row["way_bytes"], row["way_at"] = way
 
 
 def _told_by_size(program: Program, anew: Mapping[str, Rewritten]) -> dict[int, Rewritten]:

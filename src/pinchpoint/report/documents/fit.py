@@ -2,13 +2,16 @@
 
 What goes first is what can be asked for again: roofline points, the critical path, rows of tables,
 then what to record for causes that were not checked, rules that found nothing, causes that were not
-checked, places of the whole run, evidence, and parts of the step below one percent. Findings with
-their fixes and how to confirm them, verdict and the other parts stay. What was cut from a table is
-counted in its ``rows_left_out``, all else in ``left_out``; ``pinchpoint show FILE FINDING`` gives a
-finding whole.
+checked, places of the whole run, evidence, and parts of the step below one percent. For the least
+budgets (a run folder took 5,267 characters without that) what is known of the whole run goes, too,
+then parts of the step but the five largest, then all findings but the first three, then but the
+first, which keeps its fix and how to confirm it. Verdict and the other parts stay. What was cut
+from a table is counted in its ``rows_left_out``, all else in ``left_out``; ``pinchpoint show FILE
+FINDING`` gives a finding whole.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 
@@ -45,7 +48,7 @@ def _ever_smaller(report: Report) -> Iterator[Report]:
         yield report
     cuts: tuple[Callable[[Report], Report], ...] = (
         *(_no_tables, _short_answers, _no_clear, _fewer_places, _no_reasons, _no_answers),
-        *(_no_places, _no_evidence, _no_crumbs),
+        *(_no_places, _no_evidence, _no_crumbs, _no_run, _largest_parts, *_fewer_findings()),
     )
     for cut in cuts:
         report = cut(report)
@@ -59,7 +62,9 @@ def _left_out(whole: Report, smaller: Report) -> dict[str, int]:
     """Entries of each field that were cut; of findings, pieces of evidence."""
     found = {name: len(getattr(whole, name)) - len(getattr(smaller, name)) for name in _COUNTED} | {
         "evidence": _pieces_of_evidence(whole) - _pieces_of_evidence(smaller),
-        "places_of_the_run": _places(whole) - _places(smaller),
+        "places_of_the_run": 0 if smaller.run is None else _places(whole) - _places(smaller),
+        "run": int(whole.run is not None and smaller.run is None),
+        "findings": len(whole.findings) - len(smaller.findings),
     }
     return {name: count for name, count in found.items() if count}
 
@@ -139,3 +144,28 @@ def _no_crumbs(report: Report) -> Report:
 
 def _no_answers(report: Report) -> Report:
     return msgspec.structs.replace(report, not_checked=(), not_shown=(), fix_ladder=None)
+
+
+def _no_run(report: Report) -> Report:
+    return msgspec.structs.replace(report, run=None)
+
+
+_FEWEST_PARTS = 5  # of the step: of recordings of programs these hold most of it
+
+
+def _largest_parts(report: Report) -> Report:
+    largest = sorted(report.breakdown, key=lambda part: -part.ns_per_step)[:_FEWEST_PARTS]
+    kept = tuple(part for part in report.breakdown if part in largest)[:_FEWEST_PARTS]
+    return msgspec.structs.replace(report, breakdown=kept)
+
+
+_FEWEST_FINDINGS = (3, 1)  # the ones to fix first; the others can be asked for with more room
+
+
+def _fewer_findings() -> Iterator[Callable[[Report], Report]]:
+    for most in _FEWEST_FINDINGS:
+        yield partial(_first_findings, most=most)
+
+
+def _first_findings(report: Report, *, most: int) -> Report:
+    return msgspec.structs.replace(report, findings=report.findings[:most])

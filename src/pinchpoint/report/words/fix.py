@@ -12,8 +12,13 @@ _ENDS = {
     "worked better": "it worked, better than predicted",
     "worked in part": "it worked in part: less is won than was predicted",
     "did not help": "it did not help",
-    "cannot tell": "cannot tell, the difference is within what steps differ by themselves",
+    "cannot tell": "cannot tell, the difference is within what {of} differ by themselves",
 }
+
+
+def _end(outcome: FixOutcome) -> str:
+    """The verdict; what varies between recordings is a step, between pairs a run."""
+    return _ENDS[outcome.said].format(of="runs" if "pairs" in outcome.clock else "steps")
 
 
 def fix_sentence(outcome: FixOutcome) -> str:
@@ -26,9 +31,7 @@ def fix_sentence(outcome: FixOutcome) -> str:
         said = f"{measured} {unit}{spread}, {in_unit(outcome.before_ns, unit)} before"
         return f"{said}: {_without_prediction(outcome)}{_doubt(outcome)}"
     predicted = f"predicted {in_unit(outcome.predicted_ns, unit)} {unit}"
-    return (
-        f"{predicted}, {measured}{spread}: {_ENDS[outcome.said]}{_slower(outcome)}{_doubt(outcome)}"
-    )
+    return f"{predicted}, {measured}{spread}: {_end(outcome)}{_slower(outcome)}{_doubt(outcome)}"
 
 
 def _slower(outcome: FixOutcome) -> str:
@@ -96,7 +99,7 @@ def _doubt(outcome: FixOutcome) -> str:
 def _without_prediction(outcome: FixOutcome) -> str:
     if outcome.said in ("worked", "did not help"):
         return slower_or_faster(outcome.before_ns, outcome.measured_ns)
-    return _ENDS[outcome.said]
+    return _end(outcome)
 
 
 def gone_words(outcome: FixOutcome) -> str:

@@ -56,6 +56,17 @@ def test_an_order_leaves_its_share():
     assert found.saving_ns_per_step[1] == pytest.approx((0.75 * 60 + 5) * MS)
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"), [("jacobian", "products with vectors"), ("trace", "nothing but the trace")]
+)
+def test_a_jacobian_is_told_where_it_is_used(kind, words):
+    told = {"way": kind, "way_ratio": 0.02, "way_bytes": 0, "way_at": "/code/solver.py:7"}
+    (found,) = (f for f in check(_on_cpu(**told)) if "Jacobian" in f.summary)
+    assert words in found.summary
+    assert (found.location.file, found.location.line) == ("/code/solver.py", 7)
+    assert found.saving_ns_per_step[1] == pytest.approx(0.98 * 60 * MS)
+
+
 def test_products_as_they_have_to_be():
     assert list(check(_on_cpu())) == []
 

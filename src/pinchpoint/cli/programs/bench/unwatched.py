@@ -19,7 +19,8 @@ def with_unwatched(
     measures: "Mapping[str, Measure]",
 ) -> "ResultPage":
     """The page with a warning for each gate that neither this session nor a past one has a value
-    for, and what to gate instead; one that should fail is a case that cannot tell, too."""
+    for, and what to gate instead; one that should fail is a case that cannot tell, too. The first
+    session says in a note what will be watched from now on."""
     from pinchpoint.bench.baselines import comparable, entry_key
     from pinchpoint.bench.measures import not_given
     from pinchpoint.report.pages.result import Case
@@ -36,4 +37,17 @@ def with_unwatched(
         warnings.append(f"--{gate.action} {said}")
         if gate.action == "fail":
             cases.append(Case(name, "inconclusive", said))
-    return replace(page, warnings=tuple(warnings), cases=tuple(cases))
+    watched = [_in_words(gate, measures[n]) for n, gate in gates.items() if n in known]
+    notes = page.notes
+    if watched and not entries:
+        notes = (*notes, f"watched from the next check on: {'; '.join(watched)}")
+    return replace(page, warnings=tuple(warnings), cases=tuple(cases), notes=notes)
+
+
+def _in_words(gate: "Gate", measure: "Measure") -> str:
+    """``step time, median (fail 5 %)``."""
+    from pinchpoint.report.pages.result import figure
+
+    ratio, absolute = gate.threshold.ratio, gate.threshold.absolute
+    least = figure(absolute, measure.unit) if ratio is None else f"{100 * ratio:.3g} %"
+    return f"{measure.label} ({gate.action} {least})"

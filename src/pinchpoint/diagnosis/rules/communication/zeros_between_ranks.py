@@ -27,7 +27,11 @@ import numpy as np
 
 from pinchpoint.analysis.replay import RemoveHostTime, ScaleHostSpans
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
-from pinchpoint.diagnosis.evidence.host_collectives import HostCalls, issued_calls
+from pinchpoint.diagnosis.evidence.host_collectives import (
+    HostCalls,
+    issued_calls,
+    shortest_at_place,
+)
 from pinchpoint.diagnosis.evidence.vain_work import rows_of, watched
 from pinchpoint.diagnosis.finding import Evidence, Found, Location
 from pinchpoint.diagnosis.record import WATCHED_RUN
@@ -95,7 +99,7 @@ def check(trace: Trace) -> Iterator[Found]:
             Evidence("work on rows of zeros", work_ns, "ns per step"),
         ),
         cost_ns_per_step=sending_ns + work_ns,
-        changes=(sent.less(trace, _shortest_at_place(trace, sent.calls)), *scaled),
+        changes=(sent.less(trace, shortest_at_place(trace, sent.calls)), *scaled),
         at_best=(sent.less(trace, sent.calls.alone_ns), *scaled),
         location=place,
         confidence="medium",
@@ -123,15 +127,3 @@ def _sent(trace: Trace, sends: list[VainWork]) -> _Sent | None:
         ratio[np.isin(calls.issued, _rows(trace, one))] = one.read_ratio
     mine = ratio > 0
     return _Sent(calls.made.of(mine), ratio[mine]) if mine.any() else None
-
-
-def _shortest_at_place(trace: Trace, calls: HostCalls) -> Ints:
-    """What the shortest call at the same place in any step took: others waited for a late rank."""
-    host = trace.host_ops
-    assert host is not None
-    in_each = np.bincount(calls.step, minlength=len(judged_steps(trace)))
-    if (in_each != in_each[0]).any():
-        return np.zeros(len(calls.rows), np.int64)
-    took = host["duration_ns"][calls.rows].reshape(-1, int(in_each[0]))
-    least: Ints = np.tile(took.min(axis=0), len(took))
-    return np.minimum(least, calls.alone_ns)

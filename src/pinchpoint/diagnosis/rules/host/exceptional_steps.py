@@ -13,7 +13,9 @@ operators took longer is none where the run around the recording was timed: it m
 and the steps of the run say whether it comes again. Without such a run, steps on a CPU that took
 longer with no more operators and no larger tensors, at no place and at no fixed distance, leave it
 undecided. Where `pinchpoint run` sampled the whole run, its far steps are told from that: how often
-they come, and the line that was running.
+they come, and the line that was running. Where nothing is trained, and most of such steps passes
+inside of a model that is called, a request begins in them: whether that work is needed is left
+open.
 
 ## Why it matters
 Throughput is set by the mean step. One step of 300 ms among thirty of 27 costs a quarter of it,
@@ -52,8 +54,11 @@ from pinchpoint.diagnosis.evidence.exceptions import (
     location,
     sentence,
 )
+from pinchpoint.diagnosis.evidence.first_of_requests import is_work_of_a_model
+from pinchpoint.diagnosis.evidence.known_ways import with_known_way
 from pinchpoint.diagnosis.evidence.loading import loads
-from pinchpoint.diagnosis.evidence.rare import found_of, rare_and_small, rare_found
+from pinchpoint.diagnosis.evidence.rare import found_of, material, rare_and_small, rare_found
+from pinchpoint.diagnosis.evidence.rare import location as located
 from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.diagnosis.record import MORE_STEPS, Record
 from pinchpoint.diagnosis.rule import MATERIAL_STEP_RATIO, NotChecked, Rule
@@ -86,7 +91,20 @@ _TOLD_HERE = tuple(
 
 def check(trace: Trace) -> Iterator[Found | Small]:
     """Causes of exceptional steps, most time first."""
+    yield from (with_known_way(trace, one) for one in _causes(trace))
+
+
+def _causes(trace: Trace) -> Iterator[Found | Small]:
     rare = tuple(rare_found(trace, _TOLD_HERE, fix=LESS_OFTEN))
+    requests = [one for one in material(trace) if is_work_of_a_model(trace, one)]
+    begin = [located(one) for one in requests]
+    if rare and all(one.location in begin for one in rare):
+        raise NotChecked(
+            f"some steps take far longer, in {begin[0]}, where a model works and nothing is"
+            " trained: the work that a request begins with; whether it is needed does not show",
+            fits=True,
+        )
+    rare = tuple(one for one in rare if one.location not in begin)
     if rare:
         kept = kept_lock(trace)  # told with the thread that keeps it
         rare = tuple(one for one in rare if kept is None or not kept.is_awaited_in(one.location))
@@ -151,7 +169,8 @@ def check_run(trace: Trace) -> Iterator[Found | Small]:
         if ns < LEAST_RUN_RATIO * total_ns:
             yield Small(ns / total_ns, LEAST_RUN_RATIO, "the run")
         else:
-            yield in_the_run(trace, found_of(trace, cause, LESS_OFTEN), ns)
+            found = in_the_run(trace, found_of(trace, cause, LESS_OFTEN), ns)
+            yield with_known_way(trace, found)
 
 
 def _is_small(cause: ExceptionalCause, mean: MeanStep) -> bool:

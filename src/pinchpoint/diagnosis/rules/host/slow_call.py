@@ -26,11 +26,13 @@ from collections.abc import Iterator
 from pinchpoint.diagnosis.evidence.called_lines import (
     CalledLine,
     called_lines,
+    found_slow,
     in_run,
     in_steps,
     main_thread,
     of_steps,
 )
+from pinchpoint.diagnosis.evidence.calls_again import found_again
 from pinchpoint.diagnosis.evidence.slow_ways.table import way_of
 from pinchpoint.diagnosis.evidence.slow_ways.way import Said, Way
 from pinchpoint.diagnosis.finding import Found, Small
@@ -50,22 +52,17 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     """The calls that a slow way is known of, most time first."""
     base, lines = of_steps(trace)
     for line in lines:
-        if (known := way_of(line.call)) is not None:
-            yield in_steps(trace, line, base, known[1].left, _found(line, *known))
+        if (known := _known(line)) is not None:
+            yield in_steps(trace, line, base, known[1].left, found_slow(line, *known))
 
 
 def check_run(trace: Trace) -> Iterator[Found | Small]:
     """The same of a run of which nothing else was recorded."""
     for line in called_lines(trace, main_thread(trace)):
-        if (known := way_of(line.call)) is not None:
-            yield in_run(trace, known[1].left, line, _found(line, *known))
+        if (known := _known(line)) is not None:
+            yield in_run(trace, known[1].left, line, found_slow(line, *known))
 
 
-def _found(line: CalledLine, way: Way, said: Said) -> Found:
-    return Found(
-        summary=f"{line.said} {said.does}: {{time}}",
-        evidence=(),
-        fix=way.instead,
-        hint=way.hint,
-        confidence="high",
-    )
+def _known(line: CalledLine) -> tuple[Way, Said] | None:
+    """Of what was computed before, another way to do so is not the point."""
+    return way_of(line.call) if found_again(line) is None else None

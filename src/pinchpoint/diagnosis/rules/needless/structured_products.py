@@ -1,22 +1,27 @@
-"""A compiled program multiplies by a matrix of class numbers, a diagonal, or in a costly order.
+"""A compiled program makes a large matrix of which a product is wanted that needs none.
 
 ## What it looks for
 The programs that XLA compiled, which a recording of JAX holds (`.xplane.pb`): matrix products one
 side of which compares numbers with a counter (`jax.nn.one_hot`), or puts a vector on the diagonal
 (`jnp.diag`), with what the backward pass does for them; and products whose result nothing but other
 products reads, where all of them together take half of the operations or less the other way round.
-Named are those that take a twentieth of the step. Fewer than 32 classes, the Jacobians that JAX
-makes of an identity, and products with a function in between are none of it.
+And Jacobians and Hessians (`jax.jacfwd`, `jax.jacrev`, `jax.hessian`: what follows from an identity
+under `vmap(jvp(` or `vmap(transpose(jvp(`) of which nothing but products with a few vectors is
+used, or the sum of the diagonal. Named are those that take a twentieth of the step. Fewer than 32
+classes, Jacobians that anything else reads, and products with a function in between are none of it.
 
 ## Why it matters
 Each row of class numbers has a single one: the product reads and multiplies all of a table to copy
 one of its rows, or all of a batch to add one. Multiplying by a diagonal of N numbers takes N times
 what multiplying by the vector takes. `(a @ b) @ x` makes a large matrix of two narrow ones, which
-`a @ (b @ x)` never does. XLA changes none of this.
+`a @ (b @ x)` never does. A Jacobian of N inputs is N passes through the function; its product with
+a vector is one (`jax.jvp`), of a Hessian two (`jax.jvp` of `jax.grad`). XLA changes none of this.
 
 ## How to fix it
 `table[numbers]` for rows, `jax.ops.segment_sum` for sums, `d[:, None] * x` for a diagonal, and
-brackets that join the narrow matrices with the others first.
+brackets that join the narrow matrices with the others first. `jax.jvp` and `jax.vjp` for products
+with Jacobians, `jax.jvp(jax.grad(f), (x,), (v,))[1]` with Hessians; for a trace the mean of
+`v @ (J v)` for random signs `v` (Hutchinson's estimate, as flows take it).
 
 What is said to be left of rows, sums and diagonals is what they read and write: on a device at half
 of its memory's bandwidth, on a CPU 0.17 ns for each byte, as gathers and sums of XLA were seen to
@@ -24,7 +29,7 @@ take at most on one core (0.02 to 0.17; benchmarks of 500 to 50,000 classes).
 
 ## When to ignore it
 Where sums of rows have to be added in the same order each time on a GPU, and the indices are not
-sorted.
+sorted. Where the trace of a Jacobian has to be exact.
 """
 
 from collections.abc import Iterator
@@ -36,18 +41,16 @@ from pinchpoint.analysis.device.compiled import compiled_rows
 from pinchpoint.analysis.host.on_cpu import compiled_for_cpu
 from pinchpoint.analysis.steps.in_steps import judged_steps, per_step
 from pinchpoint.analysis.steps.steps import steps
-from pinchpoint.analysis.time.accounting import AWAITED, breakdown
-from pinchpoint.diagnosis.evidence.compiled_work import DOUBT, compiled_work, needing, place_told
-from pinchpoint.diagnosis.evidence.one_side import leaves
-from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
+from pinchpoint.diagnosis.evidence.compiled_on_cpu import cpu_work, won_on_cpu
+from pinchpoint.diagnosis.evidence.compiled_work import compiled_work, needing, place_told
+from pinchpoint.diagnosis.finding import Evidence, Found, Small
 from pinchpoint.diagnosis.record import Record
 from pinchpoint.diagnosis.rule import ANY_PROGRAM, Rule
 from pinchpoint.frozen import dataclass
 from pinchpoint.hardware import find_spec
 from pinchpoint.trace import Table, Trace
-from pinchpoint.trace.arrays import Floats, Mask, Rows
+from pinchpoint.trace.arrays import Floats, Ints, Mask, Rows
 from pinchpoint.trace.durations import duration
-from pinchpoint.trace.intervals import flatten
 
 RULE = Rule(
     needs=("host_ops",),
@@ -86,6 +89,18 @@ _KINDS = {
         "Multiply by the vector",
         "y = d[:, None] * x  # in place of jnp.diag(d) @ x",
     ),
+    "jacobian": _Kind(
+        "A whole Jacobian or Hessian is computed, of which nothing but products with vectors is"
+        " used: {share} % of its passes would do",
+        "Compute the product itself, by a pass forward (jvp) or back (vjp) for each vector",
+        "hv = jax.jvp(jax.grad(f), (x,), (v,))[1]  # in place of jax.hessian(f)(x) @ v",
+    ),
+    "trace": _Kind(
+        "A whole Jacobian is computed, of which nothing but the trace is used: {share} % of its"
+        " passes estimate it",
+        "Estimate the trace by products with random signs",
+        "y, jv = jax.jvp(f, (x,), (v,)); trace = (v * jv).sum(-1)  # v: random signs",
+    ),
     "order": _Kind(
         "Products are taken in a costly order, {share} % of their operations would do",
         "Put the brackets so that the narrow matrices are multiplied with the others first",
@@ -103,7 +118,7 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         return
     kinds = {number: name for number, name in enumerate(trace.names) if name in _KINDS}
     mine = compiled.known("way") & np.isin(compiled.filled("way", -1), list(kinds))
-    source = np.where(mine, compiled.filled("source", len(trace.names)), -1)
+    source = np.where(mine, _places(trace, compiled), -1)
     took = np.bincount(source[mine], compiled["duration_ns"][mine])
     on_cpu = compiled_for_cpu(trace)
     for place in np.argsort(-took, kind="stable")[: min(MOST_TOLD, np.count_nonzero(took))]:
@@ -138,34 +153,21 @@ def _on_device(trace: Trace, compiled: Table, at: Mask) -> Iterator[Found | Smal
 
 
 def _on_cpu(trace: Trace, compiled: Table, at: Mask) -> Iterator[Found | Small]:
-    here = (judged_steps(trace).step_of(compiled["start_ns"]) >= 0) & leaves(trace, compiled)
-    rows, step_ns = np.flatnonzero(at & here), steps(trace).typical_ns or 0
-    took = compiled["duration_ns"][rows].astype(np.float64)
-    ns = round(per_step(trace, float(took.sum())))
-    if ns < LEAST_RATIO * step_ns:
-        yield Small(ns / max(step_ns, 1), LEAST_RATIO)
+    work, step_ns = cpu_work(trace, compiled, at), steps(trace).typical_ns or 0
+    if work is None:
         return
-    ratio, moved = compiled["way_ratio"][rows], _bytes(compiled, rows)
+    if work.ns_per_step < LEAST_RATIO * step_ns:
+        yield Small(work.ns_per_step / max(step_ns, 1), LEAST_RATIO)
+        return
+    took, moved = work.took_ns, _bytes(compiled, work.rows)
+    kept = compiled["way_ratio"][work.rows] * took
     left, least = (
-        float(np.minimum(ratio * took + each * moved, took).sum() / max(took.sum(), 1))
+        float(np.minimum(kept + each * moved, took).sum() / max(took.sum(), 1))
         for each in (CPU_NS_PER_BYTE, LEAST_CPU_NS_PER_BYTE)
     )
-    alone_ns = _busy(compiled, here) - _busy(compiled, here & ~at)
-    # Waits in which nothing was seen to run fall on all alike.
-    waits_ns = breakdown(trace).of_part(AWAITED.id) * alone_ns / max(_busy(compiled, here), 1)
-    sure, likely, most = (
-        per_step(trace, won)
-        for won in (
-            (1 - DOUBT) * (1 - left) * alone_ns,
-            (1 - left) * alone_ns,
-            (1 - least) * float(took.sum()),
-        )
-    )
     yield Found(
-        **_said(trace, compiled, rows, took, ns, per_step(trace, len(rows))),
-        cost_ns_per_step=min(round(ns + waits_ns), step_ns),
-        saving_ns_per_step=(round(sure), min(round(most + waits_ns), step_ns)),
-        likely_saving_ns=min(round(likely + (1 - left) * waits_ns), step_ns),
+        **_said(trace, compiled, work.rows, took, work.ns_per_step, work.count),
+        **won_on_cpu(trace, work, left, least),
     )
 
 
@@ -174,7 +176,8 @@ def _said(
 ) -> dict[str, Any]:
     longest = int(rows[took.argmax()])
     kind = _KINDS[trace.text(compiled, "way", longest) or ""]
-    at: Location | None = place_told(trace.text(compiled, "source", longest))
+    place = int(_places(trace, compiled)[longest])
+    at = place_told(trace.names[place]) if place < len(trace.names) else None
     share = f"{100 * float(compiled['way_ratio'][longest]):.2g}"
     flops = per_step(trace, float(compiled.filled("flops", 0)[rows].astype(np.float64).sum()))
     return {
@@ -199,11 +202,14 @@ def _said(
     }
 
 
-def _bytes(compiled: Table, rows: Rows) -> Floats:
-    found: Floats = compiled.filled("way_bytes", 0)[rows].astype(np.float64)
+def _places(trace: Trace, compiled: Table) -> Ints:
+    """Numbers of names; beyond all names where no line is known."""
+    none = len(trace.names)
+    elsewhere = compiled.filled("way_at", none)
+    found: Ints = np.where(elsewhere < none, elsewhere, compiled.filled("source", none))
     return found
 
 
-def _busy(compiled: Table, mine: Mask) -> float:
-    """Time in which at least one of these runs."""
-    return float(flatten(compiled["start_ns"][mine], compiled.end_ns[mine]).total)
+def _bytes(compiled: Table, rows: Rows) -> Floats:
+    found: Floats = compiled.filled("way_bytes", 0)[rows].astype(np.float64)
+    return found
