@@ -141,7 +141,7 @@ def computes_at(trace: Trace) -> Looks | None:
     samples = trace.run.samples if trace.run else None
     if samples is None or not steps_on_main_thread(trace):
         return None
-    late = _waited_before(trace, samples) | _in_long_operators(trace, samples)
+    late = waited_before(trace, samples) | _in_long_operators(trace, samples)
     us = {one.frames: one.us for t in samples.threads if t.main for one in t.spent}
     spent: Counter[tuple[str, str]] = Counter()  # looks come late where the lock is kept
     seen: dict[tuple[str, str], Counter[RarePlace]] = {}
@@ -166,7 +166,7 @@ def computes_at(trace: Trace) -> Looks | None:
 _COMPUTING = (GapKind.PYTHON, GapKind.GC)
 
 
-def _waited_before(trace: Trace, samples: RunSamples) -> set[Stack]:
+def waited_before(trace: Trace, samples: RunSamples) -> set[Stack]:
     """Stacks at which looks say nothing: at an operator of torch, which gives the lock up, after it
     was held. Such a look was due while Python ran before the operator, up to a switch interval;
     where more time was seen there in each step, it cannot all have been before."""

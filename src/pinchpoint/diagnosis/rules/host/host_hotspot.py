@@ -233,11 +233,12 @@ def _spot(trace: Trace, found: HostComputing, at: Ints, other: Ints, back: Ints)
     longest = int(here[np.argmax(took[name == most])])
     moved = at[other[at] != NO_ROW]
     caller = _function(trace, int(other[moved[0]])) if len(moved) else None
+    name_of_most = trace.names[_without_ranges(trace, longest, most)]
     spread = caller is not None and not (back[at] != NO_ROW).any()
     return _Spot(
         what=at,
         ns_per_step=round(float(took.sum()) / max(found.steps, 1)),
-        name=trace.names[most],
+        name=name_of_most,
         on_cpu=longest < len(host) and bool(host["kind"][longest] == HostKind.OPERATOR),
         in_driver=longest >= len(host),
         does=GapKind(_mostly(activity(trace)[row], took)),
@@ -247,6 +248,16 @@ def _spot(trace: Trace, found: HostComputing, at: Ints, other: Ints, back: Ints)
         location=_location(trace, longest) if caller is None else caller,
         shares=_shares(trace, row, took) if spread else (),
     )
+
+
+def _without_ranges(trace: Trace, row: int, name: int) -> int:
+    """The name of a row; of a range that somebody named, that of the function it is in."""
+    host = trace.host_ops
+    assert host is not None
+    if row >= len(host) or host["kind"][row] != HostKind.ANNOTATION:
+        return name
+    around = int(functions_of(trace, np.array([row]))[0])
+    return name if around == NO_ROW else around
 
 
 def _function(trace: Trace, name: int) -> Location | None:

@@ -6,9 +6,11 @@ Time on the thread that launches in a call that only waits: a lock, `queue.get`,
 in a synchronisation with the device that is not the end of the step; in a collective that the host
 does (gloo, MPI). Waits for the backward pass and for a program that was started have names of their
 own and are left out, as is the join of threads that a call starts itself and that compute
-meanwhile, as SciPy's `workers=` does. Told is the function of the program that the step would get
-at least 10 % shorter without, unless other findings explain it. Without Python stacks no wait for a
-thread shows, but looks at a whole run show it.
+meanwhile, as SciPy's `workers=` does. Where an event loop waits, looks at the run say which
+coroutine's `asyncio.sleep` it waits for: of one that asks for something again and again, or that
+computes by itself; another one may send requests at a pace of its own. Told is the function of the
+program that the step would get at least 10 % shorter without, unless other findings explain it.
+Without Python stacks no wait for a thread shows, but looks at a whole run show it.
 
 ## Why it matters
 A thread that waits launches nothing. A batcher that waits 30 ms for requests to fill a batch which
