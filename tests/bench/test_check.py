@@ -309,6 +309,16 @@ def test_what_warns_is_judged_by_the_pairs_where_these_give_it(estimate, between
     assert labels.count("wall time of the process") == 1
 
 
+def test_a_percentile_of_too_few_steps_warns_of_nothing_in_pairs_either():
+    baseline = _baseline(STEADY, Gate(Threshold(ratio=0.05), "warn"))
+    found = check(_result(12.0), baseline)
+    (item,) = [i for i in found.items if i.name == "duration_s"]
+    few = msgspec.structs.replace(item, center=None, verdict="inconclusive", why="9 samples")
+    found = msgspec.structs.replace(found, items=(few,))
+    said = confirmed(found, _ab("pass", 0.2, gated=False, ci95_ratio=(0.1, 0.3)))
+    assert (said.items[0].why, said.verdict) == ("9 samples", "pass")
+
+
 def test_a_warning_in_its_unit_is_held_against_the_base_and_shown_as_given():
     """10 s of the 10 s of past sessions are all of it; of the base's 100 s a tenth."""
     baseline = _baseline(STEADY, Gate(Threshold(absolute=10.0), "warn"))

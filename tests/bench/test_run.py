@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from pinchpoint.bench.measures import MEASURES
 from pinchpoint.bench.metrics import encode, read_metrics
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, printed_numbers
-from pinchpoint.bench.run.enough import end_of, like, said, within
+from pinchpoint.bench.run.enough import end_of, like, said, steps_for, within
 from pinchpoint.bench.run.timed import TimingRules
 from pinchpoint.errors import UnreadableFile, UsageError
 
@@ -223,6 +224,17 @@ def test_a_run_with_a_budget_has_a_part_of_it_and_some_steps(tmp_path):
     others = like(options, asked, first)
     assert others.end_after == str(int(first.counters["ended_after_steps"]))
     assert said(asked, others)[0].startswith(f"each run was ended after {others.end_after} steps")
+
+
+def test_a_run_is_as_long_as_the_percentile_that_decides_takes(tmp_path):
+    """A p99 may be gated from 100 timed steps on, and a third of all may be warm-up."""
+    assert steps_for([MEASURES["step_time_ms"], MEASURES["step_time_p99_ms"]]) == 150
+    assert steps_for([MEASURES["step_time_ms"]]) == 0
+    asked = RunOptions("test")
+    options = within(asked, 0.24, least_steps=steps_for([MEASURES["step_time_p99_ms"]]))
+    run = measure_run(Arm("A", (sys.executable, "-c", ENDLESS)), options, Place(tmp_path / "a"))
+    assert run.counters["ended_after_steps"] == 150
+    assert MEASURES["step_time_p99_ms"].too_few(run) is None
 
 
 def test_unsteady_steps_get_more_of_them(tmp_path):

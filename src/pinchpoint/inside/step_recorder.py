@@ -126,14 +126,15 @@ class _Recorder:
         steps = len(host_ns) - 1
         if source.split()[0] != best or self._end_after is None:
             return False
-        if not self._end_after.endswith("s"):
-            return steps >= int(self._end_after)
+        asked, _, at_least = self._end_after.partition(",")
+        if not asked.endswith("s"):
+            return steps >= int(asked)
         if os.environ.get("WORLD_SIZE", "1") != "1":
             return False  # the ranks would not agree on the step
         seconds = (host_ns[-1] - host_ns[min(_FIRST_STEPS, steps)]) / 1e9
-        wanted = float(self._end_after[:-1])
+        wanted = float(asked[:-1])
         least = _LEAST_SLOW_STEPS if seconds >= 2 * wanted else _LEAST_STEPS
-        return steps >= least and seconds >= wanted
+        return steps >= max(least, int(at_least or 0)) and seconds >= wanted
 
     def _end(self, steps: int) -> None:
         """As the program itself would: what it left to do at its end is done."""

@@ -117,6 +117,24 @@ def grows(kept, new):
     return kept, new
 
 
+def takes_a_row(path, i):
+    data = np.load(path)
+    return data[i], data[i + 1 :]
+
+
+def takes_all(path, i):
+    data = np.load(path)
+    return data[i] / data.max()
+
+
+@pytest.mark.parametrize(("function", "in_parts"), [(takes_a_row, True), (takes_all, False)])
+def test_what_is_read_whole_and_used_in_parts(function, in_parts):
+    call = next(o for o in dis.get_instructions(function) if o.opname.startswith("CALL"))
+    written = written_at(function.__code__, call.offset)
+    assert written is not None
+    assert written.in_parts == in_parts
+
+
 @pytest.mark.parametrize(
     ("function", "part"), [(inverse, "times"), (first, "index"), (grows, "onto")]
 )
@@ -133,6 +151,7 @@ def test_what_the_text_does_with_the_answer(function, part):
     [
         (3, {"kind": "int", "value": 3.0}),
         (False, {"kind": "bool", "value": 0.0}),
+        (0.25, {"kind": "float"}),
         ("secret", {"kind": "str", "shape": [6]}),
         (deque([1, 2]), {"kind": "collections.deque", "shape": [2]}),
         ([64, 3], {"kind": "list", "shape": [2], "of": "int", "of_shape": [64, 3]}),

@@ -50,3 +50,8 @@ def test_where_it_is_not_known_the_finding_stays():
     assert with_known_way(run(replace(DRAW, at="other.py(20): negatives")), FOUND) is FOUND
     small = Small(0.01, 0.03)
     assert with_known_way(run(DRAW), small) is small
+
+
+def test_a_fix_that_helps_as_well_is_told_after_it():
+    found = with_known_way(run(DRAW), FOUND, keeps_fix=True)
+    assert found.fix.endswith("draws a few of many alone. Else less")

@@ -93,13 +93,25 @@ def _kinds(trace: Trace) -> Ints:
     out[:-1][_long_calls(trace)] = _NAMED
     does = activity(trace)[: rows.operators]
     plain = np.isin(does, (GapKind.PYTHON, GapKind.DISPATCH, GapKind.HOST_COMPUTE))
-    python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE)) & ~_dispatching(trace)
+    python = np.isin(host["kind"], (HostKind.PYTHON, HostKind.MODULE)) | _in_a_function(trace)
+    python &= ~_dispatching(trace)
     operator = (host["kind"] == HostKind.OPERATOR) & (_calls_inside(trace) == 0)
     out[: rows.operators] = np.where(
         plain & python, _PYTHON, np.where(plain & operator, _ON_CPU, 0)
     )
     out[np.isin(activity(trace), _NAMED_KINDS)] = _NAMED
     return out
+
+
+def _in_a_function(trace: Trace) -> Mask:
+    """Ranges that somebody named inside of a Python function: what is in no other row of them is
+    that function's, as between the tokens of a loop whose steps are calls of its model."""
+    host = trace.host_ops
+    assert host is not None
+    frames = (host["kind"] == HostKind.PYTHON) & ~rows_named(trace, host, _is_builtin)
+    inside = nearest(parents(host), frames) != len(host)
+    named: Mask = inside & (host["kind"] == HostKind.ANNOTATION)
+    return named
 
 
 def _long_calls(trace: Trace) -> Mask:
@@ -118,7 +130,8 @@ def _long_calls(trace: Trace) -> Mask:
 
 
 # The framework's own Python, and what its compiler wrote: it dispatches.
-FRAMEWORK = regex(r"(^|/)(torch|triton|functorch)/|torchinductor|^<(?!built-in)")
+# Code without a file is a compiler's, but for Python's own imports, which a program asks for.
+FRAMEWORK = regex(r"(^|/)(torch|triton|functorch)/|torchinductor|^<(?!built-in|frozen importlib)")
 
 
 def _dispatching(trace: Trace) -> Mask:

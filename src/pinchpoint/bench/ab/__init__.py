@@ -24,7 +24,7 @@ from pinchpoint.bench.folders import BenchSession
 from pinchpoint.bench.measures import MEASURES, Measure, default_gates
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import Arm, Place, RunOptions, measure_run, with_seed_of
-from pinchpoint.bench.run.enough import like, said, within
+from pinchpoint.bench.run.enough import like, said, steps_for, within
 from pinchpoint.bench.run.process import tail
 from pinchpoint.bench.run.swapped import Swap
 from pinchpoint.bench.run.validity import is_busy
@@ -264,7 +264,9 @@ def _warmed_up(
     so_far: list[RunMetrics] = []
     asked = plan.options
     busy = is_busy(os.getloadavg()[0], os.cpu_count())
-    options = within(asked, plan.budget_s, busy=busy)
+    known = plan.measures()
+    least = steps_for(known[name] for name in plan.thresholds if name in known)
+    options = within(asked, plan.budget_s, busy=busy, least_steps=least)
     for arm in (plan.a, plan.b):
         for i in range(plan.warmup_runs):
             notice(f"warm-up run of {arm.name}")

@@ -122,6 +122,12 @@ def last_commit(baseline: Baseline, bench_id: str) -> str | None:
     return newest.commit if newest else None
 
 
+def gated(baseline: Baseline | None) -> set[str]:
+    """The measures of any benchmark that have a gate."""
+    entries = baseline.entries.values() if baseline else ()
+    return {name for one in entries for name, entry in one.items() if entry.gate != "show"}
+
+
 def read_baseline(path: Path) -> Baseline:
     """UnreadableFile if it is missing or not one."""
     return read_document(path, Baseline, SCHEMA)

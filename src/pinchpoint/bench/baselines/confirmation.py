@@ -33,6 +33,8 @@ def _warned(item: CheckItem, ab: AbResult) -> CheckItem:
     found = next((m for m in ab.measures if m.name == item.name), None)
     if item.gate != "warn" or found is None or found.ci95_ratio is None:
         return item
+    if item.center is None:  # a percentile of too few steps: its pairs are of no more
+        return item
     base, now = found.sides
     threshold = item.threshold_ratio or 0.0
     if item.threshold_abs is not None:

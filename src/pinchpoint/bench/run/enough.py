@@ -5,8 +5,11 @@ The hooks inside the program end it after so many steps, or so many seconds of t
 budget, and the others make as many steps as that one did.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
+from math import ceil
 
+from pinchpoint.bench.measures import Measure
 from pinchpoint.bench.metrics import RunMetrics
 from pinchpoint.bench.run import RunOptions
 from pinchpoint.errors import UsageError
@@ -23,6 +26,7 @@ PART_WHERE_BUSY = 1 / 44
 # threads of torch over eight seconds differ by 1.4 to 1.9 % between both of a pair (load 13 to 20,
 # 2 CPUs), which is less than runs differ by from one to the next.
 ENOUGH_S = 8.0
+WARM_UP_RATIO = 1 / 3  # of the steps of a run, on a busy machine
 UNSTEADY = 4  # times as many steps, where the first run's never became steady
 
 
@@ -39,13 +43,23 @@ def end_of(text: str | None) -> str | None:
     return text
 
 
-def within(options: RunOptions, budget_s: float | None, *, busy: bool = False) -> RunOptions:
+def steps_for(measures: Iterable[Measure]) -> int:
+    """How many steps a run makes at least where these decide: a percentile takes so many that are
+    timed, and a third of all may be warm-up. 0 where none of them asks for a number."""
+    least = max((measure.least_samples for measure in measures), default=0)
+    return ceil(least / (1 - WARM_UP_RATIO))
+
+
+def within(
+    options: RunOptions, budget_s: float | None, *, busy: bool = False, least_steps: int = 0
+) -> RunOptions:
     """For the first run. Unchanged where the end is given, where nothing tells of steps, or where
     numbers that the program prints are asked for: these may come at its end."""
     if budget_s is None or options.end_after or not options.record_steps or options.patterns:
         return options
     part = PART_WHERE_BUSY if busy else PART_OF_BUDGET
-    return replace(options, end_after=f"{min(budget_s * part, ENOUGH_S):.3g}s")
+    least = f",{least_steps}" if least_steps else ""
+    return replace(options, end_after=f"{min(budget_s * part, ENOUGH_S):.3g}s{least}")
 
 
 def like(options: RunOptions, asked: RunOptions, first: RunMetrics) -> RunOptions:

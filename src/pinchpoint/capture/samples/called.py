@@ -95,7 +95,8 @@ class Calls:
             if self._tried >= MOST_SPOTS:
                 return
             self._tried += 1
-            spot.written = written_at(*at)
+            with contextlib.suppress(Exception):  # of a file that is no text, say
+                spot.written = written_at(*at)
         spot.tries += 1
         if spot.written is None:
             spot.tries = MOST_TRIES
@@ -218,6 +219,8 @@ def _given(written: Written, names: dict[str, Any]) -> tuple[str, dict[str, Any]
     else:
         called = "@"
         given |= {"0": value_of(node.left, names), "1": value_of(node.right, names)}
+    if written.in_parts:
+        given["[?]"] = UNKNOWN
     if written.index is not None:
         given |= _index(written.index, names)
     if written.times is not None:

@@ -8,6 +8,7 @@ import ast
 import linecache
 import math
 import os
+import textwrap
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pinchpoint.capture.samples.instructions import instructions
 
 UNKNOWN: Any = object()  # what is not told by reading
 _LONGEST_LINES = 12  # of one call: longer ones are made of more than names
+_MOST_LINES = 200  # of a function: of a longer one nobody knows at a glance
 _MOST_NODES = 200  # of its syntax tree
 _ARRAY_FACTS = ("shape", "size", "ndim", "T")
 _SAME_SIZE = ("astype", "copy", "clip", "round", "conj")  # methods of arrays
@@ -39,6 +41,7 @@ class Written:
     index: ast.expr | None = None  # of ``f(x)[index]``
     times: ast.expr | None = None  # of ``f(x) @ times``
     onto: ast.expr | None = None  # of ``onto = f(x)``
+    in_parts: bool = False  # all that reads ``onto`` later in the function takes a part by an index
 
     @property
     def names(self) -> set[str]:
@@ -71,7 +74,28 @@ def written_at(code: CodeType, at: int) -> Written | None:
     if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
         return None
     onto = _parsed(before[:-1]) if before.endswith("=") and before[-2:-1].isspace() else None
-    return Written(node, *_after(after), onto)
+    in_parts = isinstance(onto, ast.Name) and _in_parts(code, onto.id)
+    return Written(node, *_after(after), onto, in_parts)
+
+
+def _in_parts(code: CodeType, name: str) -> bool:
+    """Whether a variable of a function is read, and each time by an index."""
+    last = max((line for *_, line in code.co_lines() if line), default=0)
+    lines = [linecache.getline(code.co_filename, n) for n in range(code.co_firstlineno, last + 1)]
+    if len(lines) > _MOST_LINES:
+        return False
+    try:
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    walked = list(ast.walk(tree))
+    read = [n for n in walked if isinstance(n, ast.Name) and n.id == name and _is_load(n)]
+    taken = [n.value for n in walked if isinstance(n, ast.Subscript) and _is_load(n)]
+    return bool(read) and all(any(one is value for value in taken) for one in read)
+
+
+def _is_load(node: ast.Name | ast.Subscript) -> bool:
+    return isinstance(node.ctx, ast.Load)
 
 
 def begin_of(code: CodeType, at: int) -> int:

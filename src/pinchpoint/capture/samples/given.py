@@ -13,6 +13,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 MOST_SAMPLED = 4096  # numbers of an array that are looked at, at even distances
 _MOST_INSIDE = 64  # of a container, that a description looks at
 _LONGEST = 1 << 17  # plain values of a list, which take a millisecond or two
+_LARGEST = 1 << 62  # sizes and options; a larger number is a value of something
 _LONGEST_PATH = 4096  # as Linux has it
 _FEW = 8  # whole numbers of a list, that may be a shape
 _ALIKE = 1e-6  # of the largest number: a matrix computed as symmetric differs by rounding
@@ -27,8 +28,10 @@ def _plain(value: Any) -> dict[str, Any] | None:
     kind = type(value)
     if value is UNKNOWN:
         return {"kind": "unknown"}
-    if kind in (bool, int, float):
-        return {"kind": kind.__name__, "value": float(value) if abs(value) < 1e300 else None}
+    if kind in (bool, int):
+        return {"kind": kind.__name__, "value": float(value) if abs(value) < _LARGEST else None}
+    if kind is float:
+        return {"kind": "float"}
     if value is None:
         return {"kind": "None"}
     if kind in (str, bytes):

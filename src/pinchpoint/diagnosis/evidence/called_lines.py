@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from pinchpoint.analysis.device.activity import device_activity
 from pinchpoint.analysis.host.frames import NAMELESS, Owner, frame_of
 from pinchpoint.analysis.host.on_cpu import computes_on_cpu
 from pinchpoint.analysis.mean.stacks import own_frame
@@ -145,7 +146,7 @@ def found_slow(line: CalledLine, way: Way, said: Said) -> Found:
         evidence=(),
         fix=way.instead,
         hint=way.hint,
-        confidence="high",
+        confidence="high" if way.always else "medium",
     )
 
 
@@ -157,18 +158,25 @@ def in_steps(
         return Small(line.ratio, MATERIAL_STEP_RATIO)
     took = line.ratio * base
     least, most = (round(took * (1 - one)) for one in (left[1], left[0]))
-    # Beside a device it is not known how much of the host's time a step waits for.
-    least = round(_SURE * least) if computes_on_cpu(trace) else 0
+    # A device may work meanwhile, at most for as long as it works at all.
+    hidden = 0 if computes_on_cpu(trace) else round((1 - _idle_ratio(trace)) * base)
+    least = max(round(_SURE * least) - hidden, 0)
+    likely = max(round(took * (1 - sum(left) / 2)) - hidden // 2, least)
     return replace(
         found,
         summary=found.summary.format(time=f"{duration(round(took))} of a step"),
         evidence=(*evidence_of(line), *found.evidence),
         cost_ns_per_step=round(took),
         saving_ns_per_step=(least, most),
-        likely_saving_ns=round(took * (1 - sum(left) / 2)),
+        likely_saving_ns=likely,
         location=line.location,
         confirm=ANY_PROGRAM,
     )
+
+
+def _idle_ratio(trace: Trace) -> float:
+    """Of the recorded time, in which the device has nothing to do; 0 where that is not known."""
+    return device_activity(trace).idle_ratio or 0.0
 
 
 def in_run(

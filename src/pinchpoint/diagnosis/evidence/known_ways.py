@@ -14,9 +14,12 @@ FEWEST_LOOKS = 6  # at the call, before it is looked into
 MOSTLY_RATIO = 0.5  # of the looks at calls in that function: less of it may be what takes long
 
 
-def with_known_way(trace: Trace, found: Found | Small) -> Found | Small:
+def with_known_way(trace: Trace, found: Found | Small, *, keeps_fix: bool = False) -> Found | Small:
     """The same finding with the cause and its fix, where most looks at calls of libraries in its
-    function were at one that is known as slow for what it is given, or that is given the same."""
+    function were at one that is known as slow for what it is given, or that is given the same.
+
+    ``keeps_fix``: its own fix helps as well, and is told after that.
+    """
     call = _main_call(trace, found.location) if isinstance(found, Found) else None
     if call is None or not isinstance(found, Found):
         return found
@@ -29,7 +32,7 @@ def with_known_way(trace: Trace, found: Found | Small) -> Found | Small:
     return replace(
         found,
         summary=f"{found.summary}; {said}",
-        fix=known.fix,
+        fix=f"{known.fix}. Else {found.fix[:1].lower()}{found.fix[1:]}" if keeps_fix else known.fix,
         hint=known.hint,
         location=replace(found.location, line=at.line) if at and found.location else found.location,
     )

@@ -27,6 +27,7 @@ from pinchpoint.diagnosis.evidence.whole_run import (
     collected_ratio,
     computes_at,
     is_in,
+    waited_before,
 )
 from pinchpoint.diagnosis.finding import Location
 from pinchpoint.diagnosis.rule import shows_torch
@@ -104,9 +105,16 @@ def spent_in_ns(trace: Trace, place: Location | None) -> int:
         return 0
     if sum(one.looks for one in main.spent) < FEWEST_LOOKS:
         return 0
-    mine = ((own_frame(one.frames), one.us) for one in main.spent if not _in_torch(one.frames))
-    at = (place.file, place.function)
-    there = sum(us for frame, us in mine if frame and (frame.file, frame.function) == at)
+    assert samples is not None
+    late, at = waited_before(trace, samples), (place.file, place.function)
+    python = [one for one in main.spent if one.frames not in late and not _in_torch(one.frames)]
+    own = ((own_frame(one.frames), one) for one in python)
+    mine = [one for frame, one in own if frame and (frame.file, frame.function) == at]
+    # Looks that came at an operator, for want of the lock, were due in Python that kept it, as
+    # those were that came there.
+    late_us = sum(one.us for one in main.spent if one.frames in late)
+    kept = sum(one.held_us for one in mine) / max(sum(one.held_us for one in python), 1)
+    there = sum(one.us for one in mine) + late_us * kept
     return round(there / max(sum(one.us for one in main.spent), 1) * base_ns)
 
 

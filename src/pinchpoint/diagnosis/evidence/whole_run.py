@@ -141,7 +141,7 @@ def computes_at(trace: Trace) -> Looks | None:
     samples = trace.run.samples if trace.run else None
     if samples is None or not steps_on_main_thread(trace):
         return None
-    late = _waited_before(trace, samples) | _in_long_operators(trace, samples)
+    late = waited_before(trace, samples) | _in_long_operators(trace, samples)
     us = {one.frames: one.us for t in samples.threads if t.main for one in t.spent}
     spent: Counter[tuple[str, str]] = Counter()  # looks come late where the lock is kept
     seen: dict[tuple[str, str], Counter[RarePlace]] = {}
@@ -166,7 +166,7 @@ def computes_at(trace: Trace) -> Looks | None:
 _COMPUTING = (GapKind.PYTHON, GapKind.GC)
 
 
-def _waited_before(trace: Trace, samples: RunSamples) -> set[Stack]:
+def waited_before(trace: Trace, samples: RunSamples) -> set[Stack]:
     """Stacks at which looks say nothing: at an operator of torch, which gives the lock up, after it
     was held. Such a look was due while Python ran before the operator, up to a switch interval;
     where more time was seen there in each step, it cannot all have been before."""
@@ -293,7 +293,8 @@ def line_of_call(trace: Trace, place: Location | None, call: str) -> Location | 
     if samples is None or place is None:
         return place
     at_call, lines = Counter[int](), Counter[int]()
-    for one in (one for thread in samples.threads for one in thread.spent):
+    late = waited_before(trace, samples)  # due before the line at which they came
+    for one in (o for thread in samples.threads for o in thread.spent if o.frames not in late):
         own = own_frame(one.frames)
         if own is not None and (own.file, own.function) == (place.file, place.function):
             lines[own.line] += one.us
@@ -308,7 +309,10 @@ def line_of_call(trace: Trace, place: Location | None, call: str) -> Location | 
 def call_at(trace: Trace, place: Location | None) -> str:
     """What a line calls, where most looks at it were at one call: ``np.random.choice()``."""
     samples, calls, whole_us = trace.run.samples if trace.run else None, Counter[str](), 0
+    late = waited_before(trace, samples) if samples else set()
     for one in (one for t in samples.threads for one in t.spent) if samples and place else ():
+        if one.frames in late:  # due before that line
+            continue
         own = own_frame(one.frames)
         assert place is not None
         if own is not None and (own.file, own.line) == (place.file, place.line):

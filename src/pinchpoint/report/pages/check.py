@@ -189,7 +189,10 @@ def _gate(item: CheckItem) -> str:
 
 def _past(items: list[CheckItem]) -> list[str]:
     """With how many sessions each measure was compared, those that share a number together."""
+    items = [i for i in items if i.center is not None]
     counts = sorted({i.sessions for i in items})
+    if not items:
+        return []
     if len(counts) == 1:
         return [f"compared with {_sessions_in_words(counts[0])}"]
     return [

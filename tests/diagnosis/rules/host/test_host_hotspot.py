@@ -87,6 +87,51 @@ def test_a_loop_in_python(outcome, ranked):
     assert "host-hotspot" in ranked(trace)
 
 
+def test_python_between_the_calls_in_a_range_is_of_the_function_around_it(outcome):
+    """A decoder's steps are calls of its model, and end with the next one."""
+
+    def text(p):
+        with (
+            p.frame("serve.py(33): generate"),
+            p.row("ProfilerStep#7", kind=HostKind.ANNOTATION),
+        ):
+            p.busy(5_000)
+
+    (finding,) = outcome("host-hotspot", training(text)).findings
+    assert "in generate (serve.py:33)" in finding.summary
+    assert "mostly Python in generate" in finding.summary
+    assert finding.cost_ns_per_step == pytest.approx(5_000_000, rel=0.01)
+
+
+def test_a_range_outside_of_functions_has_no_place(outcome):
+    def unknown(p):
+        with p.row("phase", kind=HostKind.ANNOTATION):
+            p.busy(5_000)
+
+    trace = training(unknown)
+    host = trace.host_ops
+    python = host["kind"] == HostKind.PYTHON
+    kinds = dict(host.columns) | {"kind": np.where(python, HostKind.ANNOTATION, host["kind"])}
+    bare = replace(trace, host_ops=replace(host, columns=kinds))
+    assert outcome("host-hotspot", bare).findings == ()
+
+
+IMPORTS = "<frozen importlib._bootstrap>(1054): _find_spec"
+
+
+@pytest.mark.parametrize(("name", "told"), [(IMPORTS, True), ("<eval_with_key>.3(4): run", False)])
+def test_imports_are_asked_for_and_code_of_compilers_is_not(outcome, name, told):
+    def work(p):
+        with p.frame("serve.py(33): normalise"), p.frame(name):
+            p.busy(5_000)
+
+    found = outcome("host-hotspot", training(work)).findings
+    assert bool(found) is told
+    if told:
+        assert found[0].location.function == "normalise"
+        assert found[0].fix.startswith("A module is looked for there, in each call")
+
+
 def test_a_place_that_takes_little_is_seen(outcome):
     """1 ms beside 20 of the device."""
 
@@ -424,6 +469,23 @@ def test_beside_a_device_looks_say_which_call_a_function_is_at(outcome, call, sa
     assert finding.summary.endswith(f"while it launches nothing: {said}")
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [("scores.argmax()", False), ("np.argmax()", True), ("hashlib.sha256()", True)],
+)
+def test_an_operator_is_no_part_of_what_a_function_computes_by_itself(outcome, call, said):
+    p = Program()
+    p.builder.devices = []
+    for _ in p.steps(8):
+        p.host("aten::argmax", 100, kind=HostKind.OPERATOR)
+        p.host("serve.py(7): pick", 6_000)
+    at_line = replace(computing(7, "pick", 10.0, call), frames=("serve.py(7): pick",))
+    samples = RunSamples(1.0, 10.0, 500, 0, 0, (), (), (thread(at_line),))
+    run = RunFacts(samples=samples)
+    (finding,) = outcome("host-hotspot", replace(p.trace(), run=run)).findings
+    assert (f"mostly in {call}" in finding.summary) is said
+
+
 def test_looks_into_torch_are_no_computing_of_the_function_that_calls_it():
     """Six tenths of the looks are in train, five of them in a layer that it calls."""
     p = TraceBuilder()
@@ -439,6 +501,26 @@ def test_looks_into_torch_are_no_computing_of_the_function_that_calls_it():
     samples = RunSamples(1.0, 10.0, 500, 0, 0, (), (), (thread(in_layer, at_line, seen[2]),))
     trace = replace(p.trace(), run=RunFacts(samples=samples))
     assert spent_in_ns(trace, Location("train.py", 9, "train")) == 1_000_000  # of 10 ms
+
+
+@pytest.mark.parametrize(("held", "ms"), [(1.0, 5.0), (0.0, 3.0)])
+def test_looks_that_come_late_at_an_operator_were_due_in_python_before_it(held, ms):
+    """Three of ten seconds are seen in mark, two at an operator after the lock was held."""
+    p = TraceBuilder()
+    p.devices = []
+    for step in range(800):
+        begin = step * 10_000_000
+        p.step(step, begin, 10_000_000)
+        p.op("aten::randint", begin + 2_000, 1_000)
+    mark = replace(
+        computing(9, "mark", 3.0), frames=("serve.py(9): mark", "serve.py(90): <module>")
+    )
+    drawn = spent(("serve.py(70): step",), 2.0, doing="torch.randint()", held=held)
+    model = spent(("serve.py(80): forward",), 5.0, doing="F.linear()")
+    looks = thread(mark, drawn, model)
+    samples = RunSamples(1.0, 10.0, 500, 0, 0, (), (), (looks,), count=800, total_ns=8 * 10**9)
+    trace = replace(p.trace(), run=RunFacts(samples=samples))
+    assert spent_in_ns(trace, Location("serve.py", 9, "mark")) == pytest.approx(ms * 1e6)
 
 
 def test_calls_that_recording_made_long_win_what_looks_found():

@@ -111,7 +111,7 @@ def check(
     """
     gating = gating or Gating()
     measuring, showing = measuring or Measuring(), showing or Showing()
-    from pinchpoint.bench.baselines import entry_key
+    from pinchpoint.bench.baselines import entry_key, gated
     from pinchpoint.bench.measures import MEASURES, parse_percent
     from pinchpoint.bench.result import read_result
     from pinchpoint.cli.programs.bench.explanation import explained_check
@@ -122,7 +122,7 @@ def check(
     alone, budget_s = parse_percent(gating.fails_alone), seconds(gating.budget)
     measures = MEASURES | measuring.custom()
     gates = _gates(gating, measures)
-    asked = _Asked(gating, measuring, gates, measures, alone)
+    asked, watched = _Asked(gating, measuring, gates, measures, alone), {*gates, *gated(past)}
     if command and result is None:
         _say_at_once(past, baseline, command, gating, measuring)
     with base_of(past, base, command if result is None else (), measuring) as before:
@@ -133,7 +133,7 @@ def check(
             new = (
                 read_result(result)
                 if result
-                else measure(command, processes or _usual(past), measuring, budget_s=budget_s)
+                else measure(command, processes or _usual(past), measuring, budget_s, watched)
             )
         update = _Update(baseline, new, gates, measures)
         adds = gating.update or gating.accept
@@ -274,11 +274,11 @@ def _judged(
 
 def _past(path: Path, gating: Gating) -> "Baseline | None":
     """The past sessions, read before minutes are spent on measuring; None if this is the first."""
-    from pinchpoint.bench.baselines import read_baseline
+    from pinchpoint.bench.baselines import gated, read_baseline
 
     if path.exists():
         past = read_baseline(path)
-        if not (gating.fail or gating.warn or gating.update or gating.accept or _gated(past)):
+        if not (gating.fail or gating.warn or gating.update or gating.accept or gated(past)):
             raise UsageError(
                 f"{path}: no measure has a gate, so that nothing could fail",
                 hint="say what must not get worse: --fail step_time_ms:5%",
@@ -336,10 +336,6 @@ def _meant_as_new(past: "Baseline", key: str, gating: Gating, measuring: Measuri
     known = {one.partition("|")[0] for one in past.entries}
     named = bool(measuring.name) and name not in known
     return gating.accept or (gating.update and (named or not known))
-
-
-def _gated(past: "Baseline") -> bool:
-    return any(e.gate != "show" for entries in past.entries.values() for e in entries.values())
 
 
 def history(baseline: Path, /, *, showing: Showing | None = None) -> int:

@@ -1,6 +1,7 @@
 """``pinchpoint bench run``."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,11 +57,15 @@ def measure(
     command: tuple[str, ...],
     processes: int,
     measuring: Measuring,
+    budget_s: float | None = None,
+    gated: Iterable[str] = (),
     *,
     profile: bool = False,
-    budget_s: float | None = None,
 ) -> "BenchResult":
-    """Run the command several times; MeasurementInvalid if it fails or no run is valid."""
+    """Run the command several times; MeasurementInvalid if it fails or no run is valid.
+
+    ``gated``: measures that decide; with a budget, runs are as long as their percentiles need.
+    """
     from pinchpoint.bench.ab import check_finished
     from pinchpoint.bench.folders import utc_now
     from pinchpoint.bench.measurement import measurement
@@ -82,7 +87,8 @@ def measure(
         asleep = budget_s is not None and should_sleep((), os.environ)
         asked_for = session.options(measuring.run_options(command))
         asked_for = replace(asked_for, threads_sleep=asleep)
-        options = within(asked_for, budget_s, busy=asleep)
+        least = _least_steps(gated, measuring)
+        options = within(asked_for, budget_s, busy=asleep, least_steps=least)
         params = parameters(command)
         runs = list[RunMetrics]()
         for i in range(processes):
@@ -116,6 +122,14 @@ def measure(
             f"no run is valid: {'; '.join(reasons)}", hint="remove the cause and measure again"
         )
     return result
+
+
+def _least_steps(gated: Iterable[str], measuring: Measuring) -> int:
+    from pinchpoint.bench.measures import MEASURES
+    from pinchpoint.bench.run.enough import steps_for
+
+    known = MEASURES | measuring.custom()
+    return steps_for(known[name] for name in gated if name in known)
 
 
 def _plain(measuring: Measuring) -> dict[str, object]:

@@ -292,6 +292,7 @@ ARRAYS = (
         _objects,
         "Keep numbers in an array of numbers: say its dtype where it is made",
         "np.asarray(x, dtype=np.float64)  # once",
+        always=False,
     ),
     Way(
         r"^(@|numpy\..*\b(dot|matmul))$",
@@ -304,6 +305,7 @@ ARRAYS = (
         _half,
         "Compute in float32, and keep 16 bits for what is stored",
         "x = x.astype(np.float32)  # once",
+        always=False,
     ),
     Way(
         r"^(@|numpy\..*\b(dot|matmul))$",
@@ -316,18 +318,21 @@ ARRAYS = (
         _listed,
         "Keep them in an array from the beginning, and fill that in place",
         "x = np.empty(n, np.float32)  # once; x[i] = value",
+        always=False,
     ),
     Way(
         r"^(numpy\..*(append|concatenate|vstack|hstack|insert|delete|roll)|pandas\..*concat)$",
         _growing,
         "Fill one of the final size, or a ring, and hand out a view of it",
         "kept[n : n + len(new)] = new; n += len(new)  # kept = np.empty(most), once",
+        always=False,
     ),
     Way(
         r"^numpy\..*\bunique$",
         _known_range,
         "Count whole numbers of a known range; put several of a row into one number first",
         "np.bincount(x).nonzero()[0]  # rows: np.unique(x[:, 0] * n + x[:, 1])",
+        always=False,
     ),
     Way(
         r"^numpy\..*\b(digitize|searchsorted|histogram2d|histogramdd)$",
@@ -340,6 +345,7 @@ ARRAYS = (
         _by_rows,
         "Where a row has no NaN take np.percentile, which does all rows at once",
         "np.percentile(x, q, axis=1)  # rows with NaN on their own",
+        always=False,
     ),
     Way(
         r"^(builtins\.(sum|max|min|any|all)|collections\.Counter)$",

@@ -55,6 +55,18 @@ def _weights_that_stay(call: Called) -> Said | None:
     )
 
 
+def _weights_that_change(call: Called) -> Said | None:
+    weights, some = call.one("3", "p"), count_of(call.one("1", "size")) or 1
+    if weights is None or numbers_in(weights) < LEAST_ALL or stays(call, weights):
+        return None
+    if is_false(call.one("2", "replace")) or some > FEW_RATIO * numbers_in(weights):
+        return None
+    return Said(
+        f"checks and adds up all of {numbers_in(weights):,} probabilities to draw {some:,}",
+        (0.02, 0.5),
+    )
+
+
 def _weights_of_python(call: Called) -> Said | None:
     weights, some = call.one("weights", "1"), count_of(call.one("k")) or 1
     if numbers_in(weights) < MANY or some > FEW_RATIO * numbers_in(weights):
@@ -128,6 +140,14 @@ DRAWING = (
         "sums = p.cumsum()  # once; sums.searchsorted(rng.random(k) * sums[-1])",
     ),
     Way(
+        _RANDOM + r".*\.choice$",
+        _weights_that_change,
+        "Where few of them change between draws, keep their sums in a tree, which needs log n steps"
+        " for each; else search their running sums yourself, without the checks",
+        "sums = p.cumsum(); sums.searchsorted(rng.random(k) * sums[-1])  # p need not add up to 1",
+        always=False,
+    ),
+    Way(
         r"^random\.(Random|SystemRandom)\.choices$",
         _weights_of_python,
         "Add the weights up once, and give cum_weights",
@@ -138,6 +158,7 @@ DRAWING = (
         _deque,
         "Keep what is drawn from in a list or an array that is written in a ring",
         "kept[n % size] = new  # a list; random.sample(kept, k)",
+        always=False,
     ),
     Way(
         r"^random\.(Random|SystemRandom)\.(sample|shuffle)$",

@@ -43,7 +43,19 @@ def _lists_as_text(call: Called) -> Said | None:
 
 
 def _numbers_as_text(call: Called) -> Said | None:
+    if not call.compared:  # what is read once, at the start, is no matter
+        return None
     return Said("reads numbers from text", (0.01, 0.2))
+
+
+def _whole_file(call: Called) -> Said | None:
+    mapped, part = call.one("mmap_mode", "1"), call.one("[]", "[:]", "[-:]", "[?]")
+    by_name = part is not None and part.kind in ("str", "bytes")
+    if part is None or by_name or (mapped is not None and mapped.kind != "None"):
+        return None
+    if not call.compared:  # what is read once, at the start, is no matter
+        return None
+    return Said("reads a whole file to take a part of it", (0.02, 0.5))
 
 
 def _slow_codec(call: Called) -> Said | None:
@@ -123,6 +135,7 @@ PYTHON = (
         _search,
         "Keep a dict or set that finds at once beside it; for the front a collections.deque",
         "at = {value: n for n, value in enumerate(values)}  # once; at[value]",
+        always=False,
     ),
     Way(
         r"^ast\.literal_eval$",
@@ -141,24 +154,35 @@ PYTHON = (
         _lists_as_text,
         "Send arrays as their bytes, or fewer digits",
         "array.astype(np.float32).tobytes()  # with its shape; np.frombuffer at the other end",
+        always=False,
     ),
     Way(
         r"^numpy\.(loadtxt|genfromtxt|fromstring)$",
         _numbers_as_text,
         "Write them once as a binary file, and map that",
         "np.save(path, array)  # once; np.load(path, mmap_mode='r')",
+        always=False,
+    ),
+    Way(
+        r"^(numpy\.load|torch\.(serialization\.)?load|json\.load|_?pickle\.load|pandas\..*read_\w+)$",
+        _whole_file,
+        "Keep the file's content as long as items of it are asked for, or map it and read the part",
+        "data = np.load(path, mmap_mode='r')[i]  # torch.load(path, mmap=True); one file an item",
+        always=False,
     ),
     Way(
         r"^_?(bz2|lzma)\b.*decompress$",
         _slow_codec,
         "Store it in a format that is made to be read: zstd, lz4, or plain",
         None,
+        always=False,
     ),
     Way(
         r"^(gzip\.compress|zlib\.compress)$",
         _nine,
         "Compress at level 1, which takes a fifth of the time for a few percent more bytes",
         "gzip.compress(data, compresslevel=1)",
+        always=False,
     ),
     Way(
         r"^datetime\.datetime\.strptime$",
@@ -171,6 +195,7 @@ PYTHON = (
         _shrinks,
         "Let it average blocks of pixels first; a JPEG file can be read smaller at once",
         "image.resize(size, reducing_gap=2.0)  # image.draft('RGB', size) before it is read",
+        always=False,
     ),
     Way(
         r"^pandas\..*DataFrame\.apply$",
@@ -183,6 +208,7 @@ PYTHON = (
         _by_value,
         "Compute with the whole column, or look each distinct value up once",
         "frame['a'].to_numpy() * 2  # categories: codes into an array of what each gives",
+        always=False,
     ),
     Way(
         r"^torch\.stack$",

@@ -169,24 +169,28 @@ SCIENCE = (
         _length,
         "Pad to a length of small primes, or cut to one",
         "n = scipy.fft.next_fast_len(len(x), real=True)  # np.fft.rfft(x, n)",
+        always=False,
     ),
     Way(
         r"^(numpy|scipy)\.fft\b.*\b(fft|fft2|fftn)$",
         _real,
         "Transform them as what they are, half of the answer follows from the other",
         "np.fft.rfft(x)  # rfft2, rfftn; irfft back",
+        always=False,
     ),
     Way(
         r"^scipy\.spatial\.distance\b.*\b(cdist|pdist)$",
         _distances,
         "Take a metric by its name, or squares and one product of matrices",
         "(a * a).sum(1)[:, None] + (b * b).sum(1) - 2 * a @ b.T  # squared distances",
+        always=False,
     ),
     Way(
         r"(KDTree\.query|BallTree\.query|^numpy\.interp|interp1d\.__call__)$",
         _one_point,
         "Ask for all points in one call",
         "tree.query(points)  # np.interp(xs, at, values)",
+        always=False,
     ),
     Way(
         r"^scipy\.stats\b.*\.(pdf|logpdf|cdf|logcdf|sf|ppf)$",

@@ -28,6 +28,7 @@ class Way:
     asks: Callable[[Called], Said | None]
     instead: str
     hint: str | None = None
+    always: bool = True  # else whether it can be done that way depends on what does not show
 
     def said(self, call: Called) -> Said | None:
         """None where this call is not meant."""

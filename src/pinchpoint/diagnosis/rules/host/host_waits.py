@@ -6,9 +6,11 @@ Time on the thread that launches in a call that only waits: a lock, `queue.get`,
 in a synchronisation with the device that is not the end of the step; in a collective that the host
 does (gloo, MPI). Waits for the backward pass and for a program that was started have names of their
 own and are left out, as is the join of threads that a call starts itself and that compute
-meanwhile, as SciPy's `workers=` does. Told is the function of the program that the step would get
-at least 10 % shorter without, unless other findings explain it. Without Python stacks no wait for a
-thread shows, but looks at a whole run show it.
+meanwhile, as SciPy's `workers=` does. Where an event loop waits, looks at the run say which
+coroutine's `asyncio.sleep` it waits for: of one that asks for something again and again, or that
+computes by itself; another one may send requests at a pace of its own. Told is the function of the
+program that the step would get at least 10 % shorter without, unless other findings explain it.
+Without Python stacks no wait for a thread shows, but looks at a whole run show it.
 
 ## Why it matters
 A thread that waits launches nothing. A batcher that waits 30 ms for requests to fill a batch which
@@ -53,6 +55,7 @@ from pinchpoint.diagnosis.evidence.awaited import (
 )
 from pinchpoint.diagnosis.evidence.device_work import location_of
 from pinchpoint.diagnosis.evidence.forked_threads import waits_for_its_own_threads
+from pinchpoint.diagnosis.evidence.known_ways import with_known_way
 from pinchpoint.diagnosis.evidence.loading import loads
 from pinchpoint.diagnosis.evidence.whole_run import waits_at, waits_for_others
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
@@ -126,7 +129,9 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         elif waits.kind is GapKind.WAIT and (asleep := _for_a_sleeper(trace, waits)) is not None:
             continue
         elif not kept or not _is_of_lock(trace, waits):
-            yield _as_looked_at(trace, _finding(trace, waits), waits, base)
+            found = _as_looked_at(trace, _finding(trace, waits), waits, base)
+            makes_it_itself = waits.kind is GapKind.DATA  # or workers do, elsewhere
+            yield with_known_way(trace, found, keeps_fix=True) if makes_it_itself else found
     yield from _otherwise(trace, base, kept, asleep)
 
 

@@ -20,8 +20,9 @@ Where the device is busy while the next batch is decoded.
 from collections.abc import Iterator
 
 from pinchpoint.analysis.host.ancestry import InputWork
+from pinchpoint.diagnosis.evidence.known_ways import with_known_way
 from pinchpoint.diagnosis.evidence.loading import loads, work_in_loader
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, Rule
 from pinchpoint.trace import Trace
@@ -38,8 +39,12 @@ RULE = Rule(
 )
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """Decoding on the thread of the steps."""
+    yield from (with_known_way(trace, one, keeps_fix=True) for one in _places(trace))
+
+
+def _places(trace: Trace) -> Iterator[Found]:
     found = loads(trace)
     if found is None or not found.starving:
         return

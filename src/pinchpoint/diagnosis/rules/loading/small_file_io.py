@@ -26,9 +26,10 @@ import numpy as np
 
 from pinchpoint.analysis.host.ancestry import InputWork, parents, subtree_sums
 from pinchpoint.diagnosis.evidence.host_spans import HostSpans, named
+from pinchpoint.diagnosis.evidence.known_ways import with_known_way
 from pinchpoint.diagnosis.evidence.loading import MOST_OF_IT_RATIO, loads, work_in_loader
 from pinchpoint.diagnosis.evidence.read_by_workers import reads_too_much
-from pinchpoint.diagnosis.finding import Found
+from pinchpoint.diagnosis.finding import Found, Small
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import Rule
 from pinchpoint.regex import regex
@@ -44,8 +45,12 @@ RULE = Rule(
 )
 
 
-def check(trace: Trace) -> Iterator[Found]:
+def check(trace: Trace) -> Iterator[Found | Small]:
     """File access on the thread of the steps."""
+    yield from (with_known_way(trace, one, keeps_fix=True) for one in _places(trace))
+
+
+def _places(trace: Trace) -> Iterator[Found]:
     found = loads(trace)
     if found is None or not found.starving:
         return
