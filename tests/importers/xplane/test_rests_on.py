@@ -75,6 +75,18 @@ def test_what_comes_from_outside_may_change(outside):
     assert of(FIXED, CHANGED, outside, SOLVED, root=4) == {}
 
 
+def test_the_order_in_memory_is_not_the_programs():
+    turned = one("factor", "copy", 3, (1,), BIG)
+    assert of(FIXED, CHANGED, turned, SOLVED, root=4) == {}
+    inside = (
+        one("p0", "parameter", 20, (), POINTS),
+        one("turned", "transpose", 21, (20,), POINTS),
+        one("copied", "copy", 22, (21,), POINTS),
+    )
+    fused = one("factor", "fusion", 3, (1,), POINTS, F32, (38, 2))
+    assert of(FIXED, CHANGED, fused, SOLVED, root=4, inside=inside, inside_root=22) == {}
+
+
 def test_constants_alone():
     table = one("table", "constant", 5, (), BIG)
     factor = one("factor", "custom-call", 3, (5,), BIG)

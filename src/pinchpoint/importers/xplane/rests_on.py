@@ -22,6 +22,7 @@ _NAMES = {
     9: "uint64", 10: "float16", 11: "float32", 12: "float64", 15: "complex64", 16: "bfloat16",
     18: "complex128",
 }  # fmt: skip
+_LAID_OUT = frozenset(("parameter", "bitcast", "copy", "transpose", "reshape", "tuple"))
 _OUTSIDE = frozenset(
     ("infeed", "outfeed", "recv", "recv-done", "rng", "rng-get-and-update-state", "partition-id",
      "replica-id")
@@ -58,10 +59,19 @@ def rests_on(program: Program, given: set[Look]) -> dict[str, str]:
         mask = walk.masks.get(one.id)
         if mask is None or mask & changing or one.opcode in NO_WORK or one.id in walk.fused:
             continue
+        if _only_lays_out(program, one):
+            continue
         if mask not in told:
             told[mask] = _told([a for n, a in arguments.items() if mask >> n & 1], arguments)
         found[one.name] = told[mask]
     return {name: text for name, text in found.items() if text}
+
+
+def _only_lays_out(program: Program, one: Instruction) -> bool:
+    """Whether it brings an array into the order in which something else reads it: that is XLA's
+    choice, and nothing that the program could keep."""
+    inside = [i for n in one.called for i in program.computations.get(n, ())]
+    return all(i.opcode in _LAID_OUT for i in (inside if one.opcode == "fusion" else (one,)))
 
 
 class _Walk:
