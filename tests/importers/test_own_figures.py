@@ -1,6 +1,7 @@
 """Figures in JSON, JSON lines and CSV of any program: as the file has them, with units it says."""
 
 import json
+import tracemalloc
 
 import pytest
 
@@ -189,6 +190,18 @@ def test_lines_of_json_and_documents_that_were_appended(tmp_path):
     appended = json.dumps({"latency_ms": 3.0}, indent=1) + "\n" + json.dumps({"latency_ms": 5.0})
     (both,) = tables(tmp_path, "appended.json", appended)
     assert both.rows == (("3",), ("5",))
+
+
+def test_records_by_line_are_never_all_held_as_values(tmp_path):
+    line = json.dumps({"n": 1, "step_ms": 2.5, "note": "x" * 40})
+    text = "".join(line.replace("2.5", f"2.{n}") + "\n" for n in range(20_000))
+    (tmp_path / "m.jsonl").write_text(text)
+    tracemalloc.start()
+    figures, *_ = load(tmp_path / "m.jsonl").summaries
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert figures.rows[0][2] == "20,000"
+    assert most < len(text)  # as dictionaries they take five times that
 
 
 def test_a_table_of_a_program_has_its_columns_and_the_time_between_rows(tmp_path):

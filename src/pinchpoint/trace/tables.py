@@ -125,7 +125,8 @@ TABLES: dict[str, dict[str, Column]] = {
         "read_of": _name("results, permutation (by random keys) or sort", nullable=True),
         "way": _name(
             "what it comes to: rows or sums by class numbers, a diagonal, order (of it and another"
-            " product), jacobian (of which products are used), trace (of one)",
+            " product), jacobian (of which products are used), trace (of one); on a CPU depthwise,"
+            " long (convolutions) or systems (small ones)",
             nullable=True,
         ),
         "way_at": _name("the line that shows that, where it is another one", nullable=True),

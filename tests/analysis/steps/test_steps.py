@@ -62,6 +62,9 @@ def test_of_two_markers_for_one_step_the_outer_counts():
         pytest.param([10, 100], [10, 100], 55, id="two unlike: all"),
         pytest.param([5, 60, 5, 60, 5, 60], [5, 60, 5, 60, 5, 60], 33, id="bursts: all"),
         pytest.param([90, 80, 70, 40, 31, 30], [31], 31, id="settling: the later half"),
+        pytest.param(
+            [*range(240, 0, -20)], [*range(240, 0, -20)], 130, id="work that shrinks: all"
+        ),
     ],
 )
 def test_typical_steps(lasting, chosen, typical_ns):

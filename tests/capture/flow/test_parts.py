@@ -3,7 +3,7 @@
 import pytest
 
 from pinchpoint.capture.flow.parts import COUNT_RATIO, SELECTION_RATIO
-from pinchpoint.capture.flow.work import STEPS, RepeatedWork
+from pinchpoint.capture.flow.work import MOST_WATCHES, STEPS, RepeatedWork
 
 pytestmark = pytest.mark.torch
 
@@ -376,6 +376,41 @@ def test_a_cache_whose_empty_rest_is_put_in_order_too(partly):
     step = reordering(read=lambda cache, at: cache[:, :, : at + 1].sum().item())
     # What is read of it now and in the next step: 18 of 64 places, not 17 and 18 together.
     assert partly(step) == [(["index_select"], round(18 / 64, 6), round(18 / 64, 6))]
+
+
+def test_a_sequence_that_ends_among_the_steps_leaves_its_cache_in_part_unread():
+    """The step of its last token puts nothing in order: other steps are watched, of which none is
+    such a one."""
+    work, state = RepeatedWork(MOST_WATCHES), {"cache": torch.zeros(8, 4, 64, 4), "at": 12}
+
+    def step(last):
+        with torch.no_grad():
+            at, cache = state["at"], state["cache"]
+            cache[:, :, at : at + 1] = torch.randn(8, 4, 1, 4)
+            cache[:, :, : at + 1].sum().item()
+            state["at"] = 12 if last else at + 1
+            if not last:
+                state["cache"] = cache.index_select(0, torch.randint(8, (8,)))
+
+    work.begin()
+    watched = 0
+    notes = None
+    while notes is None:
+        step(last=watched == 3)
+        notes, watched = work.step_ends(), watched + 1
+    assert watched == 2 * STEPS
+    assert [note["kind"] for note in notes] == ["part"]
+
+
+def test_steps_that_each_do_something_else_are_not_watched_for_ever():
+    work, watched, notes = RepeatedWork(MOST_WATCHES), 0, None
+    work.begin()
+    while notes is None:
+        drawn = torch.randn(8)
+        (drawn.cumsum(0) if watched % 6 == 2 else drawn.abs()).max().item()
+        notes, watched = work.step_ends(), watched + 1
+    assert watched == MOST_WATCHES * STEPS
+    assert notes == []
 
 
 def test_a_cache_that_is_read_to_its_end(partly):

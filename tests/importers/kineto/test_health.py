@@ -34,6 +34,10 @@ CASES = {
     "asynchronous": ({"phases-unread": 1}, [*GOOD, {"ph": "b", "ts": 1, "name": "x"}]),
     "crossing operators": ({"host-misnested": 1}, [*GOOD, op("x", 50, 100)]),
     "no device": ({"cpu-only": 1}, [op("aten::mm", 0, 100)]),
+    "MindSpore's streams": (
+        {"device-unread": 1},
+        [event("MatMul-op19", "", 0, 100), event("stream_54_parallel_0", "", 0, 100)],
+    ),
     "device left out": ({"device-left-out": 1}, [op("aten::cudnn_convolution", 0, 100)]),
     "none recorded": ({"kernels-not-recorded": 1}, [op("x", 0, 9), GOOD[1]]),
     "no host": ({"no-host-activity": 1}, launched("k", 5, 8, 2, 1)),

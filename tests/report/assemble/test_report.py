@@ -222,7 +222,16 @@ def test_one_operation_and_nothing_of_the_program_forbids_conclusions():
     assert report.findings == ()
 
 
-def test_few_operations_that_fill_the_time_say_what_a_program_does():
+@pytest.mark.parametrize(
+    ("begun_ns", "lasts_ns", "concludes"),
+    [
+        pytest.param(10, 990, True, id="from the first call on"),
+        pytest.param(50_000_000, 20_000_000, True, id="for long, once it began"),
+        pytest.param(50_000, 20_000, False, id="one short operation"),
+    ],
+)
+def test_few_operations_that_fill_the_time_say_what_a_program_does(begun_ns, lasts_ns, concludes):
     b = TraceBuilder()
-    b.launch(0, 5, "simulate", 10, 990)
-    assert diagnose(b.trace(host_ops=None)).health.verdict != "cannot conclude"
+    b.launch(0, 5, "simulate", begun_ns, lasts_ns)
+    said = diagnose(b.trace(host_ops=None)).health.verdict
+    assert (said != "cannot conclude") == concludes

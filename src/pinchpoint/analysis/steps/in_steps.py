@@ -128,6 +128,9 @@ FEWEST_OPERATIONS = 10  # of the device; a single layer of a network has more
 # Of the time in which anything was recorded: operations that fill it are what the program does,
 # however few they are.
 MOSTLY_AT_WORK_RATIO = 0.5
+# Of work that fills the time from the first operation of the device on: calls and what lies between
+# them take micro- to milliseconds, so that less may be one lone operation.
+LEAST_WORK_NS = 10_000_000
 _OF_THE_PROGRAM = (HostKind.OPERATOR, HostKind.PYTHON, HostKind.ANNOTATION)
 
 
@@ -147,12 +150,17 @@ def says_too_little(trace: Trace) -> bool:
 
 
 def _fill_the_time(ops: Table | None, calls: Table | None) -> bool:
-    """Whether the device was at work most of the time from the first call or operation on."""
-    if ops is None or calls is None or not len(ops) or not len(calls):
+    """Whether the device was at work most of the time: from the first call on, or from its first
+    operation on and for long."""
+    if ops is None or not len(ops):
         return False
-    first = min(int(ops["start_ns"].min()), int(calls["start_ns"].min()))
-    last = max(int(ops.end_ns.max()), int(calls.end_ns.max()))
+    first, last = int(ops["start_ns"].min()), int(ops.end_ns.max())
     at_work = flatten(ops["start_ns"], ops.end_ns).total
+    if at_work >= max(LEAST_WORK_NS, MOSTLY_AT_WORK_RATIO * (last - first)):
+        return True
+    if calls is None or not len(calls):
+        return False
+    first, last = min(first, int(calls["start_ns"].min())), max(last, int(calls.end_ns.max()))
     return at_work >= MOSTLY_AT_WORK_RATIO * (last - first) > 0
 
 

@@ -64,8 +64,8 @@ class Steps:
     the complete ones by duration, of three the median one, of two both. Two exceptions, because a
     user asks how long the work takes: where the middle half itself is irregular (a loader that
     delivers in bursts, a save every few steps) all complete steps count, and where steps get
-    faster through the recording only its later half does. Without a complete step it is the
-    longest partial one.
+    faster through the recording, and then no more, only its later half does. Without a complete
+    step it is the longest partial one.
     """
 
     how: Literal["marker", "inferred", "none"]
@@ -258,7 +258,7 @@ def _typical(lasting: Times, complete: Mask) -> tuple[Mask, str]:
     if not len(rows):
         return _chosen(lasting, np.array([np.argmax(lasting)])), "a partial step: none is complete"
     words = f"of {len(rows)} complete steps"
-    if len(rows) >= FEWEST_TO_SETTLE and _settling(lasting[rows]):
+    if len(rows) >= FEWEST_TO_SETTLE and _settled(lasting[rows]):
         rows = rows[len(rows) // 2 :]
         words = f"of the later half {words}, which got faster while recording"
     order = rows[np.argsort(lasting[rows], kind="stable")]
@@ -275,6 +275,13 @@ def _chosen(lasting: Times, rows: NDArray[np.intp]) -> Mask:
     mask = np.zeros(len(lasting), np.bool_)
     mask[rows] = True
     return mask
+
+
+def _settled(values: Times) -> bool:
+    """Whether the steps got faster and then no more. Where the later half still does as much, it is
+    the program's way: work that shrinks, of which no half stands for all."""
+    later = values[len(values) // 2 :]
+    return _settling(values) and not (len(later) >= FEWEST_TO_SETTLE and _settling(later))
 
 
 def _settling(values: Times) -> bool:

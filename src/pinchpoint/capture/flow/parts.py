@@ -144,15 +144,19 @@ def read_parts(
 def _kept_as_those_before(
     steps: Sequence[Sequence[Operation]], storages: Sequence[Storage]
 ) -> set[int]:
-    """Storages of the last step that are there still, of which those of the step before, moved at
-    the same place, are not."""
-    if len(steps) < 2:
-        return set()
-    gone = {
-        _moved_at(one) for one in steps[-2] if not any(_is_kept(storages[n]) for n in one.makes)
-    }
-    ended = (one for one in steps[-1] if one.kind.name in _MOVES and _moved_at(one) in gone)
-    return {n for one in ended for n in one.makes if storages[n].alive and not storages[n].escaped}
+    """Storages that are there still, moved last at a place of which those that an earlier step
+    moved are not. A step between may have none, as the last one of a sequence."""
+    moves: dict[Any, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for at, step in enumerate(steps):
+        for one in step:
+            if one.kind.name in _MOVES:
+                moves[_moved_at(one)][at] += one.makes
+    found: set[int] = set()
+    for by_step in moves.values():
+        *before, last = by_step.values()
+        if before and not any(_is_kept(storages[n]) for n in before[-1]):
+            found.update(n for n in last if storages[n].alive and not storages[n].escaped)
+    return found
 
 
 def _moved_at(one: Operation) -> tuple[str, tuple[int, ...], int]:

@@ -56,12 +56,18 @@ PART_RATIO = 0.5
 STEPS = 6
 UNUSED_IN = (1, 2, 3, 4)  # steps; what is made in one may be read in the next
 MOST_NOTES = 12
+# Where a step among them is of another kind (the last token of a sequence, the first of the next)
+# nothing comes in all of them, and others are watched. Sequences are longer than six steps, mostly.
+MOST_WATCHES = 3
+MOST_WAITS = 128  # steps until then
+MOST_AGAIN_NS = 1_000_000_000  # that the watches before may have cost
 
 
 class RepeatedWork:
     """Watches steps, and says what of them was done in vain."""
 
-    def __init__(self) -> None:
+    def __init__(self, watches: int = 1) -> None:
+        """``watches``: of so many steps each, at most, where those before were of two kinds."""
         self._watch: Watch | None = None
         self._threads = False  # others run code of the program, and may read what is made here
         self.cost_ns = 0
@@ -71,9 +77,17 @@ class RepeatedWork:
         self.loops: list[dict[str, Any]] = []
         self._heaviest: set[Position] = set()
         self._models: set[int] = set()
+        self._left = watches
+        self._waits = 0  # steps in which to begin once more
+        self._seen = False  # what a watch can tell
 
     @property
     def watches(self) -> bool:
+        """Whether steps are watched now, or others are about to be."""
+        return self.watches_now or self._waits > 0
+
+    @property
+    def watches_now(self) -> bool:
         """Whether steps are watched now."""
         return self._watch is not None
 
@@ -82,6 +96,7 @@ class RepeatedWork:
         watch = Watch(sys.modules["torch"])
         if watch.begin():
             self._watch = watch
+            self._left -= 1
             watch.sent.looks = several_ranks()
         self.why_not = watch.why_not
 
@@ -101,10 +116,10 @@ class RepeatedWork:
         """None while more steps are to be watched; at the end the notes."""
         watch = self._watch
         if watch is None:
-            return []
+            return self._begin_again()
         self._threads = self._threads or _others_run()
         if watch.why_not:
-            self.why_not = watch.why_not
+            self.why_not = "" if self._seen else watch.why_not
             self.end()
             return []
         if len(watch.steps) < STEPS:
@@ -121,6 +136,7 @@ class RepeatedWork:
                         self._heaviest, watch.compared = set(large), large | watch.compared
             return None
         watch.end()
+        self._seen = True
         watch.storages.step_ends()
         self.operators = operators(watch.steps)
         found = numbers_of(watch)
@@ -129,10 +145,32 @@ class RepeatedWork:
         inputs = found.from_inputs[-2]
         self.answers = answers(watch, self._heaviest, inputs, chains(watch.stacks))
         self.end()
+        if self._left > 0 and _of_two_kinds(watch) and not several_ranks():
+            return self._watch_others(notes)
         return notes
+
+    def _watch_others(self, notes: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        """Steps that follow, unless the first ones have told something, or cost too much."""
+        if notes or self.cost_ns > MOST_AGAIN_NS:
+            return notes
+        self._waits = MOST_WAITS
+        return self._begin_again()
+
+    def _begin_again(self) -> list[dict[str, Any]] | None:
+        """Once the mode of the last watch is gone, which stays as long as inference mode does that
+        was entered before it."""
+        if not self._waits:
+            return []
+        self._waits -= 1
+        self._models = set()  # the next watch has to hear of models itself
+        self.begin()
+        self.why_not = ""  # what the first watch has seen stays
+        self._waits = 0 if self.watches_now else self._waits
+        return None if self.watches else []
 
     def end(self) -> None:
         """Watch no more."""
+        self._waits = 0
         if self._watch is not None:
             self.cost_ns += self._watch.cost_ns
             self._watch.close()
@@ -185,6 +223,14 @@ def _notes(watch: Watch, found: Numbered, *, beside_threads: bool) -> Iterator[d
     yield from sent_again(looked_at, watch.sent.same_in_all(looked_at, UNUSED_IN[-1]), lines)
     yield from on_same_rows(looked_at, watch.same_rows.seen, lines)
     yield from quicker_otherwise(watch.steps, watch.storages.all, watch.trials, lines)
+
+
+def _of_two_kinds(watch: Watch) -> bool:
+    """Whether most of these steps do the same in the same order, and another one does not."""
+    steps = (watch.steps[at] for at in UNUSED_IN)
+    kinds = [tuple((one.kind.name, one.stack) for one in step) for step in steps]
+    alike = max(map(kinds.count, kinds))
+    return len(kinds) / 2 <= alike < len(kinds)
 
 
 def _moved_on(watch: Watch, found: Numbered, lines: Sequence[Chain]) -> Iterator[dict[str, Any]]:

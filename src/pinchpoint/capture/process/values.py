@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pinchpoint.capture.flow.work import RepeatedWork
+from pinchpoint.capture.flow.work import MOST_WATCHES, RepeatedWork
 from pinchpoint.capture.process.policy import compile_count
 from pinchpoint.capture.process.ranks import Agreement, all_here
 from pinchpoint.capture.process.rare_calls import RareCalls
@@ -65,7 +65,7 @@ class ValuesLook:
         self._attention: dict[Any, Attention] = {}
         self._masks: dict[Any, tuple[int, Pending, Any]] = {}
         self._losses: dict[Any, Loss] = {}
-        self._flow = RepeatedWork()
+        self._flow = RepeatedWork(MOST_WATCHES)
         self._same = SameInputs(_place, self._flow.unseen)
         self._rare = RareCalls(lambda: session.clock.edges, _place)
         self._document: dict[str, Any] = {}

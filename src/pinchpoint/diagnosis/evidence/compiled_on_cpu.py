@@ -49,17 +49,23 @@ def cpu_work(trace: Trace, compiled: Table, mine: Mask) -> CpuWork | None:
 
 
 def won_on_cpu(
-    trace: Trace, work: CpuWork, left: float = 0.0, least: float = 0.0
+    trace: Trace,
+    work: CpuWork,
+    left: float = 0.0,
+    least: float = 0.0,
+    likely: float | None = None,
 ) -> dict[str, Any]:
-    """What a finding says is won if ``left`` of the work stays, or at best ``least``: fields of
-    :class:`~pinchpoint.diagnosis.finding.Found`."""
+    """What a finding says is won if at most ``left`` of the work stays, at best ``least``, and most
+    likely the first or ``likely``: fields of :class:`~pinchpoint.diagnosis.finding.Found`."""
     step_ns = steps(trace).typical_ns or 0
-    likely_ns = (1 - left) * work.alone_ns_per_step
+    likely = left if likely is None else likely
+    sure_ns = (1 - left) * work.alone_ns_per_step
+    likely_ns = (1 - likely) * (work.alone_ns_per_step + work.waits_ns_per_step)
     most_ns = (1 - least) * work.ns_per_step + work.waits_ns_per_step
     return {
         "cost_ns_per_step": min(round(work.ns_per_step + work.waits_ns_per_step), step_ns),
-        "saving_ns_per_step": (round((1 - DOUBT) * likely_ns), min(round(most_ns), step_ns)),
-        "likely_saving_ns": min(round(likely_ns + (1 - left) * work.waits_ns_per_step), step_ns),
+        "saving_ns_per_step": (round((1 - DOUBT) * sure_ns), min(round(most_ns), step_ns)),
+        "likely_saving_ns": min(round(likely_ns), step_ns),
     }
 
 

@@ -293,7 +293,8 @@ def line_of_call(trace: Trace, place: Location | None, call: str) -> Location | 
     if samples is None or place is None:
         return place
     at_call, lines = Counter[int](), Counter[int]()
-    for one in (one for thread in samples.threads for one in thread.spent):
+    late = waited_before(trace, samples)  # due before the line at which they came
+    for one in (o for thread in samples.threads for o in thread.spent if o.frames not in late):
         own = own_frame(one.frames)
         if own is not None and (own.file, own.function) == (place.file, place.function):
             lines[own.line] += one.us
@@ -308,7 +309,10 @@ def line_of_call(trace: Trace, place: Location | None, call: str) -> Location | 
 def call_at(trace: Trace, place: Location | None) -> str:
     """What a line calls, where most looks at it were at one call: ``np.random.choice()``."""
     samples, calls, whole_us = trace.run.samples if trace.run else None, Counter[str](), 0
+    late = waited_before(trace, samples) if samples else set()
     for one in (one for t in samples.threads for one in t.spent) if samples and place else ():
+        if one.frames in late:  # due before that line
+            continue
         own = own_frame(one.frames)
         assert place is not None
         if own is not None and (own.file, own.line) == (place.file, place.line):

@@ -1,6 +1,6 @@
 """What the file itself shows to be wrong or missing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -140,7 +140,11 @@ def _activity(recording: ScannedRecording) -> Iterator[Fact]:
         yield Fact("cut-off-steps")
     elif launches:
         yield Fact("kernels-not-recorded", launches)
-    elif unread := _on_device_lanes(recording) or _called_as_on_device(recording):
+    elif unread := (
+        _on_device_lanes(recording)
+        or _called(recording, is_called_as_on_device)
+        or _called(recording, _STREAMS_OF_MINDSPORE)
+    ):
         yield Fact("device-unread", unread)
     elif of_device := _of_device_libraries(recording):
         yield Fact("device-left-out", of_device)
@@ -159,12 +163,17 @@ def _of_device_libraries(recording: ScannedRecording) -> int:
     return sum(int(count[name]) for name in used if names[name].startswith(_DEVICE_LIBRARY))
 
 
-def _called_as_on_device(recording: ScannedRecording) -> int:
-    """Ranges of the host that have the name of a kernel or a copy."""
+# Beside the operations of a graph, which are named by number (MatMul-op19): MindSpore's sums of
+# when each stream of a device was at work.
+_STREAMS_OF_MINDSPORE = regex(r"stream_\d+_parallel_\d+$").match
+
+
+def _called(recording: ScannedRecording, so: Callable[[str], object]) -> int:
+    """Ranges of the host that have the name of what a device does."""
     host, names = recording.host_ops, recording.names
     count = np.bincount(host["name"][host["kind"] == HostKind.ANNOTATION])
     used = np.flatnonzero(count).tolist()
-    return sum(int(count[name]) for name in used if is_called_as_on_device(names[name]))
+    return sum(int(count[name]) for name in used if so(names[name]))
 
 
 def _on_device_lanes(recording: ScannedRecording) -> int:

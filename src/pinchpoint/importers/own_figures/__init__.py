@@ -6,7 +6,7 @@ says when an operation ran, so no question about a timeline can be asked of it.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -83,8 +83,12 @@ def _of_json(path: Path, head: bytes) -> tuple[SummaryTable, ...]:
     units = shape.units if shape else {}
     found = Found(units)
     raw = _raw_records(path, head)
-    document, broken = ([], 0) if raw is not None else _document(path)
-    if raw is not None:
+    by_line = _records_by_line(path, units) if raw is None else None
+    document, broken = ([], 0) if raw is not None or by_line else _document(path)
+    if by_line is not None:
+        records, document, broken = by_line
+        found.take(records, "lines")
+    elif raw is not None:
         document = list(islice(_decoded(raw), 1))
         found.rows(_decoded(raw))
     elif isinstance(document, _Lines):
@@ -126,6 +130,25 @@ def _decoded(raw: list[msgspec.Raw]) -> Iterator[dict[str, Any]]:
             yield msgspec.json.decode(one, type=dict[str, Any])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue  # a text that is none: what stands beside it is read
+
+
+def _records_by_line(
+    path: Path, units: Mapping[str, Unit]
+) -> tuple[Records, list[dict[str, Any]], int] | None:
+    """Records of which each stands on its line, the first of them, and how many lines are none;
+    None where the first two lines are no records. They are never all held as values of Python."""
+    begins = list(islice(_json_lines(path), 2))
+    if len(begins) < 2 or None in begins:
+        return None
+    records, broken = Records(units), 0
+    for row in _json_lines(path):
+        if row is None:
+            broken += 1
+        else:
+            records.add(dict(flat(row)))
+    return (
+        (records, [row for row in begins if row][:1], broken) if broken <= records.count else None
+    )
 
 
 class _Lines(list[dict[str, Any]]):

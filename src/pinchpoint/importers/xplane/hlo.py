@@ -33,6 +33,7 @@ _NAME, _OPCODE, _SHAPE, _METADATA, _CONVOLUTION, _TARGET, _DOT = 1, 2, 3, 7, 16,
 _LITERAL, _PARAMETER, _TUPLE_INDEX, _DIRECTION = 8, 9, 13, 63  # the same
 _SLICED, _FROM, _UNTIL = 17, 1, 2  # the same: of each dimension where a slice begins and ends
 _FFT_LENGTH = 32  # the same
+_FEATURE_GROUPS = 50  # the same
 _ID, _OPERANDS, _CALLED, _CONFIG, _PRECISION = 35, 36, 38, 43, 51  # the same
 _SCOPE, _FILE, _LINE, _EQUAL, _FRAME = 2, 3, 4, 12, 15  # of OpMetadata; deduplicated_name
 _OF_OPERANDS = 1  # of PrecisionConfig: 0 is the default, beyond it are more passes
@@ -169,6 +170,11 @@ class Instruction:
             said = json.loads(self.config)["gemm_backend_config"]["dot_dimension_numbers"]
             return tuple(int(at) for at in said["lhs_contracting_dimensions"])
         return ()
+
+    @property
+    def feature_groups(self) -> int:
+        """Of how many groups of channels a convolution takes each by itself."""
+        return integer(self._told, _FEATURE_GROUPS, 1) or 1
 
     @property
     def kernel_features(self) -> int | None:

@@ -24,6 +24,7 @@ from pinchpoint.importers.xplane.partly_read import partly_read
 from pinchpoint.importers.xplane.rests_on import Look, gives, rests_on
 from pinchpoint.importers.xplane.rewritten import Rewritten, rewritten
 from pinchpoint.importers.xplane.shapes import DOUBLE
+from pinchpoint.importers.xplane.slow_on_cpu import slow_on_cpu
 from pinchpoint.importers.xplane.space import StoredProgram
 from pinchpoint.importers.xplane.whole_jacobians import whole_jacobians
 from pinchpoint.importers.xplane.widened import widened
@@ -119,9 +120,11 @@ def _tell_what_is_read(programs: Sequence[Program], rows: Iterable[dict[str, Any
 def _tell_other_ways(programs: Sequence[Program], rows: Iterable[dict[str, Any]]) -> None:
     one = programs[0] if len(programs) == 1 else None
     ways = {**other_ways(one), **whole_jacobians(one)} if one else {}
-    for row in rows if ways else ():
-        if row["op"] in ways:
-            row["way"], row["way_ratio"], row["way_bytes"], row["way_at"] = ways[row["op"]]
+    on_cpu = slow_on_cpu(one) if one else {}
+    for row in rows if ways or on_cpu else ():
+        way = ways.get(row["op"]) or (on_cpu.get(row["op"]) if row["device"] is None else None)
+        if way is not None:
+            row["way"], row["way_ratio"], row["way_bytes"], row["way_at"] = way
 
 
 def _told_by_size(program: Program, anew: Mapping[str, Rewritten]) -> dict[int, Rewritten]:

@@ -469,6 +469,23 @@ def test_beside_a_device_looks_say_which_call_a_function_is_at(outcome, call, sa
     assert finding.summary.endswith(f"while it launches nothing: {said}")
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [("scores.argmax()", False), ("np.argmax()", True), ("hashlib.sha256()", True)],
+)
+def test_an_operator_is_no_part_of_what_a_function_computes_by_itself(outcome, call, said):
+    p = Program()
+    p.builder.devices = []
+    for _ in p.steps(8):
+        p.host("aten::argmax", 100, kind=HostKind.OPERATOR)
+        p.host("serve.py(7): pick", 6_000)
+    at_line = replace(computing(7, "pick", 10.0, call), frames=("serve.py(7): pick",))
+    samples = RunSamples(1.0, 10.0, 500, 0, 0, (), (), (thread(at_line),))
+    run = RunFacts(samples=samples)
+    (finding,) = outcome("host-hotspot", replace(p.trace(), run=run)).findings
+    assert (f"mostly in {call}" in finding.summary) is said
+
+
 def test_looks_into_torch_are_no_computing_of_the_function_that_calls_it():
     """Six tenths of the looks are in train, five of them in a layer that it calls."""
     p = TraceBuilder()

@@ -53,7 +53,6 @@ from pinchpoint.analysis.host.timeline import NO_ROW, host_rows
 from pinchpoint.analysis.mean.on_cpu import fair_step_ratio, slower_outside
 from pinchpoint.analysis.mean.what_if import step_base_ns
 from pinchpoint.analysis.replay import RemoveHostTime
-from pinchpoint.analysis.run import run_facts
 from pinchpoint.analysis.steps.in_steps import judged_steps
 from pinchpoint.analysis.steps.steps import steps
 from pinchpoint.analysis.time.host_activity import GapKind, activity
@@ -80,15 +79,18 @@ from pinchpoint.diagnosis.evidence.whole_run import call_at, line_of_call
 from pinchpoint.diagnosis.finding import Evidence, Found, Location, Small
 from pinchpoint.diagnosis.record import STACKS
 from pinchpoint.diagnosis.rule import NO_HINT, NotChecked, Rule
+from pinchpoint.diagnosis.rules.host._what_runs import (
+    NO_NAME,
+    runs_an_operator,
+    without_tracer,
+)
 from pinchpoint.frozen import dataclass
 from pinchpoint.regex import regex
 from pinchpoint.trace import HostKind, Trace
 from pinchpoint.trace.arrays import Ints, distinct
 from pinchpoint.trace.durations import duration
 
-RULE = Rule(
-    needs=("host_ops",), record=STACKS, residual=True, removes_host_work=True, advice=NO_HINT
-)
+RULE = Rule(("host_ops",), STACKS, residual=True, removes_host_work=True, advice=NO_HINT)
 
 AGAIN = 2  # steps: loading code, compiling or allocating once is a cold start
 MOST_SHARES = 3  # functions that are named of work that is spread over several
@@ -182,7 +184,7 @@ def _seen_in_looks(trace: Trace, base_ns: int) -> Found | None:
         cost_ns_per_step=(low + high) // 2,
         saving_ns_per_step=(low, high),
         location=looks.location,
-        fix=_without_tracer(trace)
+        fix=without_tracer(trace)
         + advised(
             f"{keeps} with operators on whole tensors, once before the loop, or in another process",
             advice_for_what_runs(trace, looks.location),
@@ -203,12 +205,6 @@ def _shared(trace: Trace, found: HostComputing) -> Ints:
     itself none: each kind has a fix of its own."""
     named = np.isin(activity(trace)[found.row], tuple(NAMED))
     return np.where(named, NO_ROW, shared_callers(trace, found))
-
-
-def _without_tracer(trace: Trace) -> str:
-    """What comes before any advice where every line is reported to a debugger or another tool."""
-    name = run_facts(trace).line_tracer
-    return f"Run without {name}, which every line is reported to. Then: " if name else ""
 
 
 def _by_place(trace: Trace, found: HostComputing, shared: Ints) -> list[Ints]:
@@ -340,7 +336,7 @@ def _finding(trace: Trace, found: HostComputing, spot: _Spot) -> Found:
         changes=looked.changes,
         at_best=looked.at_best,
         location=at,
-        fix=_without_tracer(trace)
+        fix=without_tracer(trace)
         + advised(
             _fix(spot, alone=alone, once=not changes_each_time(trace, at)),
             runs,
@@ -358,7 +354,8 @@ def _said(trace: Trace, spot: _Spot, at: Location | None, *, alone: bool) -> str
     lead = ", " if alone else " while it launches nothing: "
     if at is None or at.function != _call(spot):
         return lead + _what(spot)
-    if call := call_at(trace, at):
+    call = call_at(trace, at)
+    if call and not (alone and runs_an_operator(trace, call)):  # which is no part of this
         return f"{lead}mostly in {call}"
     return "" if alone else lead + _what(spot)
 
@@ -377,18 +374,9 @@ def _what(spot: _Spot) -> str:
     frame = frame_of(spot.name)
     elsewhere = frame and spot.location and frame.file != spot.location.file
     file = f" ({frame.file}:{frame.line})" if frame and elsewhere else ""
-    call = _NO_NAME.get(_call(spot), _call(spot))
+    call = NO_NAME.get(_call(spot), _call(spot))
     call = "a function without a name" if call in NAMELESS else call
     return f"mostly {'' if spot.does in NAMED else 'Python in '}{call}{file}"
-
-
-_NO_NAME = {
-    "<lambda>": "a lambda",
-    "<listcomp>": "a list comprehension",
-    "<dictcomp>": "a dict comprehension",
-    "<setcomp>": "a set comprehension",
-    "<genexpr>": "a generator expression",
-}
 
 
 def _call(spot: _Spot) -> str:

@@ -3,10 +3,11 @@
 ## What it looks for
 A loader whose batches have thousands of rows of at most 2 KiB, at some microseconds of a worker's
 time (or the training thread's) for each, 2.5 at least: that is what fetching and stacking one row
-costs, and leaves no time for anything else. Or a loader without workers that is seen to collate most of the
-time, of samples that are small or of unknown size, or with a thousand operators and more for one
-batch: samples that are lists of numbers give one tensor for each position. Stacking large samples
-is one copy of memory, which is no matter of how they are fetched (dataloader-starved).
+costs, and leaves no time for anything else. Or a loader without workers that is seen to collate
+most of the time, of samples that are small or of unknown size, or with a thousand operators and
+more for one batch: samples that are lists of numbers give one tensor for each position. Stacking
+large samples is one copy of memory, which is no matter of how they are fetched
+(dataloader-starved).
 
 ## Why it matters
 Fetching a row, wrapping it in a tensor and stacking it costs 5 to 20 µs of Python, as much for one
@@ -50,8 +51,8 @@ RULE = Rule(
 
 MANY_ROWS = 1024  # at 5 to 20 µs a row, 5 to 20 ms a batch: as long as a step
 TINY_ROW_BYTES = 2048  # copying it takes under 1 µs, so that the rest of a row's time is Python
-# Asking for a row, wrapping it in a tensor and stacking it takes 5 µs and more; where a row takes less
-# than half of that, the dataset gathers the whole batch at once already.
+# Asking for a row, wrapping it in a tensor and stacking it takes 5 µs and more; where a row takes
+# less than half of that, the dataset gathers the whole batch at once already.
 SHORTEST_PER_ROW_NS = 2_500
 LONGEST_PER_ROW_NS = 50_000  # fetch and collate take 5 to 20 µs a row; opening a file takes more
 
