@@ -96,7 +96,7 @@ def test_profiles_that_contradict_the_pairs_tell_nothing():
     found = _profiles(86.8, 206, ("forward (train.py)", 60, 191))
     assert not agrees(found, STEP)
     said = _said(found, (MAIN, FORWARD), "0123456789abcdef")
-    assert "No times of the two profiles are used" in said
+    assert "Times of the two profiles are not relied on" in said
     assert "whose steps went 86.8 ms → 206 ms (2.37 ×)" in said
     assert "148 ms → 174 ms, 17.6 % worse (95 %: 12.0 to 24.0 % worse)" in said
     assert "191" not in said
@@ -133,7 +133,7 @@ def test_the_line_that_costs_is_where_everything_points():
     page = with_change(page, found, STEP, (MAIN, FORWARD), "0123456789", LineCosts(COSTLY))
     said = " ".join(terminal.render(blocks(page)).split())
     costs = "Net.forward (train.py:19): this line takes 12.0 % of a step, nothing before: x ="
-    assert said.index(costs) < said.index("main (train.py:30)") < said.index("No times of the two")
+    assert said.index(costs) < said.index("main (train.py:30)") < said.index("Times of the two")
     assert [text.label for text in page.reasons] == [
         "Net.forward (train.py:19)",
         "main (train.py:30)",

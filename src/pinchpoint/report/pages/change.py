@@ -154,6 +154,6 @@ def _cannot_tell(found: ProfileComparison, step: MeasureResult) -> str:
         return f"The profiles have no step to compare; the pairs measured: {measured}."
     profiled = " → ".join(map(duration, both))
     return (
-        f"No times of the two profiles are used: these are one short run each, whose steps went"
-        f" {profiled} ({relative(*both)}), and the pairs of runs measured: {measured}."
+        f"Times of the two profiles are not relied on: these are one short run each, whose steps"
+        f" went {profiled} ({relative(*both)}), and the pairs of runs measured: {measured}."
     )
