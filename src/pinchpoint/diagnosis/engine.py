@@ -118,13 +118,21 @@ def no_less_than_one(together: Prediction | None, found: Iterable[Ranked]) -> Pr
     return replace(together, step_ns=step_ns, range_ns=(low_ns, together.range_ns[1]))
 
 
+# Of a step's gain to the part of a run: of most runs steps are a quarter at least.
+OUTWEIGHED_TIMES = 4
+
+
 def run_ratio(ranked: Ranked, found: Iterable[Ranked]) -> float:
     """What goes before causes of the step: what takes most of the run and shows in no step, but
-    not what passes before or after the steps. A run that is longer has no more of that."""
+    not what passes before or after the steps. A run that is longer has no more of that. Nor what
+    takes a small part of the run beside a cause that is worth far more of each step."""
+    found = tuple(found)
     of_a_step = (r.predicted is not None and not r.finding.beside_steps for r in found)
     if ranked.finding.beside_steps and any(of_a_step):
         return 0.0
-    return ranked.finding.run_ratio or 0.0
+    ratio = ranked.finding.run_ratio or 0.0
+    won = (r.saving_ns / r.predicted.base_ns for r in found if r.predicted and not r.given)
+    return 0.0 if ratio * OUTWEIGHED_TIMES < max(won, default=0.0) else ratio
 
 
 def _stays(trace: Trace, kept: list[Ranked], candidate: Ranked) -> Ranked | None:

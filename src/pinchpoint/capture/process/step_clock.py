@@ -274,23 +274,29 @@ class CompletionClock:
             return None
 
 
-LOST_AFTER = 8  # steps of others without one of it: it is no longer in use
+LOST_AFTER = 8  # steps of another one without one of it: it is no longer in use
+MOST_OTHERS = 4096  # that are counted meanwhile: more are made anew for each step
 
 
 class MarkingOptimizer:
-    """Of several optimizers, the one whose steps are the program's steps.
+    """Of several optimizers, or models, the one whose steps are the program's steps.
 
-    The first one seen, until others have stepped for long without it.
+    The first one seen, until another has stepped for long without it. Others that each step once
+    meanwhile, as the layers of a model do whose parts a program calls one by one, are no other.
     """
 
     def __init__(self) -> None:
         self._id: int | None = None
-        self._others = 0
+        self._others: dict[int, int] = {}  # how often, since mine
 
     def stepped(self, optimizer: Any) -> bool:
         """Whether this step ends a step of the program."""
-        if self._id is None or self._others >= LOST_AFTER:
-            self._id = id(optimizer)
-        mine = id(optimizer) == self._id
-        self._others = 0 if mine else self._others + 1
-        return mine
+        me = id(optimizer)
+        if self._id is None or me == self._id or self._is_lost(me):
+            self._id, self._others = me, {}
+            return True
+        self._others[me] = self._others.get(me, 0) + 1
+        return False
+
+    def _is_lost(self, other: int) -> bool:
+        return self._others.get(other, 0) >= LOST_AFTER or len(self._others) >= MOST_OTHERS
