@@ -54,7 +54,9 @@ def test_what_passes_before_the_steps_comes_after_causes_of_the_step():
 @pytest.mark.parametrize(("won_ms", "goes_first"), [(1, True), (7, False)])
 def test_a_small_part_of_the_run_beside_a_cause_of_most_of_the_step(won_ms, goes_first):
     """A twentieth of the run, and a tenth or half of each step."""
-    setting_up = Ranked("unjitted-operations", Found(summary="", evidence=(), run_ratio=0.05), None, 0)
+    setting_up = Ranked(
+        "unjitted-operations", Found(summary="", evidence=(), run_ratio=0.05), None, 0
+    )
     left = Prediction((14 - won_ms) * MS, (0, 14 * MS), 14 * MS)
     step = Ranked("both-branches", Found(summary="", evidence=()), left, won_ms * MS)
     assert run_ratio(setting_up, [setting_up, step]) == (0.05 if goes_first else 0)

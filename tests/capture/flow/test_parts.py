@@ -378,6 +378,40 @@ def test_a_cache_whose_empty_rest_is_put_in_order_too(partly):
     assert partly(step) == [(["index_select"], round(18 / 64, 6), round(18 / 64, 6))]
 
 
+def in_place(*, read, source=lambda held: held):
+    """The same, put in order in the memory that the cache has."""
+    state = {"cache": torch.zeros(8, 4, 64, 4), "at": 12}
+
+    def step():
+        cache, at = state["cache"], state["at"]
+        with torch.no_grad():
+            cache[:, :, at : at + 1] = torch.randn(8, 4, 1, 4)
+            read(cache, at)
+            held = cache[:, :, :None]
+            held.copy_(source(held).index_select(0, torch.randint(8, (8,))))
+            state["at"] += 1
+
+    return step
+
+
+def test_a_cache_that_is_put_in_order_in_its_own_memory(partly):
+    step = in_place(read=lambda cache, at: cache[:, :, : at + 1].sum().item())
+    assert partly(step) == [
+        (["copy_", "index_select"], round(18 / 64, 6), pytest.approx(18 / 64, rel=0.01))
+    ]
+
+
+def test_a_cache_in_its_own_memory_that_is_read_to_its_end(partly):
+    assert partly(in_place(read=lambda cache, at: cache.sum().item())) == []
+
+
+def test_what_is_put_into_memory_that_stays_may_be_read_by_others(partly):
+    """As what a replayed graph is given."""
+    other = torch.randn(8, 4, 64, 4)
+    step = in_place(read=lambda cache, at: cache[:, :, :8].sum(), source=lambda held: other)
+    assert partly(step) == []
+
+
 def test_a_sequence_that_ends_among_the_steps_leaves_its_cache_in_part_unread():
     """The step of its last token puts nothing in order: other steps are watched, of which none is
     such a one."""

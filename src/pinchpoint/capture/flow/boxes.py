@@ -13,7 +13,7 @@ Box = tuple[
 ]  # in each dimension of what was made: first, and one past the last
 
 _SELECTS = "aten::index_select"
-_COPIES = frozenset(f"aten::{name}" for name in ("_to_copy", "clone"))
+_COPIES = frozenset(f"aten::{name}" for name in ("_to_copy", "clone", "copy_"))
 
 
 def box_of_view(

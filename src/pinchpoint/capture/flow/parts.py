@@ -14,6 +14,7 @@ come before each: to count these is one pass.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -32,7 +33,8 @@ _FIRST_OPERAND = {"aten::mm": 0, "aten::bmm": 0, "aten::linear": 0, "aten::addmm
 _FIRST_OPERAND["aten::matmul"] = 0  # where it has as many dimensions as what it gives
 _GATHERS = "aten::gather"
 _TAKES = frozenset(f"aten::{name}" for name in ("index", "gather", "index_select", "take"))
-_COPIES = frozenset(f"aten::{name}" for name in ("_to_copy", "clone"))
+_OVERWRITES = "aten::copy_"
+_COPIES = frozenset(("aten::_to_copy", "aten::clone", _OVERWRITES))
 # Whose results hold what was there, element by element.
 _MOVES = _TAKES | _COPIES
 _SORTS = "aten::sort"
@@ -128,6 +130,7 @@ def read_parts(
 
     Nothing at all is another cause, and counts as all.
     """
+    steps, storages = _in_versions(steps, storages)
     whole = {n for n, one in enumerate(storages) if _is_kept(one)}
     whole -= _kept_as_those_before(steps, storages)
     written = (one for step in steps for one in step if not _changed_in_place(one))
@@ -139,6 +142,47 @@ def read_parts(
     )
     walk = _Walk(steps, whole)
     return [[walk.part(at, place) for place in range(len(step))] for at, step in enumerate(steps)]
+
+
+def _in_versions(
+    steps: Sequence[Sequence[Operation]], storages: Sequence[Storage]
+) -> tuple[Sequence[Sequence[Operation]], Sequence[Storage]]:
+    """The same, with a state that is moved within its own memory as another storage from then on:
+    what was in it before is gone (``cache.copy_(cache.index_select(0, order))``)."""
+    moved = {
+        (number, one.reads[0][0])
+        for step in steps
+        for one in step
+        if one.kind.name in _MOVES and one.reads
+        for number in one.makes
+    }
+    now: dict[int, int] = {}
+    versions = list(storages)
+
+    def numbered(one: Operation) -> Operation:
+        reads = tuple((now.get(number, number), lies) for number, lies in one.reads)
+        if not _moves_within(one, moved):
+            writes = tuple((now.get(number, number), all_of_it) for number, all_of_it in one.writes)
+            return replace(one, reads=reads, writes=writes)
+        ((number, _),) = one.writes
+        if number in now:
+            versions[now[number]] = replace(versions[now[number]], alive=False)
+        now[number] = len(versions)
+        versions.append(storages[number])
+        return replace(one, reads=reads[1:], writes=(), makes=(now[number],))
+
+    if not any(_moves_within(one, moved) for step in steps for one in step):
+        return steps, storages
+    return [[numbered(one) for one in step] for step in steps], versions
+
+
+def _moves_within(one: Operation, moved: set[tuple[int, int]]) -> bool:
+    """Whether it overwrites all of a storage with what was moved from there. ``moved``: what moves
+    made, and what of."""
+    if one.kind.name != _OVERWRITES or one.backward or len(one.writes) != 1 or len(one.reads) != 2:
+        return False
+    (number, all_of_it), (_, (source, _)) = one.writes[0], one.reads
+    return all_of_it and (source, number) in moved
 
 
 def _kept_as_those_before(
