@@ -47,6 +47,12 @@ def test_the_calls_that_get_new_memory_may_go_with_the_copies():
     assert found.cost_ns_per_step == pytest.approx(50 * MS, rel=1e-3)
 
 
+def test_what_else_is_computed_stays():
+    """The calls take all of the step and more; 20 ms of it compute something else."""
+    (found,) = check(_steps(calls=(("put", 95), ("act", 1), ("update", 1))))
+    assert found.saving_ns_per_step == (15 * MS, 80 * MS)
+
+
 @pytest.mark.parametrize(
     "trace",
     [

@@ -100,7 +100,9 @@ _MOVED = (
     "Move the part that is in use alone: take the slice of it first (cache[:, :, :filled]), and"
     " gather or copy that"
 )
-_MOVES = frozenset(f"aten::{name}" for name in ("index", "index_select", "gather", "clone"))
+_MOVES = frozenset(
+    f"aten::{name}" for name in ("index", "index_select", "gather", "clone", "copy_")
+)
 _FEW = (
     "Choose before it is put in order: topk in place of a sort, a count of what is larger"
     " ((keys > own).sum()) for one place in it, a few draws in place of a permutation"

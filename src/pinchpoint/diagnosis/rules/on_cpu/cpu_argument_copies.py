@@ -83,7 +83,8 @@ def check(trace: Trace) -> Iterator[Found | Small]:
     # XLA counts a copy read and written.
     moved = round(per_step(trace, int(ops.filled("bytes", 0)[rows].sum()))) // 2
     new_ns = _for_new_memory(trace, function)
-    ns, whole = min(ns, step_ns), min(ns + awaited_ns + new_ns, step_ns)
+    most_ns = max(step_ns - _other_work_ns(trace, rows), 0)
+    ns, whole = min(ns, most_ns), min(ns + awaited_ns + new_ns, most_ns)
     arguments = tuple(trace.names[name] for name in names[:MOST_NAMED])
     yield Found(
         summary=(
@@ -108,6 +109,15 @@ def check(trace: Trace) -> Iterator[Found | Small]:
         fix=donate(function, arguments),
         confidence="medium",
     )
+
+
+def _other_work_ns(trace: Trace, rows: Rows) -> int:
+    """What compiled programs do in a step beside these copies, which stays."""
+    ops = trace.compiled_ops
+    assert ops is not None
+    stays = judged_steps(trace).step_of(ops["start_ns"]) >= 0
+    stays[rows] = False
+    return round(per_step(trace, flatten(ops["start_ns"][stays], ops.end_ns[stays]).total))
 
 
 def _awaited_ns(trace: Trace, rows: Rows) -> int:
