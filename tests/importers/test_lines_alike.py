@@ -87,3 +87,32 @@ def test_a_log_without_a_figure_says_its_last_error(tmp_path):
     text += "[2023-06-15 10:50:57] - x - {t.py:227} - ERROR - Failed to train the model!\n"
     with pytest.raises(UnreadableFile, match="its error: Failed to train the model!"):
         said(tmp_path, text)
+
+
+def test_no_line_is_looked_at_twice_where_no_more_is_kept(monkeypatch):
+    figures = AnyFigures()
+    monkeypatch.setattr("pinchpoint.importers.program_logs._same_lines._MOST_NUMBERS", 40)
+    kept = [n for n in range(50) if _looked_at(figures, n)]
+    assert len(kept) == 2  # of 20 numbers each
+
+
+def _looked_at(figures, n):
+    line = " ".join(
+        f"k{chr(97 + n % 26)}{chr(97 + n // 26)}{chr(97 + i)}=1.5 ms" for i in range(20)
+    )
+    figures.line(line)
+    if room := figures.has_room():
+        figures.remember(line)
+    return room
+
+
+def test_an_empty_line_is_shown_to_no_reader(tmp_path, monkeypatch):
+    path = tmp_path / "a.log"
+    path.write_text("\n" * 500 + "latency 3.5 ms\n" * 5)
+    shown = []
+    line = AnyFigures.line
+    monkeypatch.setattr(
+        AnyFigures, "line", lambda self, text: shown.append(text) or line(self, text)
+    )
+    read(path)
+    assert shown == ["latency 3.5 ms"]

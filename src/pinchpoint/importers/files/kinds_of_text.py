@@ -10,7 +10,8 @@ _RUN_IT = "run it, and record that: pinchpoint run python FILE"
 _LOOKED_AT = 400  # lines
 _LEAST_LINES = 3  # a shape is one of several lines
 _M = re.MULTILINE
-# What one line of a text tells of all of it.
+# What one line of a text tells of all of it. Blanks before it are of its own line: over those of
+# many empty lines a search would begin again at each.
 _SIGNS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (regex(rb"\Adiff --git |^@@ -\d+,\d+ \+\d+,\d+ @@", _M),
      "a difference between two texts", _RUN),
@@ -24,11 +25,11 @@ _SIGNS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
      "what pip printed while it installed", _RUN),
     (regex(rb"^\[ *\d+%\] (?:Building|Linking|Built) |^make(?:\[\d+\])?: "
            rb"|^ninja: |^-- Configuring done"
-           rb"|^\s+Compiling \w[\w-]* v\d|^\[\d+/\d+\] (?:Building|c\+\+|/usr|nvcc|ccache)"
+           rb"|^[^\S\n]+Compiling \w[\w-]* v\d|^\[\d+/\d+\] (?:Building|c\+\+|/usr|nvcc|ccache)"
            rb"|ptxas info\s+:|^\S+[:(]\d+(?:[:,]\d+)?\)?: (?:warning|error|note|fatal error)\b",
            _M),
      "what a compiler or a build printed", _RUN),
-    (regex(rb"\AHloModule |\Amodule @|^\s*(?:func\.func|tt\.func|gpu\.func) |"
+    (regex(rb"\AHloModule |\Amodule @|^[^\S\n]*(?:func\.func|tt\.func|gpu\.func) |"
            rb"^define \S+ @\w+\(|^\.visible \.entry", _M),
      "a program as a compiler holds it, which has no times",
      "record a run of it: pinchpoint run COMMAND"),

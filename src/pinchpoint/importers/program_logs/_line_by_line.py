@@ -51,6 +51,8 @@ def look(
         text = line[:_LONGEST_LINE]
         if "\x1b" in text:
             text = _COLOURS.sub("", text)
+        if not text:
+            continue  # no reader is shown one
         if closed and any_figures.again(text):
             of_text.passed(text)
             continue
@@ -61,7 +63,8 @@ def look(
             rest = reader.line(rest)
         any_figures.line(rest)
         closed = not any(reader.is_open() for reader in readers)
-        if closed and was_closed and rest and rest == text and not _of_state(text, failures):
+        known = closed and was_closed and bool(rest) and rest == text
+        if known and any_figures.has_room() and not _of_state(text, failures):
             any_figures.remember(text)
 
 

@@ -67,6 +67,7 @@ OF = "n/N"  # the key of 12/100 that has no other
 # Of lines that differ in their numbers only: which number is what.
 Plans = dict[str, list[tuple[int, Quantity, float]]]
 _MOST_PLANS = 2_000  # kinds of lines; programs print some hundred
+_PLANNED = 10 * _MOST_PLANS  # numbers of all of them, at most, where all lines have as many
 
 
 def quantities(text: str, plans: Plans | None = None) -> list[Quantity]:
@@ -82,7 +83,7 @@ def quantities(text: str, plans: Plans | None = None) -> list[Quantity]:
     plan = plans.get(kind)
     if plan is None:
         plan = _planned(text, matches)
-        if len(plans) < _MOST_PLANS:
+        if len(plans) < _MOST_PLANS and len(plans) * len(plan) < _PLANNED:
             plans[kind] = plan
         return [one for _, one, _ in plan]
     return [

@@ -15,6 +15,7 @@ from pinchpoint.importers.program_logs._stamps import StampPlaces
 
 _ZEROS = str.maketrans("123456789", "0" * 9)
 _MOST = 4_000  # kinds of lines: programs print some hundred; a dictionary of more grows with a log
+_MOST_NUMBERS = 10 * _MOST  # of all plans together: lines print some, and a few print hundreds
 
 
 class Number(NamedTuple):
@@ -61,6 +62,11 @@ class SameLines:
         self._named: dict[str, tuple[tuple[int, int], ...]] = {}
         self._plans: dict[tuple[str, str], Plan] = {}
         self._seen: set[str] = set()
+        self._numbers = 0
+
+    def has_room(self) -> bool:
+        """Whether another plan would be kept; a line need not be looked at for one that is not."""
+        return len(self._plans) < _MOST and self._numbers < _MOST_NUMBERS
 
     def of(self, text: str) -> Plan | None:
         """How lines like this one are read, if one was."""
@@ -81,8 +87,9 @@ class SameLines:
     def keep(self, text: str, begin: int, opened: Sequence[tuple[int, int]], plan: Plan) -> None:
         """``begin``: where that begins of which digits may be names; ``opened``: where its numbers
         stand, in order."""
-        if len(self._plans) >= _MOST:
+        if not self.has_room():
             return
+        self._numbers += len(plan.numbers)
         shape = text.translate(_ZEROS)
         edges = [(begin, begin), *opened, (len(text), len(text))]
         named = tuple((a, b) for (_, a), (b, _) in pairwise(edges) if "0" in shape[a:b])

@@ -137,6 +137,10 @@ class AnyFigures:
         self._steps.seen(stamp, counters, plan.words)
         return True
 
+    def has_room(self) -> bool:
+        """Whether how one more line is to be read would be kept."""
+        return self._same.has_room()
+
     def remember(self, text: str) -> None:
         """How lines like this one, which was just looked at, are to be read."""
         if not self._same.is_new(text):
@@ -180,6 +184,8 @@ class AnyFigures:
         if any(one.unit.family != load.unit.family for one in step):
             return None
         name = (load.key, found.of, load.unit.family)
+        if name not in self._loader and len(self._loader) >= _MOST_KEYS:
+            return None
         sums = self._loader.setdefault(name, [0.0, 0.0, 0.0])
         scales = tuple((at, ones[at].unit.scale) for at in found.step)
         return Load(sums, found.load, load.unit.scale, scales)
