@@ -1,7 +1,6 @@
 """A session whose steps turn out to be others than they seemed, longer than a trial may be, or not
 as steady as they were when they were recorded."""
 
-from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 from pinchpoint.capture.process.stage import Stage
 from pinchpoint.capture.process.stages import Stages
-from pinchpoint.capture.process.step_clock import CompletionClock, median
+from pinchpoint.capture.process.step_clock import CompletionClock
 from pinchpoint.capture.process.timed_steps import TimedSteps
 from pinchpoint.capture.settings import BESIDE
 from pinchpoint.capture.windows.left_open import calls_back
@@ -19,9 +18,9 @@ from pinchpoint.capture.windows.torch import TorchWindow
 # Of a trial. Where nothing but operators runs, writing takes nine times as long as recording them.
 LONG_TRIAL_NS = 250_000_000
 WORTH_GOING_ON = 4  # times what the trial has taken so far: less adds little to what is known
-# Of steps before a recording to those after it. Steps that alternate or differ by chance stay below
-# 1.5 in a median of twenty; where it is more, what was recorded was still warming up: shapes that
-# came for the first time, files that were not yet in memory.
+# Of the shorter steps before a recording (a quarter is shorter still) to the longer ones after it
+# (a quarter is longer): steps that alternate, or differ by chance, overlap. Where all are longer,
+# what was recorded was still warming up: shapes that came for the first time, files not in memory.
 WARMING_RATIO = 2.0
 FEWEST_COMPARED = 5  # on each side
 
@@ -82,7 +81,8 @@ class Restartable(Stages):
         )
         if min(len(before), len(after)) < FEWEST_COMPARED or self.budget.half_spent:
             return False
-        shorter = median(array("q", before)) > WARMING_RATIO * median(array("q", after))
+        quarter, rest = sorted(before)[len(before) // 4], sorted(after)[3 * len(after) // 4]
+        shorter = quarter > WARMING_RATIO * rest
         return shorter and (self.budget.affords_names or not self.settings.names)
 
     def abandon(self) -> None:
