@@ -156,6 +156,8 @@ def decided(
         warnings=warnings,
         options=plan.options,
     )
+    if result.decided_by:
+        notice(f"in place of wall time, which stays open: {result.decided}")
     if result.verdict != "inconclusive":
         return result
     apart = plan.a.cwd != plan.b.cwd

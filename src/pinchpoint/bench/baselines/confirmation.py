@@ -71,7 +71,7 @@ def _confirmed(item: CheckItem, found: MeasureResult, ab: AbResult) -> CheckItem
         verdict, instead = ab.verdict, ab.decided_by
         worse = [m for m in ab.measures if m.name in instead and verdict == "regressed"]
         decided = ", ".join(_with_values(m, better=False) for m in worse) or ab.decided or ab.why
-        why = f"{decided} against the base; wall time varies too much here to tell"
+        why = f"its wall time varies too much here to tell; against the base {decided}"
     elif verdict == "inconclusive":
         why = f"{why}, which {found.pairs} pairs here cannot tell"
     else:

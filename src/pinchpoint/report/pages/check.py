@@ -42,9 +42,12 @@ def page(result: CheckResult) -> ResultPage:
     else:
         paired = [i for i in items if i.base_value is not None]
         gated = [i for i in items if i.base_value is None and i.gate != "show"]  # by their history
-        known = {i.name for i in (*paired, *gated)}
+        instead = {name for i in paired for name in i.decided_by}
+        decided = [m for m in result.confirmation.measures if m.name in instead]
+        known = {i.name for i in (*paired, *gated)} | instead
         shown = [m for m in result.confirmation.measures if m.name not in known]
         tables = [_paired(paired, result.confirmation)]
+        tables += [_instead(decided)] if decided else []
         tables += [_table(gated)] if gated else []
         tables += [_without_gate(shown)] if shown else []
         why = _from_what(gated)
@@ -153,10 +156,20 @@ def _paired(items: list[CheckItem], found: AbResult) -> Table:
     return replace(made, below=tuple(ab_page.sureness(by_name[i.name]) for i in items))
 
 
+def _instead(measures: list[MeasureResult]) -> Table:
+    """What decides where wall time cannot, by the gate of that, with how sure it is."""
+    made = _side_by_side("decides in place of wall time", measures)
+    return replace(made, below=tuple(ab_page.sureness(m) for m in measures))
+
+
 def _without_gate(measures: list[MeasureResult]) -> Table:
     """The same pairs; intervals are in the document."""
+    return _side_by_side("without a gate", measures)
+
+
+def _side_by_side(title: str, measures: list[MeasureResult]) -> Table:
     return table(
-        "without a gate",
+        title,
         ("", "base", "now", "now is"),
         tuple(
             (
